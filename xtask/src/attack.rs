@@ -6,7 +6,7 @@
 
 mod bodies;
 mod descriptors;
-mod honest;
+mod honest_client;
 mod streams;
 mod target;
 
@@ -20,12 +20,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::bench::raise_file_limit;
 use crate::tools::succeed;
-use honest::{Honest, Latencies};
-use target::Target;
+use honest_client::{HonestClient, PhaseLatencies};
+use target::AttackTarget;
 
 /// What to attack.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct AttackArgs {
     /// Attack the debug build, which is about ten times slower: latency may reach 5 s
     #[arg(long)]
     debug: bool,
@@ -43,7 +43,7 @@ pub struct Args {
     only: Option<String>,
 }
 
-impl Args {
+impl AttackArgs {
     /// All attacks, on the debug build that the tests have made.
     pub fn debug() -> Self {
         Self { debug: true, server: None, token: None, pid: None, only: None }
@@ -51,7 +51,7 @@ impl Args {
 }
 
 /// The most an attack may cost.
-struct Bounds {
+struct AttackBounds {
     latency: Duration,
     memory: u64,
 }
@@ -72,38 +72,38 @@ const LONGEST: Duration = Duration::from_secs(20);
 const FILES: u64 = 4_096;
 
 /// An attack holds what it has opened until its result is dropped.
-type Held = Box<dyn Send>;
-type Run = for<'a> fn(&'a Target) -> Pin<Box<dyn Future<Output = Result<Held>> + Send + 'a>>;
+type AttackGuard = Box<dyn Send>;
+type AttackFn = for<'a> fn(&'a AttackTarget) -> Pin<Box<dyn Future<Output = Result<AttackGuard>> + Send + 'a>>;
 
-struct Attack {
+struct AttackScenario {
     name: &'static str,
     /// What must exist before.
-    prepare: Option<Run>,
-    run: Run,
+    prepare: Option<AttackFn>,
+    run: AttackFn,
     /// How long it is held.
     holds: Duration,
 }
 
-const ATTACKS: &[Attack] = &[
-    Attack {
+const ATTACKS: &[AttackScenario] = &[
+    AttackScenario {
         name: "streams",
         prepare: None,
         run: |target| Box::pin(streams::stall_anonymous(target)),
         holds: Duration::from_secs(3),
     },
-    Attack {
+    AttackScenario {
         name: "bodies",
         prepare: None,
         run: |target| Box::pin(bodies::post(target)),
         holds: Duration::ZERO,
     },
-    Attack {
+    AttackScenario {
         name: "lists",
         prepare: Some(|target| Box::pin(streams::fill(target))),
         run: |target| Box::pin(streams::stall_lists(target)),
         holds: Duration::from_secs(3),
     },
-    Attack {
+    AttackScenario {
         name: "descriptors",
         prepare: None,
         run: |target| Box::pin(descriptors::connect(target)),
@@ -112,7 +112,7 @@ const ATTACKS: &[Attack] = &[
 ];
 
 /// Builds the server, unless one is named, and attacks it.
-pub fn run(root: &Path, args: &Args) -> Result<()> {
+pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
     if let Some(only) = &args.only
         && !ATTACKS.iter().any(|attack| attack.name == only)
     {
@@ -125,7 +125,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
         None => Some(build(root, args.debug)?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let wanted = |attack: &&Attack| args.only.as_deref().is_none_or(|only| only == attack.name);
+    let wanted = |attack: &&AttackScenario| args.only.as_deref().is_none_or(|only| only == attack.name);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     for attack in ATTACKS.iter().filter(wanted) {
         eprintln!("attack: {}", attack.name);
@@ -138,7 +138,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     print(&reports);
     if args.server.is_none() {
         let latency = if args.debug { DEBUG_LATENCY } else { LATENCY };
-        let bounds = Bounds { latency, memory: MEMORY };
+        let bounds = AttackBounds { latency, memory: MEMORY };
         failures.extend(reports.iter().flat_map(|report| report.failures(&bounds)));
     }
     if failures.is_empty() {
@@ -160,18 +160,18 @@ fn build(root: &Path, debug: bool) -> Result<PathBuf> {
     Ok(target.join(if debug { "debug" } else { "release" }).join("windlass"))
 }
 
-async fn attack_once(attack: &Attack, args: &Args, binary: Option<&Path>) -> Result<Report> {
+async fn attack_once(attack: &AttackScenario, args: &AttackArgs, binary: Option<&Path>) -> Result<AttackReport> {
     let target = match (binary, &args.server, &args.token) {
-        (Some(binary), ..) => Target::start(binary).await?,
-        (None, Some(url), Some(token)) => Target::running(url, token, args.pid)?,
+        (Some(binary), ..) => AttackTarget::start(binary).await?,
+        (None, Some(url), Some(token)) => AttackTarget::running(url, token, args.pid)?,
         _ => bail!("neither a binary nor a server"),
     };
     if let Some(prepare) = attack.prepare {
         drop(prepare(&target).await?);
     }
-    let honest = Honest::start(&target)?;
+    let honest = HonestClient::start(&target)?;
     sleep(ALONE).await;
-    let before = (target.memory()?, target.cpu()?);
+    let before = (target.memory()?, target.cpu_seconds()?);
     let begun = Instant::now();
     honest.reset_peak();
     let held = timeout(LONGEST, (attack.run)(&target)).await;
@@ -181,7 +181,7 @@ async fn attack_once(attack: &Attack, args: &Args, binary: Option<&Path>) -> Res
         Err(_) => None,
     };
     sleep(attack.holds).await;
-    let cpu = target.cpu()?.zip(before.1).map(|(after, before)| after - before);
+    let cpu = target.cpu_seconds()?.zip(before.1).map(|(after, before)| after - before);
     drop(held);
     let ended = Instant::now();
     sleep(ALONE).await;
@@ -191,7 +191,7 @@ async fn attack_once(attack: &Attack, args: &Args, binary: Option<&Path>) -> Res
         streams::clean(&target).await?;
     }
     target.stop().await?;
-    Ok(Report {
+    Ok(AttackReport {
         name: attack.name,
         took: attack_took,
         memory: before.0.zip(peak).map(|(before, peak)| [before, peak.max(before)]),
@@ -202,7 +202,7 @@ async fn attack_once(attack: &Attack, args: &Args, binary: Option<&Path>) -> Res
 }
 
 /// What one attack cost.
-struct Report {
+struct AttackReport {
     name: &'static str,
     took: Duration,
     /// Resident memory before the attack, and the most since, in bytes.
@@ -211,11 +211,11 @@ struct Report {
     /// CPU time of the server in seconds.
     cpu: Option<f64>,
     /// Before, during and after.
-    latencies: [Latencies; 3],
+    latencies: [PhaseLatencies; 3],
 }
 
-impl Report {
-    fn failures(&self, bounds: &Bounds) -> Vec<String> {
+impl AttackReport {
+    fn failures(&self, bounds: &AttackBounds) -> Vec<String> {
         let mut failures = Vec::new();
         let name = self.name;
         let worst = self.latencies.iter().map(|phase| phase.worst).max().unwrap_or_default();
@@ -236,7 +236,7 @@ impl Report {
     }
 }
 
-fn print(reports: &[Report]) {
+fn print(reports: &[AttackReport]) {
     const MIB: f64 = (1 << 20) as f64;
     println!(
         "| attack | took | memory before | peak | after | CPU time | honest requests: worst before | during | after | failed |"
@@ -247,7 +247,7 @@ fn print(reports: &[Report]) {
             bytes.map_or("unknown".to_owned(), |bytes| format!("{:.0} MiB", bytes as f64 / MIB))
         };
         let [before, during, after] = &report.latencies;
-        let worst = |phase: &Latencies| format!("{:.0} ms", phase.worst.as_secs_f64() * 1e3);
+        let worst = |phase: &PhaseLatencies| format!("{:.0} ms", phase.worst.as_secs_f64() * 1e3);
         println!(
             "| {} | {:.1} s | {} | {} | {} | {} | {} | {} | {} | {} of {} |",
             report.name,
@@ -269,9 +269,9 @@ fn print(reports: &[Report]) {
 mod tests {
     use super::*;
 
-    fn report(worst: u64, failed: usize, grown: u64) -> Report {
-        let phase = |worst| Latencies { worst: Duration::from_millis(worst), count: 10, failed };
-        Report {
+    fn report(worst: u64, failed: usize, grown: u64) -> AttackReport {
+        let phase = |worst| PhaseLatencies { worst: Duration::from_millis(worst), count: 10, failed };
+        AttackReport {
             name: "test",
             took: Duration::ZERO,
             memory: Some([1 << 30, (1 << 30) + (grown << 20)]),
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn bounds_are_checked() {
-        let bounds = Bounds { latency: LATENCY, memory: MEMORY };
+        let bounds = AttackBounds { latency: LATENCY, memory: MEMORY };
         let count = |worst, failed, grown| report(worst, failed, grown).failures(&bounds).len();
         assert_eq!(count(499, 0, 99), 0);
         assert_eq!(count(500, 0, 99), 1);

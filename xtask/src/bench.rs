@@ -28,19 +28,19 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use windlass_etcd_process::Cluster;
+use windlass_etcd_process::EtcdCluster;
 
-pub use client::{Client, Connection, Protocol};
+pub use client::{BenchClient, BenchConnection, HttpProtocol};
 pub use rates::config_map;
-pub use server::{cpu, free_port, memory, pid_of};
+pub use server::{process_cpu_seconds, free_port, memory, to_pid};
 pub use watchers::raise_file_limit;
 
 use crate::tools::succeed;
-use table::Table;
+use table::ResultTable;
 
 /// What to measure.
 #[derive(clap::Args, Clone)]
-pub struct Args {
+pub struct BenchArgs {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
@@ -63,28 +63,28 @@ pub struct Args {
 }
 
 /// What every group gets.
-struct Bench {
-    args: Args,
+struct BenchContext {
+    args: BenchArgs,
     /// The server binary.
     binary: PathBuf,
     /// Where data directories go: on the disk that holds the build.
     scratch: PathBuf,
     /// Where the objects go, if not into the embedded store.
-    etcd: Option<Cluster>,
+    etcd: Option<EtcdCluster>,
 }
 
-impl Bench {
+impl BenchContext {
     /// How long a phase of steady load lasts.
     fn phase(&self) -> Duration {
         Duration::from_millis(if self.args.quick { 500 } else { 3_000 })
     }
 }
 
-type Measure =
-    for<'a> fn(&'a Bench, &'a mut Table) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+type MeasureFn =
+    for<'a> fn(&'a BenchContext, &'a mut ResultTable) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// The groups of rows, in the order of the table.
-const GROUPS: &[(&str, Measure)] = &[
+const GROUPS: &[(&str, MeasureFn)] = &[
     ("floor", |bench, table| Box::pin(floor::measure(bench, table))),
     ("startup", |bench, table| Box::pin(startup::measure(bench, table))),
     ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
@@ -105,7 +105,7 @@ const REPLICAS: &str = "replicas";
 const ETCD: &[&str] = &["--quota-backend-bytes=8589934592"];
 
 /// Build both sides as release, then measure.
-pub fn run(root: &Path, args: &Args) -> Result<()> {
+pub fn run(root: &Path, args: &BenchArgs) -> Result<()> {
     if let Some(only) = &args.only
         && !GROUPS.iter().any(|(name, _)| name == only)
     {
@@ -124,7 +124,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
 }
 
 /// The load must be a release build too, or it would be what is measured.
-fn build_and_rerun(root: &Path, args: &Args, target: &Path) -> Result<()> {
+fn build_and_rerun(root: &Path, args: &BenchArgs, target: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(Command::new(cargo).current_dir(root).args([
         "build",
@@ -158,13 +158,13 @@ fn build_and_rerun(root: &Path, args: &Args, target: &Path) -> Result<()> {
     Ok(())
 }
 
-fn drive(args: &Args, binary: &Path, target: &Path) -> Result<()> {
+fn drive(args: &BenchArgs, binary: &Path, target: &Path) -> Result<()> {
     let scratch = tempfile::Builder::new()
         .prefix("bench-")
         .tempdir_in(target)
         .context("no scratch directory in the target directory")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut table = Table::new();
+    let mut table = ResultTable::new();
     for (name, measure) in GROUPS {
         let wanted = match args.only.as_deref() {
             Some(only) => only == *name,
@@ -172,8 +172,8 @@ fn drive(args: &Args, binary: &Path, target: &Path) -> Result<()> {
         };
         if wanted {
             eprintln!("bench: {name}");
-            let etcd = args.etcd.then(|| Cluster::start(args.etcd_members, ETCD)).transpose()?;
-            let bench = Bench {
+            let etcd = args.etcd.then(|| EtcdCluster::start(args.etcd_members, ETCD)).transpose()?;
+            let bench = BenchContext {
                 args: args.clone(),
                 binary: binary.to_path_buf(),
                 scratch: scratch.path().to_path_buf(),

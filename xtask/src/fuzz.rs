@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 64 << 10;
 
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct FuzzArgs {
     /// How long each target runs.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 /// Run the targets one after another; the first that finds something ends the run.
-pub fn run(root: &Path, args: &Args) -> Result<()> {
+pub fn run(root: &Path, args: &FuzzArgs) -> Result<()> {
     let folder = root.join("fuzz");
     let all = targets(&folder)?;
     let chosen: Vec<&String> =

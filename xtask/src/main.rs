@@ -18,26 +18,26 @@ use clap::Parser;
 /// Chores of the Windlass repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
-enum Chore {
+enum XtaskCommand {
     /// Install what the tests need, build, and run every test and the tidiness checks.
-    Test(test::Args),
+    Test(test::TestArgs),
     /// Check what the compiler does not: file lengths, names, orphans, leftovers, the README.
     Tidy,
     /// Start the release binary, drive it over TLS, and print a table of what was measured.
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Attack a server that is started for it, and print what it costs the server and an honest client.
-    Attack(attack::Args),
+    Attack(attack::AttackArgs),
     /// Try inputs by the million on everything that parses; needs cargo-fuzz and a nightly compiler.
-    Fuzz(fuzz::Args),
+    Fuzz(fuzz::FuzzArgs),
 }
 
 fn main() -> ExitCode {
-    let done = match Chore::parse() {
-        Chore::Test(args) => test::run(&root(), &args),
-        Chore::Tidy => tidy::run(&root()),
-        Chore::Bench(args) => bench::run(&root(), &args),
-        Chore::Attack(args) => attack::run(&root(), &args),
-        Chore::Fuzz(args) => fuzz::run(&root(), &args),
+    let done = match XtaskCommand::parse() {
+        XtaskCommand::Test(args) => test::run(&root(), &args),
+        XtaskCommand::Tidy => tidy::run(&root()),
+        XtaskCommand::Bench(args) => bench::run(&root(), &args),
+        XtaskCommand::Attack(args) => attack::run(&root(), &args),
+        XtaskCommand::Fuzz(args) => fuzz::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,12 +8,12 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::tools::{Tools, on_path, succeed};
+use crate::tools::{TestTools, on_path, succeed};
 use crate::{attack, tidy};
 
 /// How much to test.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TestArgs {
     /// The long variants: more kills, more cases, the slow limits.
     #[arg(long)]
     long: bool,
@@ -25,12 +25,12 @@ pub struct Args {
 }
 
 /// Install, tidy, build, test, count.
-pub fn run(root: &Path, args: &Args) -> Result<()> {
-    let tools = Tools::provide(root)?;
+pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
+    let tools = TestTools::provide(root)?;
     succeed(cargo(root).args(["build", "--package", "windlass"]))?;
     let tidied = tidy::run(root);
 
-    let mut count = Count::default();
+    let mut count = TestCount::default();
     if on_path("cargo-nextest").is_some() && !args.no_nextest {
         let mut nextest = cargo(root);
         nextest.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
@@ -51,7 +51,7 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     );
     // Alone on the machine, as it measures latency.
     let withstood = match args.filter {
-        None => attack::run(root, &attack::Args::debug()),
+        None => attack::run(root, &attack::AttackArgs::debug()),
         Some(_) => Ok(()),
     };
     tidied?;
@@ -70,7 +70,7 @@ fn cargo(root: &Path) -> Command {
 
 /// What the runners said, added up.
 #[derive(Default)]
-struct Count {
+struct TestCount {
     passed: u64,
     failed: u64,
     skipped: u64,
@@ -78,9 +78,9 @@ struct Count {
     broken: Vec<String>,
 }
 
-impl Count {
+impl TestCount {
     /// Run one runner, passing its output through and reading its summaries.
-    fn add(&mut self, runner: &mut Command, tools: &Tools, args: &Args) -> Result<()> {
+    fn add(&mut self, runner: &mut Command, tools: &TestTools, args: &TestArgs) -> Result<()> {
         runner
             .env("WINDLASS_ETCD", &tools.etcd)
             .env("WINDLASS_KUBECTL", &tools.kubectl)
@@ -95,8 +95,8 @@ impl Count {
         let shown = format!("{runner:?}");
         let mut child = runner.spawn().with_context(|| format!("cannot run {shown}"))?;
         let (lines, received) = channel();
-        let out = child.stdout.take().map(|pipe| tee(pipe, std::io::stdout(), lines.clone()));
-        let err = child.stderr.take().map(|pipe| tee(pipe, std::io::stderr(), lines));
+        let out = child.stdout.take().map(|pipe| forward_lines(pipe, std::io::stdout(), lines.clone()));
+        let err = child.stderr.take().map(|pipe| forward_lines(pipe, std::io::stderr(), lines));
         for line in received {
             self.read(&line);
         }
@@ -140,7 +140,7 @@ impl Count {
 }
 
 /// Copy a pipe to where it belongs and send every line along.
-fn tee(
+fn forward_lines(
     pipe: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
     lines: Sender<String>,
@@ -158,7 +158,7 @@ fn tee(
 
 #[cfg(test)]
 mod tests {
-    use super::Count;
+    use super::TestCount;
 
     #[test]
     fn both_runners_are_counted() {
@@ -177,7 +177,7 @@ mod tests {
             ("    PASS [   0.005s] windlass-api names::tests::names", (0, 0, 0)),
         ];
         for (line, expected) in cases {
-            let mut count = Count::default();
+            let mut count = TestCount::default();
             count.read(line);
             assert_eq!((count.passed, count.failed, count.skipped), expected, "{line}");
         }

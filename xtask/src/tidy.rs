@@ -21,7 +21,7 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 
 /// Check everything, print every finding, and fail if there is one.
 pub fn run(root: &Path) -> Result<()> {
-    let files = tracked(root)?;
+    let files = git_files(root)?;
     let own_home = own_home();
     let mut findings = Vec::new();
     for file in &files {
@@ -47,7 +47,7 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 /// What git tracks or would track.
-fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+fn git_files(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -58,14 +58,14 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files.lines().map(PathBuf::from).collect())
 }
 
-fn is_rust(file: &Path) -> bool {
+fn is_rust_file(file: &Path) -> bool {
     file.extension() == Some(OsStr::new("rs"))
 }
 
 fn length(file: &Path, text: &str, findings: &mut Vec<String>) {
     let lines = text.lines().count();
     let excused = LONG_FILES.iter().any(|(long, _)| Path::new(long) == file);
-    if is_rust(file) && lines > MAX_LINES && !excused {
+    if is_rust_file(file) && lines > MAX_LINES && !excused {
         findings.push(format!(
             "{}: {lines} lines, more than {MAX_LINES}: split it, or give a reason in LONG_FILES",
             file.display()

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 const PYTHON_CLIENT: &str = "37.0.2";
 
 /// Where the programs are that tests ask for by environment variable.
-pub struct Tools {
+pub struct TestTools {
     /// `etcd`, for the suites that run on it.
     pub etcd: PathBuf,
     /// `kubectl`, of any version from 1.20 on.
@@ -27,7 +27,7 @@ pub struct Tools {
     pub strace: PathBuf,
 }
 
-impl Tools {
+impl TestTools {
     /// Find every tool, fetching what is missing.
     pub fn provide(root: &Path) -> Result<Self> {
         let dir = root.join(".tools");

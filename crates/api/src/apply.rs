@@ -16,28 +16,28 @@
 //! kind have one schema here, so a set recorded at another version is used as it is.
 
 mod conflict;
-mod element;
-mod managers;
+mod path_element;
+mod managed_fields;
 mod merge;
-mod node;
+mod merge_node;
 mod request;
 mod set;
 #[cfg(test)]
 mod tests;
 mod update;
 mod validate;
-mod walk;
+mod field_walk;
 
-pub use conflict::{Conflict, Conflicts, conflict_status_parts};
-pub use managers::{Manager, Operation, encode, parse};
+pub use conflict::{FieldConflict, ApplyConflicts, conflict_status_parts};
+pub use managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse};
 pub use request::{ApplyError, on_apply};
 pub use set::FieldSet;
 pub use update::on_update;
-pub use walk::field_set;
+pub use field_walk::field_set;
 
 /// Who writes: the identity under which fields are owned.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
+pub struct FieldManager<'a> {
     /// The field manager's name.
     pub manager: &'a str,
     /// The group and version of the request.

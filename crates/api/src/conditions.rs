@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::field::{Errors, Path};
+use crate::field::{FieldErrors, FieldPath};
 use crate::names;
 
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
 
 /// Checks a list of conditions: each well formed, each type once.
-pub fn validate_conditions(path: &Path, conditions: &Value, errors: &mut Errors) {
+pub fn validate_conditions(path: &FieldPath, conditions: &Value, errors: &mut FieldErrors) {
     let list = conditions.as_array().map_or(&[][..], Vec::as_slice);
     let mut seen = HashSet::new();
     for (i, condition) in list.iter().enumerate() {
@@ -25,7 +25,7 @@ pub fn validate_conditions(path: &Path, conditions: &Value, errors: &mut Errors)
 }
 
 /// Checks one condition.
-pub fn validate_condition(path: &Path, condition: &Value, errors: &mut Errors) {
+pub fn validate_condition(path: &FieldPath, condition: &Value, errors: &mut FieldErrors) {
     let kind = text(condition, "type");
     for message in names::qualified_name(kind) {
         errors.invalid_str(&path.child("type"), kind, &message);
@@ -49,7 +49,7 @@ pub fn validate_condition(path: &Path, condition: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_reason(path: &Path, reason: &str, errors: &mut Errors) {
+fn validate_reason(path: &FieldPath, reason: &str, errors: &mut FieldErrors) {
     if reason.is_empty() {
         return errors.required(path, "must be set");
     }
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(conditions: Value) -> Vec<String> {
-        let mut errors = Errors::new();
-        validate_conditions(&Path::new("c"), &conditions, &mut errors);
+    fn error_messages(conditions: Value) -> Vec<String> {
+        let mut errors = FieldErrors::new();
+        validate_conditions(&FieldPath::new("c"), &conditions, &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -98,12 +98,12 @@ mod tests {
             {"type": "x.y/Z", "status": "Unknown", "reason": "a", "lastTransitionTime": time,
              "observedGeneration": 0, "message": "m"},
         ]);
-        assert_eq!(told(good), [""; 0]);
-        assert_eq!(told(Value::Null), [""; 0]);
+        assert_eq!(error_messages(good), [""; 0]);
+        assert_eq!(error_messages(Value::Null), [""; 0]);
     }
 
     #[test]
-    fn each_broken_rule_is_told() {
+    fn each_violated_rule_is_reported() {
         let time = "2026-01-01T00:00:00Z";
         let bad = json!([
             {"type": "A", "status": "yes", "reason": "", "observedGeneration": -1},
@@ -112,7 +112,7 @@ mod tests {
             {"type": "B", "status": "True", "reason": "r".repeat(1025), "lastTransitionTime": time},
         ]);
         assert_eq!(
-            told(bad),
+            error_messages(bad),
             [
                 "c[0].status: Unsupported value: \"yes\": supported values: \"False\", \"True\", \"Unknown\"",
                 "c[0].observedGeneration: Invalid value: -1: must be greater than or equal to zero",
@@ -124,6 +124,6 @@ mod tests {
                 "c[2].reason: Too long: may not be more than 1024 bytes",
             ]
         );
-        assert_eq!(told(json!([{}])).len(), 5);
+        assert_eq!(error_messages(json!([{}])).len(), 5);
     }
 }

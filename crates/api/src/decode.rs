@@ -12,7 +12,7 @@
 mod json;
 mod protobuf;
 mod syntax;
-mod tree;
+mod value_builder;
 mod yaml;
 
 pub use json::{json, json_body};
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 /// A body that was read, and what was odd about it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedBody {
     /// The body: an object.
     pub value: Value,
     /// The paths of keys that stand more than once in their object (`spec.containers[0].name`), each
@@ -79,7 +79,7 @@ pub fn depth(value: &Value) -> usize {
 }
 
 /// What sort of JSON value it is, in the words of Go's decoder.
-pub(crate) fn sort_of(value: &Value) -> &'static str {
+pub(crate) fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -27,9 +27,9 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let mut nanos = 0u64;
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.find(|c: char| !is_of_number(c)).ok_or(DurationError::Unit)?;
+        let end = rest.find(|c: char| !is_number_char(c)).ok_or(DurationError::Unit)?;
         let (number, tail) = rest.split_at(end);
-        let (unit, tail) = tail.split_at(tail.find(is_of_number).unwrap_or(tail.len()));
+        let (unit, tail) = tail.split_at(tail.find(is_number_char).unwrap_or(tail.len()));
         let part = scaled(number, unit_nanos(unit).ok_or(DurationError::Format)?)?;
         nanos = nanos.checked_add(part).filter(|n| *n <= LONGEST).ok_or(DurationError::TooLong)?;
         rest = tail;
@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
 /// Go counts nanoseconds in 63 bits.
 const LONGEST: u64 = i64::MAX as u64;
 
-fn is_of_number(c: char) -> bool {
+fn is_number_char(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
 }
 

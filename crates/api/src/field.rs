@@ -10,36 +10,36 @@ use std::{fmt, io};
 use serde_json::Value;
 
 use crate::limits::{MAX_ERROR_BYTES, MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
-use crate::status::{Cause, CauseType};
+use crate::status::{StatusCause, CauseType};
 
 /// A path to a field, as it stands in an error: `spec.volumes[0].projected`, `data[a b]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(String);
+pub struct FieldPath(String);
 
-impl Path {
+impl FieldPath {
     /// The path of one top-level field; an empty name is the object itself.
     pub fn new(name: &str) -> Self {
-        Path(name.to_owned())
+        FieldPath(name.to_owned())
     }
 
     /// The field `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        let name = cut(name, MAX_KEY_BYTES);
-        if self.0.is_empty() { Path(name.into_owned()) } else { Path(format!("{}.{name}", self.0)) }
+        let name = truncate_with_length(name, MAX_KEY_BYTES);
+        if self.0.is_empty() { FieldPath(name.into_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
     }
 
     /// The list element at `index`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        Path(format!("{}[{index}]", self.0))
+        FieldPath(format!("{}[{index}]", self.0))
     }
 
     /// The map entry under `key`.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        let key = cut(key, MAX_KEY_BYTES);
-        Path(format!("{}[{key}]", self.0))
+        let key = truncate_with_length(key, MAX_KEY_BYTES);
+        FieldPath(format!("{}[{key}]", self.0))
     }
 
     /// The path as text.
@@ -48,7 +48,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -58,7 +58,7 @@ impl fmt::Display for Path {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Which field.
-    pub path: Path,
+    pub path: FieldPath,
     /// The machine-readable kind of error.
     pub kind: CauseType,
     /// The words after the path, in Kubernetes' form (`Invalid value: "x": must be …`).
@@ -76,9 +76,9 @@ impl fmt::Display for FieldError {
     }
 }
 
-impl From<FieldError> for Cause {
+impl From<FieldError> for StatusCause {
     fn from(error: FieldError) -> Self {
-        Cause { kind: error.kind, message: error.message, field: error.path.0 }
+        StatusCause { kind: error.kind, message: error.message, field: error.path.0 }
     }
 }
 
@@ -87,13 +87,13 @@ impl From<FieldError> for Cause {
 /// An object can break a rule a million times, so only the first errors are kept ([`MAX_ERRORS`], and
 /// [`MAX_ERROR_BYTES`]); the others are counted, and cost nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errors {
+pub struct FieldErrors {
     listed: Vec<FieldError>,
     bytes: usize,
     total: usize,
 }
 
-impl Errors {
+impl FieldErrors {
     /// No errors yet.
     pub fn new() -> Self {
         Self::default()
@@ -125,7 +125,7 @@ impl Errors {
     }
 
     /// Says how many errors are not listed, if there are any.
-    pub fn more(&self) -> Option<String> {
+    pub fn omitted_message(&self) -> Option<String> {
         let more = self.total - self.listed.len();
         (more > 0).then(|| format!("… and {more} more"))
     }
@@ -135,7 +135,7 @@ impl Errors {
         let mut seen = HashSet::new();
         let mut texts: Vec<String> = self.listed.iter().map(ToString::to_string).collect();
         texts.retain(|text| seen.insert(text.clone()));
-        texts.extend(self.more());
+        texts.extend(self.omitted_message());
         match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -143,107 +143,107 @@ impl Errors {
     }
 
     /// Adds all of `other`.
-    pub fn extend(&mut self, other: Errors) {
+    pub fn extend(&mut self, other: FieldErrors) {
         self.total += other.total - other.listed.len();
         for error in other.listed {
-            self.keep(|| error);
+            self.push_bounded(|| error);
         }
     }
 
     /// A value that is required is absent; `detail` may be empty.
-    pub fn required(&mut self, path: &Path, detail: &str) {
+    pub fn required(&mut self, path: &FieldPath, detail: &str) {
         self.push(path, CauseType::FieldValueRequired, || with_detail("Required value", detail));
     }
 
     /// The value breaks a rule. Strings are quoted, other values are shown as JSON.
-    pub fn invalid(&mut self, path: &Path, value: &Value, detail: &str) {
+    pub fn invalid(&mut self, path: &FieldPath, value: &Value, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
             with_detail(&format!("Invalid value: {}", shown(value)), detail)
         });
     }
 
     /// The string value breaks a rule.
-    pub fn invalid_str(&mut self, path: &Path, value: &str, detail: &str) {
+    pub fn invalid_str(&mut self, path: &FieldPath, value: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
             with_detail(&format!("Invalid value: {}", shown_text(value)), detail)
         });
     }
 
     /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
-    pub fn invalid_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+    pub fn invalid_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
-            with_detail(&format!("Invalid value: {}", cut(shown, MAX_SHOWN_BYTES)), detail)
+            with_detail(&format!("Invalid value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
         });
     }
 
     /// The value breaks a rule and is too large or too secret to repeat.
-    pub fn invalid_omitted(&mut self, path: &Path, detail: &str) {
+    pub fn invalid_omitted(&mut self, path: &FieldPath, detail: &str) {
         self.invalid_str(path, "<value omitted>", detail);
     }
 
     /// The value is not one of `supported`.
-    pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
+    pub fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         let text = || unsupported(&shown_text(value), supported);
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
     /// The value, already written out, is not one of `supported`.
-    pub fn not_supported_raw(&mut self, path: &Path, shown: &str, supported: &[&str]) {
-        let text = || unsupported(&cut(shown, MAX_SHOWN_BYTES), supported);
+    pub fn not_supported_raw(&mut self, path: &FieldPath, shown: &str, supported: &[&str]) {
+        let text = || unsupported(&truncate_with_length(shown, MAX_SHOWN_BYTES), supported);
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
     /// The field may not be set, or not be changed.
-    pub fn forbidden(&mut self, path: &Path, detail: &str) {
+    pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
         self.push(path, CauseType::FieldValueForbidden, || with_detail("Forbidden", detail));
     }
 
     /// The value stands twice in a list or map that holds each once.
-    pub fn duplicate(&mut self, path: &Path, value: &Value) {
+    pub fn duplicate(&mut self, path: &FieldPath, value: &Value) {
         let text = || format!("Duplicate value: {}", shown(value));
         self.push(path, CauseType::FieldValueDuplicate, text);
     }
 
     /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
-    pub fn duplicate_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+    pub fn duplicate_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueDuplicate, || {
-            with_detail(&format!("Duplicate value: {}", cut(shown, MAX_SHOWN_BYTES)), detail)
+            with_detail(&format!("Duplicate value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
         });
     }
 
     /// The value names something that is not there, and `detail` says where it should be.
-    pub fn not_found_because(&mut self, path: &Path, value: &str, detail: &str) {
+    pub fn not_found_because(&mut self, path: &FieldPath, value: &str, detail: &str) {
         self.push(path, CauseType::FieldValueNotFound, || {
             with_detail(&format!("Not found: {}", shown_text(value)), detail)
         });
     }
 
     /// The value names something that is not there.
-    pub fn not_found(&mut self, path: &Path, value: &str) {
+    pub fn not_found(&mut self, path: &FieldPath, value: &str) {
         let text = || format!("Not found: {}", shown_text(value));
         self.push(path, CauseType::FieldValueNotFound, text);
     }
 
     /// The text has more than `max` bytes.
-    pub fn too_long(&mut self, path: &Path, max: usize) {
+    pub fn too_long(&mut self, path: &FieldPath, max: usize) {
         let text = || format!("Too long: may not be more than {max} bytes");
         self.push(path, CauseType::FieldValueTooLong, text);
     }
 
     /// The list has more than `max` elements.
-    pub fn too_many(&mut self, path: &Path, actual: usize, max: usize) {
+    pub fn too_many(&mut self, path: &FieldPath, actual: usize, max: usize) {
         let text = || format!("Too many: {actual}: must have at most {max} items");
         self.push(path, CauseType::FieldValueTooMany, text);
     }
 
-    fn push(&mut self, path: &Path, kind: CauseType, message: impl FnOnce() -> String) {
-        self.keep(|| {
-            let message = cut(&message(), MAX_MESSAGE).into_owned();
+    fn push(&mut self, path: &FieldPath, kind: CauseType, message: impl FnOnce() -> String) {
+        self.push_bounded(|| {
+            let message = truncate_with_length(&message(), MAX_MESSAGE).into_owned();
             FieldError { path: path.clone(), kind, message }
         });
     }
 
-    fn keep(&mut self, error: impl FnOnce() -> FieldError) {
+    fn push_bounded(&mut self, error: impl FnOnce() -> FieldError) {
         self.total += 1;
         if !self.is_full() {
             let error = error();
@@ -270,7 +270,7 @@ pub(crate) fn shown(value: &Value) -> String {
     if let Value::String(text) = value {
         return shown_text(text);
     }
-    let mut beginning = Beginning(Vec::new());
+    let mut beginning = BoundedWriter(Vec::new());
     // Fails where the beginning ends.
     let whole = serde_json::to_writer(&mut beginning, value).is_ok();
     let text = String::from_utf8_lossy(&beginning.0);
@@ -278,15 +278,15 @@ pub(crate) fn shown(value: &Value) -> String {
 }
 
 fn shown_text(text: &str) -> String {
-    let shown = quote(cut_plain(text, MAX_SHOWN_BYTES));
+    let shown = quote(truncate(text, MAX_SHOWN_BYTES));
     if text.len() > MAX_SHOWN_BYTES { format!("{shown}… ({} bytes)", text.len()) } else { shown }
 }
 
 /// Takes the first [`MAX_SHOWN_BYTES`] that are written to it and then fails, so that a large value is not
 /// written out only to be cut.
-struct Beginning(Vec<u8>);
+struct BoundedWriter(Vec<u8>);
 
-impl io::Write for Beginning {
+impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = MAX_SHOWN_BYTES - self.0.len();
         if room == 0 && !bytes.is_empty() {
@@ -303,15 +303,15 @@ impl io::Write for Beginning {
 }
 
 /// A text with at most `max` bytes of its own, and a note of its length if that is less than it had.
-pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
+pub(crate) fn truncate_with_length(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(format!("{}… ({} bytes)", cut_plain(text, max), text.len()))
+    Cow::Owned(format!("{}… ({} bytes)", truncate(text, max), text.len()))
 }
 
 /// The first `max` bytes of a text, or a few less where that would split a character.
-pub(crate) fn cut_plain(text: &str, max: usize) -> &str {
+pub(crate) fn truncate(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -350,37 +350,37 @@ mod tests {
 
     #[test]
     fn paths_read_as_kubernetes_writes_them() {
-        let path = Path::new("spec").child("volumes").index(0).child("items").key("a b");
+        let path = FieldPath::new("spec").child("volumes").index(0).child("items").key("a b");
         assert_eq!(path.as_str(), "spec.volumes[0].items[a b]");
     }
 
     #[test]
     fn a_hundred_errors_are_listed_and_the_rest_is_counted() {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         for i in 0..MAX_ERRORS {
-            errors.required(&Path::new("x").index(i), "");
+            errors.required(&FieldPath::new("x").index(i), "");
         }
-        assert_eq!((errors.len(), errors.more()), (100, None));
+        assert_eq!((errors.len(), errors.omitted_message()), (100, None));
         for i in 0..1000 {
-            errors.invalid_str(&Path::new("y").index(i), "v", "d");
+            errors.invalid_str(&FieldPath::new("y").index(i), "v", "d");
         }
         assert_eq!((errors.len(), errors.iter().count()), (1100, 100));
         assert!(errors.joined().ends_with(", x[99]: Required value, … and 1000 more]"));
-        let mut all = Errors::new();
-        all.required(&Path::new("z"), "");
+        let mut all = FieldErrors::new();
+        all.required(&FieldPath::new("z"), "");
         all.extend(errors);
         assert_eq!((all.len(), all.iter().count()), (1101, 100));
     }
 
     #[test]
     fn large_values_and_keys_are_cut() {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         let large = "é".repeat(1 << 20);
         let list: Value = (0..1_000_000).collect();
-        errors.invalid_str(&Path::new("a").key(&large), &large, "d");
-        errors.invalid(&Path::new("b").child(&large), &list, &large);
-        errors.duplicate_shown(&Path::new("c"), &large, "");
-        errors.not_supported(&Path::new("d"), &large, &["x"]);
+        errors.invalid_str(&FieldPath::new("a").key(&large), &large, "d");
+        errors.invalid(&FieldPath::new("b").child(&large), &list, &large);
+        errors.duplicate_shown(&FieldPath::new("c"), &large, "");
+        errors.not_supported(&FieldPath::new("d"), &large, &["x"]);
         for error in errors.iter() {
             assert!(error.message.len() < 21 * 1024, "{}", error.message.len());
             assert!(error.path.as_str().len() < 1100, "{}", error.path.as_str().len());
@@ -389,19 +389,19 @@ mod tests {
         assert!(first.message.ends_with("é\"… (2097152 bytes): d"), "{}", first.message);
         let few = 64 * 1024 / MAX_SHOWN_BYTES;
         for _ in 0..MAX_ERRORS {
-            errors.invalid_str(&Path::new("e"), &large, "");
+            errors.invalid_str(&FieldPath::new("e"), &large, "");
         }
         let listed: usize = errors.iter().map(|e| e.message.len()).sum();
         assert!(errors.iter().count() > few && listed < MAX_ERROR_BYTES + MAX_MESSAGE, "{listed}");
     }
 
     #[test]
-    fn what_has_an_ordinary_size_is_shown_whole() {
-        let mut errors = Errors::new();
+    fn small_values_are_shown_whole() {
+        let mut errors = FieldErrors::new();
         let text = "x".repeat(MAX_SHOWN_BYTES);
-        errors.invalid_str(&Path::new("a"), &text, "d");
+        errors.invalid_str(&FieldPath::new("a"), &text, "d");
         let list = Value::from(vec!["y"; 2000]);
-        errors.invalid(&Path::new("a"), &list, "");
+        errors.invalid(&FieldPath::new("a"), &list, "");
         let said: Vec<&str> = errors.iter().map(|e| e.message.as_str()).collect();
         assert_eq!(
             said,
@@ -411,8 +411,8 @@ mod tests {
 
     #[test]
     fn messages_read_as_kubernetes_writes_them() {
-        let mut errors = Errors::new();
-        let at = Path::new("x");
+        let mut errors = FieldErrors::new();
+        let at = FieldPath::new("x");
         errors.required(&at, "");
         errors.invalid(&at, &serde_json::json!(60), "too small");
         errors.invalid_str(&at, "a\"b", "");

@@ -29,7 +29,7 @@ pub mod field;
 pub mod limits;
 pub mod meta;
 pub mod names;
-pub mod normal;
+pub mod normal_form;
 pub mod patch;
 pub mod quantity;
 pub mod schema;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// A view of an object's metadata; a field that is absent, or of another type, reads as empty.
 #[derive(Clone, Copy, Debug)]
-pub struct Meta<'a>(Option<&'a Map<String, Value>>);
+pub struct ObjectMetaView<'a>(Option<&'a Map<String, Value>>);
 
 /// One entry of `ownerReferences`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub struct OwnerReference<'a> {
     pub block_owner_deletion: Option<bool>,
 }
 
-impl<'a> Meta<'a> {
+impl<'a> ObjectMetaView<'a> {
     /// The metadata of a whole object.
-    pub fn of(object: &'a Value) -> Self {
-        Meta(object.get("metadata").and_then(Value::as_object))
+    pub fn from_object(object: &'a Value) -> Self {
+        ObjectMetaView(object.get("metadata").and_then(Value::as_object))
     }
 
     /// The metadata itself, given as a value.
     pub fn new(metadata: &'a Value) -> Self {
-        Meta(metadata.as_object())
+        ObjectMetaView(metadata.as_object())
     }
 
     /// The object's name.

@@ -5,7 +5,7 @@
 //! not in the alphabet. Each message carries the regular expression that upstream checks with, as
 //! clients read it there; no expression is ever run here.
 
-use crate::field::{Errors, Path};
+use crate::field::{FieldErrors, FieldPath};
 
 /// What the rule for a kind's names looks like: the name, and whether it is a `generateName` to
 /// which a suffix will be added.
@@ -24,9 +24,9 @@ const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 ///
 /// Upstream moved the grammar of labels to newer code that says so, and left that of the other
 /// names behind.
-type Unit = &'static str;
-const BYTES: Unit = "bytes";
-const CHARACTERS: Unit = "characters";
+type LengthUnit = &'static str;
+const BYTES: LengthUnit = "bytes";
+const CHARACTERS: LengthUnit = "characters";
 
 const KEY_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const KEY_NAME_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
@@ -102,7 +102,7 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain_1123(value.as_bytes(), CHARACTERS)
 }
 
-fn subdomain_1123(value: &[u8], unit: Unit) -> Vec<String> {
+fn subdomain_1123(value: &[u8], unit: LengthUnit) -> Vec<String> {
     let mut errors = at_most(SUBDOMAIN_MAX, value.len(), unit);
     if !is_subdomain_1123(value) {
         errors.push(regex_error(
@@ -169,7 +169,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 }
 
 /// Checks that `key` is a qualified name with its prefix (`acme.io/foo`).
-pub fn domain_prefixed_key(path: &Path, key: &str, errors: &mut Errors) {
+pub fn domain_prefixed_key(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
     if key.is_empty() {
         return errors.required(path, "");
     }
@@ -292,7 +292,7 @@ pub fn regex_error(words: &str, regex: &str, examples: &[&str]) -> String {
     format!("{words} (e.g. {}regex used for validation is '{regex}')", shown.join(" or "))
 }
 
-fn at_most(max: usize, len: usize, unit: Unit) -> Vec<String> {
+fn at_most(max: usize, len: usize, unit: LengthUnit) -> Vec<String> {
     if len > max { vec![format!("must be no more than {max} {unit}")] } else { Vec::new() }
 }
 
@@ -332,7 +332,7 @@ mod tests {
     const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
     #[test]
-    fn dns_names_tell_what_is_wrong() {
+    fn invalid_dns_names_are_reported() {
         let long_label = "a".repeat(64);
         let long_name = "a".repeat(254);
         let cases: &[(NameRule, &str, &[&str])] = &[
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn qualified_names_tell_which_part_is_wrong() {
+    fn invalid_qualified_names_report_the_part() {
         let prefix = format!("prefix part {SUBDOMAIN}");
         let long = "a".repeat(64);
         let long_prefix = format!("{}/a", "a".repeat(254));
@@ -400,13 +400,13 @@ mod tests {
         for (name, want) in cases {
             assert_eq!(qualified_name(name), *want, "{name}");
         }
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         domain_prefixed_key(
-            &Path::new("spec").child("unverifiedUserAnnotations"),
+            &FieldPath::new("spec").child("unverifiedUserAnnotations"),
             "a",
             &mut errors,
         );
-        domain_prefixed_key(&Path::new("x"), "a.b/c", &mut errors);
+        domain_prefixed_key(&FieldPath::new("x"), "a.b/c", &mut errors);
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             words,
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_tell_what_is_wrong() {
+    fn invalid_keys_and_values_are_reported() {
         assert!(label_value("").is_empty());
         assert!(label_value("a_b.C-1").is_empty());
         let broken = label_value(&format!("{}-", "a".repeat(63)));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_in_pods_tell_what_is_wrong() {
+    fn invalid_pod_names_are_reported() {
         let only = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)";
         let letter = "must contain at least one letter (a-z)";
         let cases: &[(&str, &[&str])] = &[

@@ -13,7 +13,7 @@
 mod json;
 mod merge;
 #[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod sample_schema;
 mod strategic;
 
 pub use json::json;

@@ -12,7 +12,7 @@ use std::fmt;
 /// A parsed amount.
 #[derive(Clone, Debug)]
 pub struct Quantity {
-    amount: Decimal,
+    amount: DecimalAmount,
     text: String,
 }
 
@@ -33,16 +33,16 @@ pub enum QuantityError {
 impl Quantity {
     /// Reads an amount.
     pub fn parse(text: &str) -> Result<Quantity, QuantityError> {
-        let parts = Parts::split(text)?;
-        let (family, exponent) = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
+        let parts = QuantityParts::split(text)?;
+        let (family, exponent) = parse_suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
         let amount = match family {
-            Family::Binary => binary(&parts, exponent),
-            Family::Decimal | Family::Exponent => {
+            QuantityFormat::Binary => binary(&parts, exponent),
+            QuantityFormat::Decimal | QuantityFormat::Exponent => {
                 let scale = exponent - parts.fraction.len() as i64;
-                Decimal::new(parts.negative, format!("{}{}", parts.whole, parts.fraction), scale)
+                DecimalAmount::new(parts.negative, format!("{}{}", parts.whole, parts.fraction), scale)
             }
         };
-        let text = if parts.stays(family, exponent) {
+        let text = if parts.is_canonical(family, exponent) {
             text.to_owned()
         } else {
             canonical(&amount, family)
@@ -95,7 +95,7 @@ impl Ord for Quantity {
 
 /// The families of suffixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum QuantityFormat {
     /// `Ki`, `Mi`, …
     Binary,
     /// `m`, none, `k`, `M`, …
@@ -110,19 +110,19 @@ const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const FINEST: i64 = -9;
 
 /// The family and the exponent (of 2 or 10) that a suffix stands for.
-fn interpret(suffix: &str) -> Option<(Family, i64)> {
+fn parse_suffix(suffix: &str) -> Option<(QuantityFormat, i64)> {
     if let Some(i) = BINARY.iter().position(|s| *s == suffix) {
-        return Some((Family::Binary, (i as i64 + 1) * 10));
+        return Some((QuantityFormat::Binary, (i as i64 + 1) * 10));
     }
     if let Some(i) = DECIMAL.iter().position(|s| *s == suffix) {
-        return Some((Family::Decimal, i as i64 * 3 + FINEST));
+        return Some((QuantityFormat::Decimal, i as i64 * 3 + FINEST));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    Some((Family::Exponent, exponent.into()))
+    Some((QuantityFormat::Exponent, exponent.into()))
 }
 
 /// The parts of the text.
-struct Parts<'a> {
+struct QuantityParts<'a> {
     negative: bool,
     /// Without leading zeros, but at least one digit.
     whole: &'a str,
@@ -130,7 +130,7 @@ struct Parts<'a> {
     suffix: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> QuantityParts<'a> {
     fn split(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -149,18 +149,18 @@ impl<'a> Parts<'a> {
             return Err(QuantityError::Format);
         }
         let whole = if whole.is_empty() { "0" } else { whole };
-        Ok(Parts { negative, whole, fraction, suffix })
+        Ok(QuantityParts { negative, whole, fraction, suffix })
     }
 
     /// Whether Kubernetes takes the text for canonical by a look at its digits.
-    fn stays(&self, family: Family, exponent: i64) -> bool {
+    fn is_canonical(&self, family: QuantityFormat, exponent: i64) -> bool {
         let (whole, fraction) = (self.whole.len() as i64, self.fraction.len() as i64);
         match family {
-            Family::Binary => {
+            QuantityFormat::Binary => {
                 let short = fraction == 0 && 14 - whole - exponent * 3 / 10 >= 0;
                 short && self.whole.parse::<u64>().is_ok_and(|n| n & 7 != 0)
             }
-            Family::Decimal | Family::Exponent => {
+            QuantityFormat::Decimal | QuantityFormat::Exponent => {
                 let scale = exponent - fraction;
                 let thousands = if fraction >= 3 {
                     self.fraction.ends_with("000")
@@ -181,7 +181,7 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// A number times a power of two: exact up to nine decimal places, then rounded up, and never more
 /// than fits 63 bits.
-fn binary(parts: &Parts<'_>, exponent: i64) -> Decimal {
+fn binary(parts: &QuantityParts<'_>, exponent: i64) -> DecimalAmount {
     const NANO: u128 = 1_000_000_000;
     /// What stands behind these places only rounds up.
     const PLACES: usize = 18;
@@ -194,7 +194,7 @@ fn binary(parts: &Parts<'_>, exponent: i64) -> Decimal {
     let sticky = u128::from(tail.bytes().any(|b| b != b'0'));
     let fraction = (product / below) * NANO + ((product % below) * NANO + sticky).div_ceil(below);
     let nanos = whole.saturating_add(fraction).min(most);
-    Decimal::new(parts.negative, nanos.to_string(), FINEST)
+    DecimalAmount::new(parts.negative, nanos.to_string(), FINEST)
 }
 
 /// The value of at most 19 digits.
@@ -202,12 +202,12 @@ fn number(digits: &str) -> u128 {
     digits.bytes().fold(0, |n, b| n * 10 + u128::from(b - b'0'))
 }
 
-fn canonical(amount: &Decimal, family: Family) -> String {
+fn canonical(amount: &DecimalAmount, family: QuantityFormat) -> String {
     if amount.digits.is_empty() {
         return "0".into();
     }
     let sign = if amount.negative { "-" } else { "" };
-    if family == Family::Binary
+    if family == QuantityFormat::Binary
         && let Some((number, suffix)) = amount.in_binary()
     {
         return format!("{sign}{number}{suffix}");
@@ -217,7 +217,7 @@ fn canonical(amount: &Decimal, family: Family) -> String {
     let zeros = "0".repeat((amount.scale - exponent) as usize);
     let suffix = usize::try_from((exponent - FINEST) / 3).ok().and_then(|i| DECIMAL.get(i));
     match (family, suffix) {
-        (Family::Decimal | Family::Binary, Some(suffix)) => {
+        (QuantityFormat::Decimal | QuantityFormat::Binary, Some(suffix)) => {
             format!("{sign}{}{zeros}{suffix}", amount.digits)
         }
         _ if exponent == 0 => format!("{sign}{}{zeros}", amount.digits),
@@ -227,19 +227,19 @@ fn canonical(amount: &Decimal, family: Family) -> String {
 
 /// `digits` · 10^`scale`, without zeros at either end of the digits; zero has no digits.
 #[derive(Clone, Debug)]
-struct Decimal {
+struct DecimalAmount {
     negative: bool,
     digits: String,
     scale: i64,
 }
 
-impl Decimal {
+impl DecimalAmount {
     /// Rounds up to nine decimal places.
-    fn new(negative: bool, digits: String, scale: i64) -> Decimal {
+    fn new(negative: bool, digits: String, scale: i64) -> DecimalAmount {
         let mut digits = digits.trim_start_matches('0').to_owned();
         let mut scale = scale;
         if digits.is_empty() {
-            return Decimal { negative: false, digits, scale: 0 };
+            return DecimalAmount { negative: false, digits, scale: 0 };
         }
         if scale < FINEST {
             let dropped = usize::try_from(FINEST - scale).unwrap_or(usize::MAX);
@@ -254,7 +254,7 @@ impl Decimal {
         let length = digits.trim_end_matches('0').len();
         scale += (digits.len() - length) as i64;
         digits.truncate(length);
-        Decimal { negative, digits, scale }
+        DecimalAmount { negative, digits, scale }
     }
 
     fn nanos(&self) -> i128 {
@@ -289,13 +289,13 @@ impl Decimal {
         Some((number, suffix))
     }
 
-    fn cmp(&self, other: &Decimal) -> Ordering {
-        let sign = |d: &Decimal| match (d.digits.is_empty(), d.negative) {
+    fn cmp(&self, other: &DecimalAmount) -> Ordering {
+        let sign = |d: &DecimalAmount| match (d.digits.is_empty(), d.negative) {
             (true, _) => 0,
             (false, true) => -1,
             (false, false) => 1,
         };
-        let magnitude = |d: &Decimal| d.digits.len() as i64 + d.scale;
+        let magnitude = |d: &DecimalAmount| d.digits.len() as i64 + d.scale;
         match sign(self).cmp(&sign(other)) {
             Ordering::Equal if sign(self) == 0 => Ordering::Equal,
             Ordering::Equal => {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_told() {
+    fn invalid_quantities_are_rejected() {
         for (given, want) in [
             ("", QuantityError::Format),
             ("abc", QuantityError::Format),

@@ -7,7 +7,7 @@
 
 mod parse;
 
-pub use parse::ParseError;
+pub use parse::SchemaParseError;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use serde_json::Value;
 /// All types, looked up by full name.
 #[derive(Debug)]
 pub struct Schema {
-    types: Vec<Type>,
+    types: Vec<ObjectType>,
     by_name: HashMap<&'static str, TypeId>,
 }
 
@@ -27,16 +27,16 @@ pub struct TypeId(u32);
 
 /// One object type.
 #[derive(Debug)]
-pub struct Type {
+pub struct ObjectType {
     /// As in OpenAPI: `io.k8s.api.core.v1.Pod`.
     pub name: &'static str,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
     /// The fields as JSON has them, sorted by name; those of [`Type::inlined`] are among them, with
     /// tag 0, since in protobuf they stand in a message of their own.
-    pub fields: Vec<Field>,
+    pub fields: Vec<SchemaField>,
     /// The types whose fields JSON puts next to this type's own.
-    pub inlined: Vec<Inline>,
+    pub inlined: Vec<InlinedType>,
     /// Server-side apply treats the whole object as one value.
     pub atomic: bool,
 }
@@ -46,7 +46,7 @@ pub struct Type {
 /// `{"name": "n", "key": "k"}` of a `ConfigMapKeySelector` is, in protobuf, field 1 (a
 /// `LocalObjectReference` with the name) and field 2 (the key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inline {
+pub struct InlinedType {
     /// The protobuf field number of the nested message.
     pub tag: u32,
     /// The embedded type; it may itself have inlined types.
@@ -55,18 +55,18 @@ pub struct Inline {
 
 /// One field of a [`Type`].
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct SchemaField {
     /// The JSON name.
     pub name: &'static str,
     /// The protobuf field number; 0 for none, or for a field that came with an [`Inline`].
     pub tag: u32,
     /// What it holds.
-    pub shape: Shape,
+    pub shape: ValueShape,
     /// For a map of lists: in protobuf every value is a message whose field 1 repeats the elements
     /// (`ExtraValue`), because protobuf has no map of lists.
     pub wrapped: bool,
     /// When it is written.
-    pub presence: Presence,
+    pub presence: FieldPresence,
     /// A field that is always written is `null` when absent, whatever its shape (a pointer without
     /// `omitempty`).
     pub nullable: bool,
@@ -75,9 +75,9 @@ pub struct Field {
     /// The default that OpenAPI and server-side apply's list keys know (`protocol: TCP`).
     pub default: Option<Value>,
     /// How server-side apply sees a list or map.
-    pub merge: Merge,
+    pub merge: MergeStrategy,
     /// How a strategic merge patch treats the field.
-    pub patch: Patch,
+    pub patch: PatchStrategy,
     /// The values it may have, for OpenAPI.
     pub one_of: Vec<&'static str>,
     /// One sentence for `kubectl explain`; may be empty.
@@ -86,7 +86,7 @@ pub struct Field {
 
 /// What a field or list element holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ValueShape {
     /// UTF-8 text.
     String,
     /// `true` or `false`.
@@ -114,14 +114,14 @@ pub enum Shape {
     /// An object of another type.
     Object(TypeId),
     /// A list.
-    List(Box<Shape>),
+    List(Box<ValueShape>),
     /// A map with string keys.
-    Map(Box<Shape>),
+    Map(Box<ValueShape>),
 }
 
 /// When a field stands in the canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum FieldPresence {
     /// Only when it is not empty (`omitempty` on a plain value): `""`, `0`, `false`, `[]`, `{}`
     /// and `null` are dropped.
     NonEmpty,
@@ -134,7 +134,7 @@ pub enum Presence {
 
 /// How server-side apply sees a list, map or object field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Merge {
+pub enum MergeStrategy {
     /// Fields of an object, keys of a map: each owned alone. For a list: the same as `Atomic`.
     Default,
     /// One value, owned whole.
@@ -147,7 +147,7 @@ pub enum Merge {
 
 /// How a strategic merge patch treats a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Patch {
+pub enum PatchStrategy {
     /// Objects are merged, everything else is replaced.
     Default,
     /// A list whose elements are merged: by this key, or as a set of scalars when there is none.
@@ -171,24 +171,24 @@ impl Schema {
     }
 
     /// The type behind an id.
-    pub fn type_of(&self, id: TypeId) -> &Type {
+    pub fn get_type(&self, id: TypeId) -> &ObjectType {
         &self.types[id.0 as usize]
     }
 
     /// All types, in the order of the tables.
-    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &ObjectType)> {
         self.types.iter().enumerate().map(|(i, t)| (TypeId(i as u32), t))
     }
 }
 
-impl Type {
+impl ObjectType {
     /// The field of that JSON name.
-    pub fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&SchemaField> {
         self.fields.binary_search_by(|f| f.name.cmp(name)).ok().map(|i| &self.fields[i])
     }
 
     /// The field of that protobuf number.
-    pub fn field_by_tag(&self, tag: u32) -> Option<&Field> {
+    pub fn field_by_tag(&self, tag: u32) -> Option<&SchemaField> {
         self.fields.iter().find(|f| f.tag == tag && tag != 0)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::field::{Errors, Path, quote};
+use crate::field::{FieldErrors, FieldPath, quote};
 use crate::names::{self, SUBDOMAIN_MAX};
 
 /// The most bytes of a whole signer name: a domain, a `/`, and a `namespace.name` path.
@@ -17,7 +17,7 @@ pub struct SignerName {
 
 impl SignerName {
     /// Reads `text`, or says in `errors` everything that is wrong with it.
-    pub fn parse(path: &Path, text: &str, errors: &mut Errors) -> Option<Self> {
+    pub fn parse(path: &FieldPath, text: &str, errors: &mut FieldErrors) -> Option<Self> {
         if text.is_empty() {
             errors.required(path, "");
             return None;
@@ -77,7 +77,7 @@ impl fmt::Display for SignerName {
     }
 }
 
-fn check_domain(path: &Path, domain: &str, errors: &mut Errors) {
+fn check_domain(path: &FieldPath, domain: &str, errors: &mut FieldErrors) {
     if domain.len() > SUBDOMAIN_MAX {
         errors.too_long(path, SUBDOMAIN_MAX);
     }
@@ -92,7 +92,7 @@ fn check_domain(path: &Path, domain: &str, errors: &mut Errors) {
 }
 
 /// Checks the dot-separated pieces of one half; only the first bad one is told.
-fn check_pieces(path: &Path, half: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+fn check_pieces(path: &FieldPath, half: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     for piece in half.split('.') {
         let broken = rule(piece);
         for words in &broken {
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn a_good_name_falls_into_its_parts() {
-        let mut errors = Errors::new();
-        let name = SignerName::parse(&Path::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
+        let mut errors = FieldErrors::new();
+        let name = SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
         assert!(errors.is_empty());
         assert_eq!((name.domain(), name.path()), ("a.kubernetes.io", "ns.b"));
         assert_eq!(name.wildcard(), "a.kubernetes.io/*");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_tells_the_first_bad_piece_of_each_half() {
+    fn invalid_names_report_the_first_bad_piece_of_each_half() {
         let form =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         let label = "a lowercase RFC 1123 label must consist";
@@ -201,8 +201,8 @@ mod tests {
             ),
         ];
         for (text, want) in cases {
-            let mut errors = Errors::new();
-            assert_eq!(SignerName::parse(&Path::new("x"), text, &mut errors), None, "{text}");
+            let mut errors = FieldErrors::new();
+            assert_eq!(SignerName::parse(&FieldPath::new("x"), text, &mut errors), None, "{text}");
             let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert_eq!(words.len(), want.len(), "{text}: {words:?}");
             for (words, want) in words.iter().zip(*want) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::field::{Errors, cut, cut_plain, quote};
+use crate::field::{FieldErrors, truncate_with_length, truncate, quote};
 use crate::limits::{MAX_KEY_BYTES, MAX_MESSAGE_BYTES};
 
 /// `Status` of `meta.k8s.io/v1`, with the group and version it has on the wire (`v1`).
@@ -26,7 +26,7 @@ pub struct Status {
     pub reason: String,
     /// What it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub details: Option<StatusDetails>,
     /// The HTTP status code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
@@ -43,7 +43,7 @@ pub struct StatusMeta {
 /// What a `Status` is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Details {
+pub struct StatusDetails {
     /// The object's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -58,7 +58,7 @@ pub struct Details {
     pub uid: String,
     /// The single errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub causes: Vec<StatusCause>,
     /// When to try again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
@@ -66,7 +66,7 @@ pub struct Details {
 
 /// One error among the causes of a failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cause {
+pub struct StatusCause {
     /// Its type, under the JSON key `reason`.
     #[serde(rename = "reason")]
     pub kind: CauseType,
@@ -105,7 +105,7 @@ impl Status {
             api_version: "v1".into(),
             metadata: StatusMeta::default(),
             status: Some("Failure".into()),
-            message: bounded(message.into()),
+            message: truncate_message(message.into()),
             reason: reason.into(),
             details: None,
             code: Some(code),
@@ -113,7 +113,7 @@ impl Status {
     }
 
     /// A success that speaks of `details`.
-    pub fn success(details: Details) -> Self {
+    pub fn success(details: StatusDetails) -> Self {
         Status {
             kind: "Status".into(),
             api_version: "v1".into(),
@@ -128,40 +128,40 @@ impl Status {
 
     /// The same with `details`.
     #[must_use]
-    pub fn with_details(mut self, details: Details) -> Self {
+    pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self
     }
 
     /// 422: the object of `kind` (qualified by `group`) and `name` breaks rules.
-    pub fn invalid(group: &str, kind: &str, name: &str, errors: Errors) -> Self {
-        let (qualified, name) = (qualified(group, kind), cut_plain(name, MAX_KEY_BYTES));
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: FieldErrors) -> Self {
+        let (qualified, name) = (qualified_kind(group, kind), truncate(name, MAX_KEY_BYTES));
         let message = format!("{qualified} {} is invalid: {}", quote(name), errors.joined());
-        let more = errors.more().map(|message| Cause {
+        let more = errors.omitted_message().map(|message| StatusCause {
             kind: CauseType::FieldValueInvalid,
             message,
             field: String::new(),
         });
-        Status::failure(422, "Invalid", message).with_details(Details {
+        Status::failure(422, "Invalid", message).with_details(StatusDetails {
             name: name.into(),
             group: group.into(),
             kind: kind.into(),
-            causes: errors.into_vec().into_iter().map(Cause::from).chain(more).collect(),
-            ..Details::default()
+            causes: errors.into_vec().into_iter().map(StatusCause::from).chain(more).collect(),
+            ..StatusDetails::default()
         })
     }
 }
 
 /// `kind.group`, or `kind` alone in the core group.
-pub fn qualified(group: &str, kind: &str) -> String {
+pub fn qualified_kind(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-fn bounded(message: String) -> String {
+fn truncate_message(message: String) -> String {
     if message.len() <= MAX_MESSAGE_BYTES {
         return message;
     }
-    cut(&message, MAX_MESSAGE_BYTES).into_owned()
+    truncate_with_length(&message, MAX_MESSAGE_BYTES).into_owned()
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -171,14 +171,14 @@ fn is_zero(n: &u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::Path;
+    use crate::field::FieldPath;
 
     #[test]
     fn several_errors_are_listed_once_each_and_all_are_causes() {
-        let mut errors = Errors::new();
-        errors.required(&Path::new("a"), "");
-        errors.required(&Path::new("a"), "");
-        errors.required(&Path::new("b"), "");
+        let mut errors = FieldErrors::new();
+        errors.required(&FieldPath::new("a"), "");
+        errors.required(&FieldPath::new("a"), "");
+        errors.required(&FieldPath::new("b"), "");
         let status = Status::invalid("g", "K", "n", errors);
         assert_eq!(status.message, "K.g \"n\" is invalid: [a: Required value, b: Required value]");
         assert_eq!(status.details.unwrap().causes.len(), 3);
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn very_many_errors_are_counted() {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         for i in 0..100_000 {
-            errors.not_supported(&Path::new("usages").index(i), "!", &["any", "cert sign"]);
+            errors.not_supported(&FieldPath::new("usages").index(i), "!", &["any", "cert sign"]);
         }
         let status = Status::invalid("g", "K", &"n".repeat(1 << 20), errors);
         assert!(status.message.ends_with(", … and 99900 more]"), "{}", status.message);

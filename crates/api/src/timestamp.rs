@@ -57,42 +57,42 @@ fn push_digits(number: u32, width: u32, out: &mut String) {
 /// Why a text is not a time, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parsing time {}{why}", quote(.text))]
-pub struct ParseError {
+pub struct TimestampError {
     text: String,
     why: String,
 }
 
 /// Reads an RFC 3339 time with any offset; the answer is in UTC.
-pub fn parse(text: &str) -> Result<OffsetDateTime, ParseError> {
-    let mut scan = Scan { rest: text };
-    read(&mut scan).map_err(|why| ParseError { text: text.to_owned(), why: why.words() })
+pub fn parse(text: &str) -> Result<OffsetDateTime, TimestampError> {
+    let mut scan = TimestampScanner { rest: text };
+    read(&mut scan).map_err(|why| TimestampError { text: text.to_owned(), why: why.message() })
 }
 
 /// What stopped the reader.
-enum Why<'a> {
+enum TimestampFault<'a> {
     Unlike { rest: &'a str, element: &'static str },
     OutOfRange(&'static str),
     ExtraText(&'a str),
 }
 
-impl Why<'_> {
-    fn words(&self) -> String {
+impl TimestampFault<'_> {
+    fn message(&self) -> String {
         match self {
-            Why::Unlike { rest, element } => {
+            TimestampFault::Unlike { rest, element } => {
                 format!(" as \"{LAYOUT}\": cannot parse {} as \"{element}\"", quote(rest))
             }
-            Why::OutOfRange(what) => format!(": {what} out of range"),
-            Why::ExtraText(rest) => format!(": extra text: {}", quote(rest)),
+            TimestampFault::OutOfRange(what) => format!(": {what} out of range"),
+            TimestampFault::ExtraText(rest) => format!(": extra text: {}", quote(rest)),
         }
     }
 }
 
-fn read<'a>(scan: &mut Scan<'a>) -> Result<OffsetDateTime, Why<'a>> {
+fn read<'a>(scan: &mut TimestampScanner<'a>) -> Result<OffsetDateTime, TimestampFault<'a>> {
     let year = scan.number(4, 4, "2006")?;
     scan.literal("-")?;
     let month = scan.number(2, 2, "01")?;
     let month = u8::try_from(month).ok().and_then(|m| Month::try_from(m).ok());
-    let month = month.ok_or(Why::OutOfRange("month"))?;
+    let month = month.ok_or(TimestampFault::OutOfRange("month"))?;
     scan.literal("-")?;
     let day = scan.number(2, 2, "02")?;
     scan.literal("T")?;
@@ -104,39 +104,39 @@ fn read<'a>(scan: &mut Scan<'a>) -> Result<OffsetDateTime, Why<'a>> {
     let nanosecond = scan.fraction();
     let offset = scan.offset()?;
     if !scan.rest.is_empty() {
-        return Err(Why::ExtraText(scan.rest));
+        return Err(TimestampFault::ExtraText(scan.rest));
     }
     let date = Date::from_calendar_date(year as i32, month, day as u8)
-        .map_err(|_| Why::OutOfRange("day"))?;
+        .map_err(|_| TimestampFault::OutOfRange("day"))?;
     let clock = Time::from_hms_nano(hour as u8, minute as u8, second as u8, nanosecond)
-        .map_err(|_| Why::OutOfRange("second"))?;
+        .map_err(|_| TimestampFault::OutOfRange("second"))?;
     let time = PrimitiveDateTime::new(date, clock).assume_offset(offset);
-    time.checked_to_offset(UtcOffset::UTC).ok_or(Why::OutOfRange("year"))
+    time.checked_to_offset(UtcOffset::UTC).ok_or(TimestampFault::OutOfRange("year"))
 }
 
-fn in_range<'a>(number: u32, max: u32, what: &'static str) -> Result<u32, Why<'a>> {
-    if number <= max { Ok(number) } else { Err(Why::OutOfRange(what)) }
+fn in_range<'a>(number: u32, max: u32, what: &'static str) -> Result<u32, TimestampFault<'a>> {
+    if number <= max { Ok(number) } else { Err(TimestampFault::OutOfRange(what)) }
 }
 
 /// The text that is still to be read.
-struct Scan<'a> {
+struct TimestampScanner<'a> {
     rest: &'a str,
 }
 
-impl<'a> Scan<'a> {
-    fn number(&mut self, least: usize, most: usize, element: &'static str) -> Result<u32, Why<'a>> {
+impl<'a> TimestampScanner<'a> {
+    fn number(&mut self, least: usize, most: usize, element: &'static str) -> Result<u32, TimestampFault<'a>> {
         let digits = self.rest.bytes().take(most).take_while(u8::is_ascii_digit).count();
         if digits < least {
-            return Err(Why::Unlike { rest: self.rest, element });
+            return Err(TimestampFault::Unlike { rest: self.rest, element });
         }
         let number = self.rest.bytes().take(digits).fold(0, |n, b| n * 10 + u32::from(b - b'0'));
         self.rest = &self.rest[digits..];
         Ok(number)
     }
 
-    fn literal(&mut self, element: &'static str) -> Result<(), Why<'a>> {
+    fn literal(&mut self, element: &'static str) -> Result<(), TimestampFault<'a>> {
         self.rest =
-            self.rest.strip_prefix(element).ok_or(Why::Unlike { rest: self.rest, element })?;
+            self.rest.strip_prefix(element).ok_or(TimestampFault::Unlike { rest: self.rest, element })?;
         Ok(())
     }
 
@@ -154,12 +154,12 @@ impl<'a> Scan<'a> {
         nanoseconds
     }
 
-    fn offset(&mut self) -> Result<UtcOffset, Why<'a>> {
+    fn offset(&mut self) -> Result<UtcOffset, TimestampFault<'a>> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
             return Ok(UtcOffset::UTC);
         }
-        let unlike = Why::Unlike { rest: self.rest, element: "Z07:00" };
+        let unlike = TimestampFault::Unlike { rest: self.rest, element: "Z07:00" };
         let bytes = self.rest.as_bytes();
         let &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, ..] = bytes else { return Err(unlike) };
         if ![h1, h2, m1, m2].iter().all(u8::is_ascii_digit) {
@@ -168,15 +168,15 @@ impl<'a> Scan<'a> {
         let number = |tens: u8, ones: u8| i32::from(tens - b'0') * 10 + i32::from(ones - b'0');
         let (hours, minutes) = (number(h1, h2), number(m1, m2));
         if hours > 24 {
-            return Err(Why::OutOfRange("time zone offset hour"));
+            return Err(TimestampFault::OutOfRange("time zone offset hour"));
         }
         if minutes > 60 {
-            return Err(Why::OutOfRange("time zone offset minute"));
+            return Err(TimestampFault::OutOfRange("time zone offset minute"));
         }
         let seconds = (hours * 60 + minutes) * 60;
         self.rest = &self.rest[6..];
         UtcOffset::from_whole_seconds(if sign == b'-' { -seconds } else { seconds })
-            .map_err(|_| Why::OutOfRange("time zone offset hour"))
+            .map_err(|_| TimestampFault::OutOfRange("time zone offset hour"))
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_told_in_gos_words() {
+    fn invalid_times_are_reported_as_go_does() {
         let unlike = " as \"2006-01-02T15:04:05Z07:00\": cannot parse ";
         let cases = [
             ("", format!("{unlike}\"\" as \"2006\"")),

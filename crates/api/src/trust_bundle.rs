@@ -9,18 +9,18 @@
 //! ClusterTrustBundles; the status says what each source gave; names that do not fit into a label
 //! are refused, and so are keys that no ConfigMap can have.
 
-mod describe;
-mod kind;
-mod rules;
+mod descriptions;
+mod types;
+mod validation;
 mod schema;
-mod shape;
+mod property_schema;
 
-pub use kind::{
-    AdditionalFormats, Bundle, BundleMeta, BundleSpec, BundleStatus, Condition, Jks, ObjectSource,
-    Pkcs12, Source, SourceStatus, StorePassword, Target, TargetMetadata, Template,
+pub use types::{
+    AdditionalFormats, Bundle, BundleMeta, BundleSpec, BundleStatus, BundleCondition, JksKeystore, ObjectSource,
+    Pkcs12Keystore, BundleSource, SourceStatus, StorePassword, BundleTarget, TargetMetadata, TargetTemplate,
     TrustBundleSource, TrustBundleTemplate,
 };
-pub use rules::{RESERVED_NAMES, is_reserved, validate, validate_new, validate_rules};
+pub use validation::{RESERVED_NAMES, is_reserved_name, validate, validate_new, validate_rules};
 pub use schema::{custom_resource_definition, set_defaults, validate_schema};
 
 /// The group.

@@ -16,7 +16,7 @@ use windlass_api::decode::{self, DecodeError};
 use windlass_api::schema::{Schema, TypeId};
 
 #[test]
-fn a_body_says_what_the_answer_says() {
+fn protobuf_bodies_match_the_json_answers() {
     let mut compared = 0;
     for (name, fixture) in fixtures() {
         let sent = read(&body(&fixture)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -34,7 +34,7 @@ fn a_body_says_what_the_answer_says() {
 
 #[test]
 fn everything_a_kubelet_sends_is_read() {
-    let text = fs::read_to_string(folder().join("kubelet.jsonl")).unwrap();
+    let text = fs::read_to_string(fixture_dir().join("kubelet.jsonl")).unwrap();
     let mut kinds: Vec<String> = Vec::new();
     for line in text.lines() {
         let request: Value = serde_json::from_str(line).unwrap();
@@ -58,7 +58,7 @@ const KUBELET_KINDS: [&str; 6] =
 #[test]
 fn broken_bodies_are_refused_or_read_but_never_hurt() {
     let bodies: Vec<Vec<u8>> = fixtures().iter().map(|(_, fixture)| body(fixture)).collect();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = XorshiftRng(0x9e37_79b9_7f4a_7c15);
     let start = Instant::now();
     let (mut good, mut bad) = (0, 0);
     for _ in 0..20_000 {
@@ -79,7 +79,7 @@ fn broken_bodies_are_refused_or_read_but_never_hurt() {
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+fn mutate(bytes: &mut Vec<u8>, random: &mut XorshiftRng) {
     // The four bytes in front are always kept, for without them nothing is looked at.
     let places = bytes.len().saturating_sub(4);
     if places == 0 {
@@ -102,9 +102,9 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// Xorshift: enough to choose bytes, and the same on every run.
-struct Random(u64);
+struct XorshiftRng(u64);
 
-impl Random {
+impl XorshiftRng {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -119,7 +119,7 @@ impl Random {
 
 /// Checks that every value of `sent` is in `answer`, and counts them.
 fn assert_within(name: &str, path: &str, sent: &Value, answer: &Value) -> usize {
-    if is_the_servers(path) {
+    if is_server_owned(path) {
         return 0;
     }
     match (sent, answer) {
@@ -144,7 +144,7 @@ fn assert_within(name: &str, path: &str, sent: &Value, answer: &Value) -> usize 
 }
 
 /// Whether a field is not the client's to say, so that the answer may differ.
-fn is_the_servers(path: &str) -> bool {
+fn is_server_owned(path: &str) -> bool {
     let metadata = [
         "uid",
         "resourceVersion",
@@ -179,10 +179,10 @@ fn without_zeros(value: &Value) -> Option<Value> {
 }
 
 fn read(bytes: &[u8]) -> Result<Value, DecodeError> {
-    decode::protobuf(Schema::get(), bytes, type_of)
+    decode::protobuf(Schema::get(), bytes, lookup_type)
 }
 
-fn type_of(api_version: &str, kind: &str) -> Option<TypeId> {
+fn lookup_type(api_version: &str, kind: &str) -> Option<TypeId> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let package = group.split('.').next()?;
     let name = match kind {
@@ -193,7 +193,7 @@ fn type_of(api_version: &str, kind: &str) -> Option<TypeId> {
 }
 
 fn fixtures() -> Vec<(String, Value)> {
-    let mut found: Vec<(String, Value)> = fs::read_dir(folder().join("protobuf"))
+    let mut found: Vec<(String, Value)> = fs::read_dir(fixture_dir().join("protobuf"))
         .unwrap()
         .map(|entry| {
             let path = entry.unwrap().path();
@@ -210,6 +210,6 @@ fn body(request: &Value) -> Vec<u8> {
     STANDARD.decode(request["body"].as_str().unwrap()).unwrap()
 }
 
-fn folder() -> PathBuf {
+fn fixture_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }

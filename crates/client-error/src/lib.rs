@@ -60,7 +60,7 @@ struct ConnectionError {
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.url, cause(&*self.source))
+        write!(f, "{}: {}", self.url, root_cause(&*self.source))
     }
 }
 
@@ -73,7 +73,7 @@ impl Error for ConnectionError {
 /// The words for an error of a client library; `None` for any other.
 fn client_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<kube::Error>() {
-        return Some(request(error));
+        return Some(describe_request_error(error));
     }
     if let Some(error) = error.downcast_ref::<ConnectionError>() {
         return Some(error.to_string());
@@ -81,25 +81,25 @@ fn client_error(error: &(dyn Error + 'static)) -> Option<String> {
     let words = match error.downcast_ref::<watcher::Error>()? {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => request(error),
-        watcher::Error::WatchError(status) => answer(status),
+        | watcher::Error::WatchFailed(error) => describe_request_error(error),
+        watcher::Error::WatchError(status) => describe_status(status),
         error @ watcher::Error::NoResourceVersion => error.to_string(),
     };
     Some(words)
 }
 
-fn request(error: &kube::Error) -> String {
+fn describe_request_error(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) => answer(status),
-        kube::Error::Service(source) => cause(&**source),
-        kube::Error::HyperError(source) => cause(source),
-        kube::Error::ReadEvents(source) => cause(source),
+        kube::Error::Api(status) => describe_status(status),
+        kube::Error::Service(source) => root_cause(&**source),
+        kube::Error::HyperError(source) => root_cause(source),
+        kube::Error::ReadEvents(source) => root_cause(source),
         error => error.to_string(),
     }
 }
 
 /// What the server answered. Its messages already say what is forbidden, invalid or missing.
-fn answer(status: &kube::core::Status) -> String {
+fn describe_status(status: &kube::core::Status) -> String {
     match (status.code, status.message.as_str()) {
         (401, _) => "unauthorized: the server rejected the credentials".to_owned(),
         (code, "") => format!("the server answered {code} {}", status.reason),
@@ -108,7 +108,7 @@ fn answer(status: &kube::core::Status) -> String {
 }
 
 /// Why a connection failed: the TLS error in the chain, or else the last error.
-fn cause(error: &(dyn Error + 'static)) -> String {
+fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     let mut next = Some(error);
     while let Some(error) = next {
@@ -116,7 +116,7 @@ fn cause(error: &(dyn Error + 'static)) -> String {
             return error.to_string();
         }
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
-            return tls::words(error);
+            return tls::describe(error);
         }
         last = error;
         next = error.source();
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    fn api(code: u16, reason: &str, message: &str) -> kube::Error {
+    fn api_error(code: u16, reason: &str, message: &str) -> kube::Error {
         kube::Error::Api(Box::new(Status::failure(message, reason).with_code(code)))
     }
 
@@ -163,10 +163,10 @@ mod tests {
     fn answers_are_the_words_of_the_server() {
         let forbidden = "nodes is forbidden: User \"a\" cannot list resource \"nodes\"";
         for (error, words) in [
-            (api(403, "Forbidden", forbidden), forbidden),
-            (api(401, "Unauthorized", "no"), "unauthorized: the server rejected the credentials"),
-            (api(500, "InternalError", ""), "the server answered 500 InternalError"),
-            (api(400, "BadRequest", "two\nlines\u{1b}[2J"), "two lines [2J"),
+            (api_error(403, "Forbidden", forbidden), forbidden),
+            (api_error(401, "Unauthorized", "no"), "unauthorized: the server rejected the credentials"),
+            (api_error(500, "InternalError", ""), "the server answered 500 InternalError"),
+            (api_error(400, "BadRequest", "two\nlines\u{1b}[2J"), "two lines [2J"),
         ] {
             assert_eq!(describe(&error), words);
             let watch = watcher::Error::WatchStartFailed(error);
@@ -175,15 +175,15 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Outer(kube::Error);
+    struct WrappedError(kube::Error);
 
-    impl fmt::Display for Outer {
+    impl fmt::Display for WrappedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("cannot sign")
         }
     }
 
-    impl Error for Outer {
+    impl Error for WrappedError {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             Some(&self.0)
         }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_being_done_comes_first() {
-        let error = Outer(api(409, "Conflict", "it changed"));
+        let error = WrappedError(api_error(409, "Conflict", "it changed"));
         assert_eq!(describe(&error), "cannot sign: it changed");
     }
 

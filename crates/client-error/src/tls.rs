@@ -5,24 +5,24 @@ use rustls::pki_types::UnixTime;
 use time::OffsetDateTime;
 
 /// A TLS error of a client in words.
-pub fn words(error: &rustls::Error) -> String {
+pub fn describe(error: &rustls::Error) -> String {
     match error {
-        rustls::Error::InvalidCertificate(error) => certificate(error),
+        rustls::Error::InvalidCertificate(error) => describe_certificate_error(error),
         rustls::Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
         error => error.to_string(),
     }
 }
 
-fn certificate(error: &CertificateError) -> String {
+fn describe_certificate_error(error: &CertificateError) -> String {
     match error {
         CertificateError::ExpiredContext { time, not_after } => {
-            let ago = span(time.as_secs().saturating_sub(not_after.as_secs()));
-            format!("the server's certificate expired {} ({ago} ago)", date(*not_after))
+            let ago = format_duration(time.as_secs().saturating_sub(not_after.as_secs()));
+            format!("the server's certificate expired {} ({ago} ago)", format_date(*not_after))
         }
         CertificateError::Expired => "the server's certificate has expired".to_owned(),
         CertificateError::NotValidYetContext { time, not_before } => {
-            let ahead = span(not_before.as_secs().saturating_sub(time.as_secs()));
-            let date = date(*not_before);
+            let ahead = format_duration(not_before.as_secs().saturating_sub(time.as_secs()));
+            let date = format_date(*not_before);
             format!(
                 "the server's certificate is not valid before {date} (in {ahead}); check the local clock"
             )
@@ -39,7 +39,7 @@ fn certificate(error: &CertificateError) -> String {
             .to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
             let expected = expected.to_str();
-            match presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ") {
+            match presented.iter().map(|name| presented_name(name)).collect::<Vec<_>>().join(", ") {
                 names if names.is_empty() => {
                     format!("the server's certificate is not valid for {expected}")
                 }
@@ -56,19 +56,19 @@ fn certificate(error: &CertificateError) -> String {
 }
 
 /// A name out of the library's `DnsName("name")` or `IpAddress(address)`.
-fn bare(presented: &str) -> &str {
+fn presented_name(presented: &str) -> &str {
     let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(presented).trim_matches('"')
 }
 
-fn date(moment: UnixTime) -> String {
+fn format_date(moment: UnixTime) -> String {
     let seconds = i64::try_from(moment.as_secs()).ok();
     let time = seconds.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     time.map_or_else(|| "at an unknown time".to_owned(), |time| time.date().to_string())
 }
 
 /// A length of time in its largest whole unit.
-fn span(seconds: u64) -> String {
+fn format_duration(seconds: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(24 * 60 * 60, "day"), (60 * 60, "hour"), (60, "minute")];
     let unit = UNITS.into_iter().find(|(unit, _)| seconds >= *unit);
     let (count, name) = unit.map_or((seconds, "second"), |(unit, name)| (seconds / unit, name));
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> UnixTime {
+    fn unix_time(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
     }
 
@@ -93,11 +93,11 @@ mod tests {
         let name = rustls::pki_types::ServerName::try_from("192.0.2.9").unwrap();
         for (error, wanted) in [
             (
-                CertificateError::ExpiredContext { time: at(end + 86_773), not_after: at(end) },
+                CertificateError::ExpiredContext { time: unix_time(end + 86_773), not_after: unix_time(end) },
                 "the server's certificate expired 2027-11-16 (1 day ago)",
             ),
             (
-                CertificateError::NotValidYetContext { time: at(end - 7200), not_before: at(end) },
+                CertificateError::NotValidYetContext { time: unix_time(end - 7200), not_before: unix_time(end) },
                 "the server's certificate is not valid before 2027-11-16 (in 2 hours); check the local clock",
             ),
             (
@@ -108,10 +108,10 @@ mod tests {
                 "the server's certificate is valid for a.example, 192.0.2.1, not for 192.0.2.9",
             ),
         ] {
-            assert_eq!(words(&rustls::Error::InvalidCertificate(error)), wanted);
+            assert_eq!(describe(&rustls::Error::InvalidCertificate(error)), wanted);
         }
         for error in [CertificateError::UnknownIssuer, CertificateError::BadSignature] {
-            let words = words(&rustls::Error::InvalidCertificate(error));
+            let words = describe(&rustls::Error::InvalidCertificate(error));
             assert!(words.contains("unknown authority"), "{words}");
         }
     }

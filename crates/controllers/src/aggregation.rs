@@ -12,12 +12,12 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::feed;
+use crate::resource_watch;
 use crate::metrics::AGGREGATION;
-use crate::pool::{self, Next};
-use crate::queue::{Backoff, Queue};
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
 
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
 /// The only key: any role may be part of any other, so they are looked at together. One look
 /// answers for all changes that came before it.
@@ -25,21 +25,21 @@ const ALL: &str = "clusterroles";
 
 /// Runs the loop; does not end.
 pub async fn run(client: Client) {
-    let queue = Arc::new(Queue::new(&AGGREGATION, BACKOFF));
+    let queue = Arc::new(WorkQueue::new(&AGGREGATION, BACKOFF));
     let roles = ApiResource::erase::<ClusterRole>(&());
-    let watch = feed::follow(client.clone(), &roles, None, &AGGREGATION, |event| {
+    let watch = resource_watch::watch_metadata(client.clone(), &roles, None, &AGGREGATION, |event| {
         if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
             queue.add(ALL);
         }
     });
     let reconcile = |_| reconcile(client.clone());
     // One worker: there is one key.
-    tokio::join!(watch, pool::work(queue.clone(), 1, reconcile));
+    tokio::join!(watch, workers::run(queue.clone(), 1, reconcile));
 }
 
 /// A role that is to get other rules.
 #[derive(Debug, PartialEq)]
-struct Change {
+struct RoleUpdate {
     name: String,
     /// The version that this was decided on.
     version: Option<String>,
@@ -48,24 +48,24 @@ struct Change {
 
 /// What to do about all roles.
 #[derive(Debug, Default, PartialEq)]
-struct Decision {
-    changes: Vec<Change>,
+struct AggregationPlan {
+    changes: Vec<RoleUpdate>,
     /// Roles that stay as they are because nobody can tell what they select.
     unclear: Vec<String>,
 }
 
 /// Which roles have to change. A role that is part of another is brought in order first, so that
 /// each is written once.
-fn decide(mut roles: Vec<ClusterRole>) -> Decision {
+fn decide(mut roles: Vec<ClusterRole>) -> AggregationPlan {
     roles.sort_by_key(ClusterRole::name_any);
     let before: Vec<Option<Vec<PolicyRule>>> = roles.iter().map(|r| r.rules.clone()).collect();
-    let selectors: Vec<_> = roles.iter().map(selectors).collect();
+    let selectors: Vec<_> = roles.iter().map(parse_selectors).collect();
     // No chain of roles is longer than there are roles; what goes on longer runs in a circle.
     for _ in 0..roles.len() {
         let mut settled = true;
         for (at, selectors) in selectors.iter().enumerate() {
             let Some(Ok(selectors)) = selectors else { continue };
-            let rules = gathered(&roles, at, selectors);
+            let rules = aggregate_rules(&roles, at, selectors);
             if let Some(role) = roles.get_mut(at)
                 && role.rules.as_deref().unwrap_or_default() != rules
             {
@@ -77,27 +77,27 @@ fn decide(mut roles: Vec<ClusterRole>) -> Decision {
             break;
         }
     }
-    let mut decision = Decision::default();
+    let mut decision = AggregationPlan::default();
     for ((role, before), selectors) in roles.into_iter().zip(before).zip(selectors) {
         let (name, version) = (role.name_any(), role.resource_version());
         if let Some(Err(_)) = selectors {
             decision.unclear.push(name);
         } else if role.rules != before {
             let rules = role.rules.unwrap_or_default();
-            decision.changes.push(Change { name, version, rules });
+            decision.changes.push(RoleUpdate { name, version, rules });
         }
     }
     decision
 }
 
 /// What selects the parts of a role; `None` if it has rules of its own.
-fn selectors(role: &ClusterRole) -> Option<Result<Vec<Selector>, ParseExpressionError>> {
+fn parse_selectors(role: &ClusterRole) -> Option<Result<Vec<Selector>, ParseExpressionError>> {
     let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.iter().flatten();
     Some(selectors.cloned().map(Selector::try_from).collect())
 }
 
 /// The rules of the roles that are selected, each once; the role at `at` is no part of itself.
-fn gathered(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> Vec<PolicyRule> {
+fn aggregate_rules(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> Vec<PolicyRule> {
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in selectors {
         let others = roles.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, role)| role);
@@ -112,23 +112,23 @@ fn gathered(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> Vec<Pol
     rules
 }
 
-async fn reconcile(client: Client) -> anyhow::Result<Next> {
+async fn reconcile(client: Client) -> anyhow::Result<ReconcileOutcome> {
     let api: Api<ClusterRole> = Api::all(client);
     let roles = api.list(&ListParams::default()).await?.items;
-    let Decision { changes, unclear } = decide(roles);
-    for Change { name, version, rules } in changes {
+    let AggregationPlan { changes, unclear } = decide(roles);
+    for RoleUpdate { name, version, rules } in changes {
         let patch = json!({"metadata": {"resourceVersion": version}, "rules": rules});
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                return Ok(Next::Wait(format!("{name} was changed meanwhile")));
+                return Ok(ReconcileOutcome::Requeue(format!("{name} was changed meanwhile")));
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {name}")),
         }
     }
     anyhow::ensure!(unclear.is_empty(), "bad selectors of roles in {}", unclear.join(", "));
-    Ok(Next::Done)
+    Ok(ReconcileOutcome::Done)
 }
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ mod tests {
         let selectors = json!({ "clusterRoleSelectors": [selector] });
         bad.aggregation_rule = serde_json::from_value(selectors).unwrap();
         let good = role("good", "", &["get"], &["x"]);
-        let Decision { changes, unclear } = decide(vec![bad, good]);
+        let AggregationPlan { changes, unclear } = decide(vec![bad, good]);
         assert_eq!(unclear, ["bad"]);
         assert_eq!(changes.len(), 1);
         assert_eq!(changes[0].name, "good");

@@ -24,30 +24,30 @@
 //! What others can see is as trust-manager does it: names, labels, the hash, field manager, owner,
 //! order of certificates, reasons and messages.
 
-pub mod apply;
-pub mod encode;
-pub mod gather;
+pub mod apply_patch;
+pub mod encoder;
+pub mod sources;
 mod gauges;
 pub mod hash;
-mod interest;
-mod listing;
+mod mapper;
+mod relist;
 pub mod package;
-mod pass;
+mod reconcile;
 mod plan;
-pub mod pool;
-pub mod reach;
-mod rights;
-mod run;
-mod seen;
+pub mod certificate_set;
+pub mod namespace_filter;
+mod access_check;
+mod controller;
+mod cache;
 mod settings;
 pub mod status;
 pub mod target;
-mod targets;
-mod write;
+mod target_index;
+mod target_writer;
 
 pub use gauges::metrics;
-pub use run::run;
-pub use settings::{PackageFile, Settings, TRUST_NAMESPACE};
+pub use controller::run;
+pub use settings::{PackageFile, BundleSettings, TRUST_NAMESPACE};
 
 #[cfg(test)]
-mod samples;
+mod fixtures;

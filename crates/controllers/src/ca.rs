@@ -8,7 +8,7 @@
 //! stay pending with the reason, and all other signers work.
 
 mod gauges;
-pub mod made;
+pub mod self_signed;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, ensure};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use windlass_pki::{Authority, Certificate, Validity};
+use windlass_pki::{CertificateAuthority, Certificate, Validity};
 
-use crate::followed::{self, read};
+use crate::file_watch::{self, read_file};
 use crate::options::Clock;
 
 pub use gauges::{metrics, report};
@@ -28,14 +28,14 @@ pub const UNAVAILABLE: &str = "SignerUnavailable";
 
 /// What a signer signs with: a certificate and its key, and who vouches for it.
 #[derive(Debug)]
-pub struct Ca {
-    authority: Authority,
+pub struct SigningCa {
+    authority: CertificateAuthority,
     issuers: Vec<Certificate>,
 }
 
-impl Ca {
+impl SigningCa {
     /// Who signs.
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }
 
@@ -47,41 +47,41 @@ impl Ca {
     /// What is sent along with what it issues, in order: itself and those that vouch for it, but
     /// none that vouches for itself, as whoever verifies has that or does not trust it.
     pub fn intermediates(&self) -> impl Iterator<Item = &Certificate> {
-        self.whole().filter(|certificate| !certificate.is_self_signed())
+        self.full_chain().filter(|certificate| !certificate.is_self_signed())
     }
 
     /// What others have to trust: who vouches for all, if that is known, or else itself.
     pub fn anchor(&self) -> &Certificate {
-        let last = self.whole().last();
+        let last = self.full_chain().last();
         last.filter(|last| last.is_self_signed()).unwrap_or_else(|| self.certificate())
     }
 
     /// When it is valid, until it or one that vouches for it ends: nothing it issues lasts longer.
     pub fn validity(&self) -> Validity {
         let own = self.certificate().validity();
-        let ends = self.whole().map(|each| each.validity().not_after()).min();
+        let ends = self.full_chain().map(|each| each.validity().not_after()).min();
         Validity::new(own.not_before(), ends.unwrap_or(own.not_after())).unwrap_or(own)
     }
 
-    fn whole(&self) -> impl Iterator<Item = &Certificate> {
+    fn full_chain(&self) -> impl Iterator<Item = &Certificate> {
         std::iter::once(self.certificate()).chain(&self.issuers)
     }
 
-    fn is_same(&self, other: &Ca) -> bool {
-        self.whole().map(Certificate::der).eq(other.whole().map(Certificate::der))
+    fn is_same(&self, other: &SigningCa) -> bool {
+        self.full_chain().map(Certificate::der).eq(other.full_chain().map(Certificate::der))
     }
 }
 
-impl From<Authority> for Ca {
+impl From<CertificateAuthority> for SigningCa {
     /// One that nobody is known to vouch for.
-    fn from(authority: Authority) -> Ca {
-        Ca { authority, issuers: Vec::new() }
+    fn from(authority: CertificateAuthority) -> SigningCa {
+        SigningCa { authority, issuers: Vec::new() }
     }
 }
 
 /// What the file of the certificate may hold.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum CertificateFileForm {
     /// One certificate, as kube-controller-manager wants it.
     One,
     /// And those that vouch for it, each for the one before.
@@ -95,24 +95,24 @@ pub type CaCheck = Box<dyn Fn(&Certificate) -> Result<()> + Send + Sync>;
 pub struct CaSource {
     certificate: PathBuf,
     key: PathBuf,
-    form: Form,
+    form: CertificateFileForm,
     check: Option<CaCheck>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<CaState>,
     /// Held while the files are read, so that what was read first does not come in last.
     reading: Mutex<()>,
     accepted: watch::Sender<u64>,
 }
 
-struct State {
+struct CaState {
     /// Absent until the files were good for the first time.
-    current: Option<Arc<Ca>>,
-    problem: Option<Problem>,
+    current: Option<Arc<SigningCa>>,
+    problem: Option<CaError>,
 }
 
 /// Why the files of a CA cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Problem {
+struct CaError {
     /// For operators: with file names.
     detail: String,
     /// For requesters: without file names, which are the operator's business.
@@ -122,33 +122,33 @@ struct Problem {
 impl CaSource {
     /// The CA in two files, which hold one certificate and its key. [`CaSource::watch`] follows
     /// them. Reads from disk: not for async code.
-    pub fn files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
-        CaSource::open(certificate, key, Form::One, None, clock)
+    pub fn from_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
+        CaSource::open(certificate, key, CertificateFileForm::One, None, clock)
     }
 
     /// As [`CaSource::files`], for a CA that must also pass `check`.
-    pub fn checked(
+    pub fn from_files_with_check(
         certificate: PathBuf,
         key: PathBuf,
         check: CaCheck,
         clock: Clock,
     ) -> Arc<CaSource> {
-        CaSource::open(certificate, key, Form::One, Some(check), clock)
+        CaSource::open(certificate, key, CertificateFileForm::One, Some(check), clock)
     }
 
     /// As [`CaSource::files`], where those that vouch for the certificate may follow it.
-    pub fn chain(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
-        CaSource::open(certificate, key, Form::Chain, None, clock)
+    pub fn from_chain_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
+        CaSource::open(certificate, key, CertificateFileForm::Chain, None, clock)
     }
 
     fn open(
         certificate: PathBuf,
         key: PathBuf,
-        form: Form,
+        form: CertificateFileForm,
         check: Option<CaCheck>,
         clock: Clock,
     ) -> Arc<CaSource> {
-        let state = Mutex::new(State { current: None, problem: None });
+        let state = Mutex::new(CaState { current: None, problem: None });
         let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
         let source = CaSource { certificate, key, form, check, clock, state, reading, accepted };
         source.reload();
@@ -157,17 +157,17 @@ impl CaSource {
 
     /// The last good pair; `None` if the files were never good. It may have expired since: whoever
     /// signs looks at the time.
-    pub fn current(&self) -> Option<Arc<Ca>> {
+    pub fn current(&self) -> Option<Arc<SigningCa>> {
         self.lock().current.clone()
     }
 
     /// Why the files as they are now are not used, or that the pair in use has expired.
-    pub fn problem(&self) -> Option<String> {
+    pub fn error(&self) -> Option<String> {
         self.lock().problem.as_ref().map(|problem| problem.detail.clone())
     }
 
     /// What requesters are told while there is no pair to sign with.
-    pub fn unavailable(&self) -> String {
+    pub fn unavailable_message(&self) -> String {
         let state = self.lock();
         let cause = state.problem.as_ref().map_or("not read yet", |problem| &problem.cause);
         format!("the signer's CA cannot be used: {cause}")
@@ -184,7 +184,7 @@ impl CaSource {
     }
 
     /// How long the certificate in use is still valid, in seconds; negative when it is not.
-    pub fn seconds_left(&self) -> Option<i64> {
+    pub fn seconds_until_expiry(&self) -> Option<i64> {
         let until = self.current()?.certificate().validity().not_after();
         Some((until - (self.clock)()).whole_seconds())
     }
@@ -194,44 +194,44 @@ impl CaSource {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         match self.load((self.clock)()) {
             Ok(ca) => self.accept(ca),
-            Err(problem) => self.refuse(problem),
+            Err(problem) => self.reject(problem),
         }
     }
 
     /// Follows the files; does not end.
     pub async fn watch(self: Arc<Self>) {
         let files = [self.certificate.clone(), self.key.clone()];
-        followed::follow(&files, move || self.reload()).await;
+        file_watch::watch_files(&files, move || self.reload()).await;
     }
 
     /// What the files hold, if it may be used now.
-    fn load(&self, now: OffsetDateTime) -> Result<Ca, Problem> {
+    fn load(&self, now: OffsetDateTime) -> Result<SigningCa, CaError> {
         let (certificate, key) = (&self.certificate, &self.key);
-        let unreadable = |error: anyhow::Error| Problem {
+        let unreadable = |error: anyhow::Error| CaError {
             detail: format!("{error:#}"),
             cause: "its files cannot be read".to_owned(),
         };
         let (text, secret) =
-            (read(certificate).map_err(unreadable)?, read(key).map_err(unreadable)?);
+            (read_file(certificate).map_err(unreadable)?, read_file(key).map_err(unreadable)?);
         let ca = match self.form {
-            Form::One => Authority::from_pem(&text, &secret).map(Ca::from),
-            Form::Chain => Authority::from_chain_pem(&text, &secret)
-                .map(|(authority, issuers)| Ca { authority, issuers }),
+            CertificateFileForm::One => CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from),
+            CertificateFileForm::Chain => CertificateAuthority::from_chain_pem(&text, &secret)
+                .map(|(authority, issuers)| SigningCa { authority, issuers }),
         };
-        let ca = ca.map_err(|error| Problem {
+        let ca = ca.map_err(|error| CaError {
             detail: format!("{} with {}: {error}", certificate.display(), key.display()),
             cause: error.to_string(),
         })?;
-        let usable = ca.whole().try_for_each(|each| check_time(each, now));
+        let usable = ca.full_chain().try_for_each(|each| check_validity(each, now));
         let checked = || self.check.as_ref().map_or(Ok(()), |check| check(ca.certificate()));
-        usable.and_then(|()| checked()).map_err(|error| Problem {
+        usable.and_then(|()| checked()).map_err(|error| CaError {
             detail: format!("{} {error:#}", certificate.display()),
             cause: format!("it {error:#}"),
         })?;
         Ok(ca)
     }
 
-    fn accept(&self, ca: Ca) {
+    fn accept(&self, ca: SigningCa) {
         let mut state = self.lock();
         let file = self.certificate.display();
         if state.problem.take().is_some() {
@@ -250,7 +250,7 @@ impl CaSource {
         self.accepted.send_modify(|count| *count += 1);
     }
 
-    fn refuse(&self, problem: Problem) {
+    fn reject(&self, problem: CaError) {
         let mut state = self.lock();
         if state.problem.as_ref() == Some(&problem) {
             return;
@@ -267,12 +267,12 @@ impl CaSource {
         state.problem = Some(problem);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CaState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn check_time(certificate: &Certificate, now: OffsetDateTime) -> Result<()> {
+fn check_validity(certificate: &Certificate, now: OffsetDateTime) -> Result<()> {
     let validity = certificate.validity();
     let (from, until) = (validity.not_before(), validity.not_after());
     ensure!(from <= now, "is not valid before {from}");

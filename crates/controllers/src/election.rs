@@ -4,9 +4,9 @@
 //! may have passed to another, and `link` that not even a byte leaves that was on its way. Here they
 //! meet the API.
 
-mod link;
+mod fencing;
 mod role;
-mod tenure;
+mod lease_guard;
 #[cfg(test)]
 mod tests;
 
@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use windlass_client_error::describe;
 
 use crate::options::Clock;
-use role::{Action, Record, Role};
-use tenure::{Tenure, guard};
+use role::{LeaseAction, LeaseRecord, LeaderRole};
+use lease_guard::{LeaseGuard, fenced_client};
 
 /// How to be elected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Election {
+pub struct LeaderElection {
     /// The lease's namespace.
     pub namespace: String,
     /// The lease's name.
@@ -53,10 +53,10 @@ const JITTER: f64 = 1.2;
 /// How long to try to hand back the lease at the end.
 const RELEASE: Duration = Duration::from_secs(2);
 
-impl Election {
+impl LeaderElection {
     /// An election with the times that Kubernetes' own components use.
-    pub fn new(identity: String) -> Election {
-        Election {
+    pub fn new(identity: String) -> LeaderElection {
+        LeaderElection {
             namespace: "kube-system".into(),
             name: "windlass-controllers".into(),
             identity,
@@ -89,7 +89,7 @@ impl Election {
 pub async fn run<F, L>(
     client: Client,
     connection: Option<Config>,
-    election: Election,
+    election: LeaderElection,
     clock: Clock,
     mut shutdown: watch::Receiver<bool>,
     start: F,
@@ -97,29 +97,29 @@ pub async fn run<F, L>(
     F: Fn(Client) -> L,
     L: Future<Output = ()> + Send + 'static,
 {
-    let tenure = Arc::new(Tenure::new(clock.clone()));
-    let mut candidate = Candidate {
+    let tenure = Arc::new(LeaseGuard::new(clock.clone()));
+    let mut candidate = LeaderCandidate {
         leases: Api::namespaced(client.clone(), &election.namespace),
         election,
         clock,
-        role: Role::Follower { seen: None },
+        role: LeaderRole::Follower { seen: None },
         tenure,
     };
     loop {
-        candidate.report(false);
+        candidate.set_leading(false);
         let down = tokio::select! {
             _ = shutdown.wait_for(|down| *down) => true,
-            () = candidate.win() => false,
+            () = candidate.acquire() => false,
         };
         if down {
             break;
         }
-        candidate.report(true);
+        candidate.set_leading(true);
         let mut work = JoinSet::new();
-        work.spawn(start(working(&client, connection.clone(), &candidate.tenure)));
+        work.spawn(start(leader_client(&client, connection.clone(), &candidate.tenure)));
         let down = tokio::select! {
             _ = shutdown.wait_for(|down| *down) => true,
-            () = candidate.keep() => false,
+            () = candidate.renew_until_lost() => false,
         };
         // First of all nothing more is written; that takes no time.
         candidate.tenure.end();
@@ -128,9 +128,9 @@ pub async fn run<F, L>(
             break;
         }
         tracing::warn!(lease = candidate.election.name, "no longer the leader");
-        candidate.role = Role::Follower { seen: None };
+        candidate.role = LeaderRole::Follower { seen: None };
     }
-    candidate.report(false);
+    candidate.set_leading(false);
     // An attempt that was broken off may have won; whoever is next need not wait for that.
     match tokio::time::timeout(RELEASE, candidate.release()).await {
         Ok(Ok(())) => {}
@@ -142,33 +142,33 @@ pub async fn run<F, L>(
 }
 
 /// The client for the work of one term.
-fn working(client: &Client, connection: Option<Config>, tenure: &Arc<Tenure>) -> Client {
-    let own = connection.map(|config| link::connect(config, tenure.clone())).transpose();
+fn leader_client(client: &Client, connection: Option<Config>, tenure: &Arc<LeaseGuard>) -> Client {
+    let own = connection.map(|config| fencing::connect(config, tenure.clone())).transpose();
     let own = own.unwrap_or_else(|error| {
         let error = describe(&error);
         tracing::error!(error, "cannot connect anew; working over the old connections");
         None
     });
-    guard(own.as_ref().unwrap_or(client), tenure.clone())
+    fenced_client(own.as_ref().unwrap_or(client), tenure.clone())
 }
 
-struct Candidate {
+struct LeaderCandidate {
     leases: Api<Lease>,
-    election: Election,
+    election: LeaderElection,
     clock: Clock,
-    role: Role,
-    tenure: Arc<Tenure>,
+    role: LeaderRole,
+    tenure: Arc<LeaseGuard>,
 }
 
-impl Candidate {
+impl LeaderCandidate {
     /// Returns when we lead.
-    async fn win(&mut self) {
+    async fn acquire(&mut self) {
         let mut told = false;
         loop {
             let limit = self.election.renew_deadline;
-            let failure = match tokio::time::timeout(limit, self.attempt()).await {
-                Ok(Ok(())) if self.role == Role::Leading => {
-                    let Election { name, identity, .. } = &self.election;
+            let failure = match tokio::time::timeout(limit, self.try_acquire_or_renew()).await {
+                Ok(Ok(())) if self.role == LeaderRole::Leading => {
+                    let LeaderElection { name, identity, .. } = &self.election;
                     tracing::info!(lease = name, identity, "became the leader");
                     return;
                 }
@@ -190,9 +190,9 @@ impl Candidate {
     }
 
     /// Renews the lease; returns when we do not lead any more.
-    async fn keep(&mut self) {
+    async fn renew_until_lost(&mut self) {
         loop {
-            let Some(deadline) = self.tenure.deadline().filter(|_| self.tenure.holds()) else {
+            let Some(deadline) = self.tenure.deadline().filter(|_| self.tenure.is_leading()) else {
                 return;
             };
             let pause = tokio::time::sleep(self.election.retry_period);
@@ -202,8 +202,8 @@ impl Candidate {
             // Half of the time, so that a request that got lost is followed by another.
             let limit =
                 (tokio::time::Instant::now() + self.election.renew_deadline / 2).min(deadline);
-            match tokio::time::timeout_at(limit, self.attempt()).await {
-                Ok(Ok(())) if self.role == Role::Leading => {}
+            match tokio::time::timeout_at(limit, self.try_acquire_or_renew()).await {
+                Ok(Ok(())) if self.role == LeaderRole::Leading => {}
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     tracing::warn!(error = describe(error.as_ref()), "cannot renew the lease");
@@ -214,43 +214,43 @@ impl Candidate {
     }
 
     /// Looks at the lease once and does what there is to do; `role` says how it ended.
-    async fn attempt(&mut self) -> anyhow::Result<()> {
+    async fn try_acquire_or_renew(&mut self) -> anyhow::Result<()> {
         // The others count from when they see the lease change, which is later than this.
         let began = self.tenure.now();
-        let Election { name, identity, lease_duration, .. } = &self.election;
+        let LeaderElection { name, identity, lease_duration, .. } = &self.election;
         let found = self.leases.get_opt(name).await.context("cannot read the lease")?;
-        let record = found.as_ref().map(|lease| Record::of(lease, *lease_duration));
+        let record = found.as_ref().map(|lease| LeaseRecord::from_lease(lease, *lease_duration));
         let now = tokio::time::Instant::now();
         let (role, action) = self.role.step(record.as_ref(), now, identity);
         self.role = role;
         let written = match (action, found) {
-            (Action::Create, _) => {
-                let lease = self.lease(None, 0);
+            (LeaseAction::Create, _) => {
+                let lease = self.build_lease(None, 0);
                 self.leases.create(&PostParams::default(), &lease).await
             }
-            (Action::Take { transitions }, Some(found)) => {
-                let lease = self.lease(Some((found, false)), transitions);
+            (LeaseAction::Take { transitions }, Some(found)) => {
+                let lease = self.build_lease(Some((found, false)), transitions);
                 self.leases.replace(name, &PostParams::default(), &lease).await
             }
-            (Action::Renew, Some(found)) => {
+            (LeaseAction::Renew, Some(found)) => {
                 let transitions = record.map_or(0, |record| record.transitions);
-                let lease = self.lease(Some((found, true)), transitions);
+                let lease = self.build_lease(Some((found, true)), transitions);
                 self.leases.replace(name, &PostParams::default(), &lease).await
             }
-            (Action::Wait | Action::Lost, _) | (Action::Take { .. } | Action::Renew, None) => {
+            (LeaseAction::Wait | LeaseAction::Lost, _) | (LeaseAction::Take { .. } | LeaseAction::Renew, None) => {
                 return Ok(());
             }
         };
         match written {
             Ok(_) => {
-                self.role = Role::Leading;
-                self.tenure.hold(began, self.election.renew_deadline);
+                self.role = LeaderRole::Leading;
+                self.tenure.extend(began, self.election.renew_deadline);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 // Somebody was faster; the next attempt sees who.
-                if self.role == Role::Leading {
-                    self.standing(|standing| standing.second_looks += 1);
+                if self.role == LeaderRole::Leading {
+                    self.update_status(|standing| standing.second_looks += 1);
                 }
                 Ok(())
             }
@@ -260,9 +260,9 @@ impl Candidate {
 
     /// The lease as we want it, made from the one that is there; if it is ours already, it has been
     /// since it says.
-    fn lease(&self, found: Option<(Lease, bool)>, transitions: i32) -> Lease {
+    fn build_lease(&self, found: Option<(Lease, bool)>, transitions: i32) -> Lease {
         let (lease, renewed) = found.unwrap_or_default();
-        let now = self.micro_time();
+        let now = self.now_micro();
         let mut metadata = ObjectMeta { name: Some(self.election.name.clone()), ..lease.metadata };
         metadata.managed_fields = None;
         let before = lease.spec.unwrap_or_default();
@@ -286,29 +286,29 @@ impl Candidate {
         let Some(mut lease) = self.leases.get_opt(&self.election.name).await? else {
             return Ok(());
         };
-        let record = Record::of(&lease, self.election.lease_duration);
+        let record = LeaseRecord::from_lease(&lease, self.election.lease_duration);
         if record.holder != self.election.identity {
             return Ok(());
         }
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
-            spec.renew_time = self.micro_time();
+            spec.renew_time = self.now_micro();
         }
         self.leases.replace(&self.election.name, &PostParams::default(), &lease).await?;
         Ok(())
     }
 
-    fn micro_time(&self) -> Option<MicroTime> {
+    fn now_micro(&self) -> Option<MicroTime> {
         let nanoseconds = (self.clock)().unix_timestamp_nanos();
         Timestamp::from_nanosecond(nanoseconds).ok().map(MicroTime)
     }
 
-    fn report(&self, leads: bool) {
-        self.standing(|standing| standing.leads = leads);
+    fn set_leading(&self, leads: bool) {
+        self.update_status(|standing| standing.leads = leads);
     }
 
-    fn standing(&self, change: impl FnOnce(&mut Standing)) {
+    fn update_status(&self, change: impl FnOnce(&mut ElectionStatus)) {
         let mut standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
         change(standings.entry(self.election.name.clone()).or_default());
     }
@@ -316,27 +316,27 @@ impl Candidate {
 
 /// How we stand in an election.
 #[derive(Default)]
-struct Standing {
+struct ElectionStatus {
     leads: bool,
     /// Renewals that somebody else's write came before.
     second_looks: u64,
 }
 
 /// The elections that we take part in.
-static STANDINGS: Mutex<BTreeMap<String, Standing>> = Mutex::new(BTreeMap::new());
+static STANDINGS: Mutex<BTreeMap<String, ElectionStatus>> = Mutex::new(BTreeMap::new());
 
 /// Writes whether we lead, under client-go's names.
 pub fn metrics(out: &mut String) {
     let standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let name = "leader_election_master_status";
     let _ = writeln!(out, "# HELP {name} Whether this process leads\n# TYPE {name} gauge");
-    for (lease, Standing { leads, .. }) in standings.iter() {
+    for (lease, ElectionStatus { leads, .. }) in standings.iter() {
         let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {}", u8::from(*leads));
     }
     let name = "leader_election_slowpath_total";
     let help = "Renewals of the lease that had to be made again";
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
-    for (lease, Standing { second_looks, .. }) in standings.iter() {
+    for (lease, ElectionStatus { second_looks, .. }) in standings.iter() {
         let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {second_looks}");
     }
 }

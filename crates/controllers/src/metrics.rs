@@ -11,39 +11,39 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The garbage collector's counters.
-pub static GARBAGE: Counters = Counters::new("garbage_collector_attempt_to_delete");
+pub static GARBAGE: ControllerCounters = ControllerCounters::new("garbage_collector_attempt_to_delete");
 /// The counters of namespace deletion.
-pub static NAMESPACES: Counters = Counters::new("namespace");
+pub static NAMESPACES: ControllerCounters = ControllerCounters::new("namespace");
 /// The counters of the default service accounts.
-pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
+pub static ACCOUNTS: ControllerCounters = ControllerCounters::new("serviceaccount");
 
 /// The counters of node health.
-pub static NODE_LIFECYCLE: Counters = Counters::new("node_lifecycle_controller");
+pub static NODE_LIFECYCLE: ControllerCounters = ControllerCounters::new("node_lifecycle_controller");
 
 /// The counters of events on pods that nobody schedules.
-pub static UNSCHEDULED: Counters = Counters::new("unscheduled_pod");
+pub static UNSCHEDULED: ControllerCounters = ControllerCounters::new("unscheduled_pod");
 
 /// The counters of aggregated cluster roles.
-pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
+pub static AGGREGATION: ControllerCounters = ControllerCounters::new("ClusterRoleAggregator");
 
 /// The counters of what approves requests for certificates.
-pub static APPROVING: Counters = Counters::new("csrapproving");
+pub static APPROVING: ControllerCounters = ControllerCounters::new("csrapproving");
 /// The counters of what signs them.
-pub static SIGNING: Counters = Counters::new("csrsigning");
+pub static SIGNING: ControllerCounters = ControllerCounters::new("csrsigning");
 /// The counters of what signs those of pods.
-pub static POD_SIGNING: Counters = Counters::new("podcertificatesigning");
+pub static POD_SIGNING: ControllerCounters = ControllerCounters::new("podcertificatesigning");
 /// The counters of what removes old ones.
-pub static CLEANING: Counters = Counters::new("csrcleaner");
+pub static CLEANING: ControllerCounters = ControllerCounters::new("csrcleaner");
 /// The counters of the root CA's ConfigMaps.
-pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
+pub static ROOT_CA: ControllerCounters = ControllerCounters::new("root_ca_cert_publisher");
 /// The counters of the root CA's trust bundle.
-pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
+pub static TRUST_BUNDLE: ControllerCounters = ControllerCounters::new("ca_cert_publisher_cluster_trust_bundles");
 /// The counters of the user's own signers' trust bundles.
-pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
+pub static ANCHORS: ControllerCounters = ControllerCounters::new("signer_trust_bundles");
 /// The counters of Bundles.
-pub static BUNDLES: Counters = Counters::new("bundles");
+pub static BUNDLES: ControllerCounters = ControllerCounters::new("bundles");
 
-static ALL: [&Counters; 14] = [
+static ALL: [&ControllerCounters; 14] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
@@ -67,7 +67,7 @@ pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);
 pub fn metrics(out: &mut String) {
     let now = Instant::now();
     for family in FAMILIES {
-        let Family { name, kind, help, .. } = family;
+        let QueueMetricFamily { name, kind, help, .. } = family;
         // Writing to a string does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for counters in ALL {
@@ -79,64 +79,64 @@ pub fn metrics(out: &mut String) {
     let _ = writeln!(out, "# HELP {name} Failures to find out what the API serves");
     let _ = writeln!(out, "# TYPE {name} counter\n{name} {count}");
     crate::ca::metrics(out);
-    crate::sign::metrics(out);
-    crate::publish::metrics(out);
+    crate::csr_signer::metrics(out);
+    crate::publisher::metrics(out);
     crate::signers::rollout::metrics(out);
     crate::bundles::metrics(out);
     crate::election::metrics(out);
 }
 
-struct Family {
+struct QueueMetricFamily {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    write: fn(&mut String, &str, &Counters, Instant),
+    write: fn(&mut String, &str, &ControllerCounters, Instant),
 }
 
-const FAMILIES: [Family; 9] = [
-    Family {
+const FAMILIES: [QueueMetricFamily; 9] = [
+    QueueMetricFamily {
         name: "workqueue_adds_total",
         kind: "counter",
         help: "Keys put into the queue",
-        write: |out, name, c, _| sample(out, name, c, c.adds.load(Relaxed)),
+        write: |out, name, c, _| write_sample(out, name, c, c.adds.load(Relaxed)),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_depth",
         kind: "gauge",
         help: "Keys waiting to be worked on",
-        write: |out, name, c, _| sample(out, name, c, c.depth.load(Relaxed)),
+        write: |out, name, c, _| write_sample(out, name, c, c.depth.load(Relaxed)),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_longest_running_processor_seconds",
         kind: "gauge",
         help: "How long the oldest work has been going on",
-        write: |out, name, c, now| sample(out, name, c, c.longest(now)),
+        write: |out, name, c, now| write_sample(out, name, c, c.longest_running_seconds(now)),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_queue_duration_seconds",
         kind: "histogram",
         help: "How long keys wait in the queue",
         write: |out, name, c, _| c.waits.write(out, name, c.name),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_retries_total",
         kind: "counter",
         help: "Keys put off to be tried again",
-        write: |out, name, c, _| sample(out, name, c, c.retries.load(Relaxed)),
+        write: |out, name, c, _| write_sample(out, name, c, c.retries.load(Relaxed)),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_unfinished_work_seconds",
         kind: "gauge",
         help: "How long all work that is not done has been going on, added up",
-        write: |out, name, c, now| sample(out, name, c, c.unfinished(now)),
+        write: |out, name, c, now| write_sample(out, name, c, c.unfinished_seconds(now)),
     },
-    Family {
+    QueueMetricFamily {
         name: "workqueue_work_duration_seconds",
         kind: "histogram",
         help: "How long work on a key takes",
         write: |out, name, c, _| c.works.write(out, name, c.name),
     },
-    Family {
+    QueueMetricFamily {
         name: "windlass_controller_reconciles_total",
         kind: "counter",
         help: "Work on keys, by how it ended",
@@ -149,21 +149,21 @@ const FAMILIES: [Family; 9] = [
             }
         },
     },
-    Family {
+    QueueMetricFamily {
         name: "windlass_controller_watch_errors_total",
         kind: "counter",
         help: "Watches that could not begin or broke off",
-        write: |out, name, c, _| sample(out, name, c, c.watch_errors.load(Relaxed)),
+        write: |out, name, c, _| write_sample(out, name, c, c.watch_errors.load(Relaxed)),
     },
 ];
 
-fn sample(out: &mut String, name: &str, counters: &Counters, value: impl std::fmt::Display) {
+fn write_sample(out: &mut String, name: &str, counters: &ControllerCounters, value: impl std::fmt::Display) {
     let _ = writeln!(out, "{name}{{name=\"{}\"}} {value}", counters.name);
 }
 
 /// The counters of one loop.
 #[derive(Debug)]
-pub struct Counters {
+pub struct ControllerCounters {
     /// The loop's name, as kube-controller-manager calls its queue.
     pub name: &'static str,
     /// Work that ended well.
@@ -177,21 +177,21 @@ pub struct Counters {
     depth: AtomicI64,
     adds: AtomicU64,
     retries: AtomicU64,
-    waits: Histogram,
-    works: Histogram,
-    running: Mutex<Running>,
+    waits: DurationHistogram,
+    works: DurationHistogram,
+    running: Mutex<RunningWork>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningWork {
     next: u64,
     since: BTreeMap<u64, Instant>,
 }
 
-impl Counters {
+impl ControllerCounters {
     /// Counters at zero.
-    pub const fn new(name: &'static str) -> Counters {
-        Counters {
+    pub const fn new(name: &'static str) -> ControllerCounters {
+        ControllerCounters {
             name,
             done: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
@@ -200,46 +200,46 @@ impl Counters {
             depth: AtomicI64::new(0),
             adds: AtomicU64::new(0),
             retries: AtomicU64::new(0),
-            waits: Histogram::new(),
-            works: Histogram::new(),
-            running: Mutex::new(Running { next: 0, since: BTreeMap::new() }),
+            waits: DurationHistogram::new(),
+            works: DurationHistogram::new(),
+            running: Mutex::new(RunningWork { next: 0, since: BTreeMap::new() }),
         }
     }
 
     /// A key came into the queue.
-    pub fn added(&self) {
+    pub fn record_add(&self) {
         self.adds.fetch_add(1, Relaxed);
         self.depth.fetch_add(1, Relaxed);
     }
 
     /// A key was put off.
-    pub fn retried(&self) {
+    pub fn record_retry(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
     /// Keys left the queue without being worked on, because the queue is gone.
-    pub fn dropped(&self, keys: usize) {
+    pub fn record_dropped(&self, keys: usize) {
         self.depth.fetch_sub(i64::try_from(keys).unwrap_or(i64::MAX), Relaxed);
     }
 
     /// A key left the queue after it waited that long; work lasts until the answer is dropped.
-    pub fn started(&'static self, waited: Duration) -> Work {
+    pub fn start_work(&'static self, waited: Duration) -> WorkTimer {
         self.depth.fetch_sub(1, Relaxed);
         self.waits.observe(waited);
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.next += 1;
         let (ticket, now) = (running.next, Instant::now());
         running.since.insert(ticket, now);
-        Work { counters: self, ticket }
+        WorkTimer { counters: self, ticket }
     }
 
-    fn longest(&self, now: Instant) -> f64 {
+    fn longest_running_seconds(&self, now: Instant) -> f64 {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let ages = running.since.values().map(|since| now.duration_since(*since).as_secs_f64());
         ages.fold(0.0, f64::max)
     }
 
-    fn unfinished(&self, now: Instant) -> f64 {
+    fn unfinished_seconds(&self, now: Instant) -> f64 {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // Adding starts from 0: the sum of nothing would be written as -0.
         let ages = running.since.values().map(|since| now.duration_since(*since).as_secs_f64());
@@ -249,12 +249,12 @@ impl Counters {
 
 /// Work that is going on.
 #[derive(Debug)]
-pub struct Work {
-    counters: &'static Counters,
+pub struct WorkTimer {
+    counters: &'static ControllerCounters,
     ticket: u64,
 }
 
-impl Drop for Work {
+impl Drop for WorkTimer {
     fn drop(&mut self) {
         let mut running = self.counters.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(since) = running.since.remove(&self.ticket) {
@@ -267,15 +267,15 @@ impl Drop for Work {
 const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 #[derive(Debug)]
-struct Histogram {
+struct DurationHistogram {
     buckets: [AtomicU64; BOUNDS.len()],
     count: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
-impl Histogram {
-    const fn new() -> Histogram {
-        Histogram {
+impl DurationHistogram {
+    const fn new() -> DurationHistogram {
+        DurationHistogram {
             buckets: [const { AtomicU64::new(0) }; BOUNDS.len()],
             count: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_histogram_counts_what_is_below_each_bound() {
-        let histogram = Histogram::new();
+        let histogram = DurationHistogram::new();
         for seconds in [0.005, 0.05, 2000.0] {
             histogram.observe(Duration::from_secs_f64(seconds));
         }

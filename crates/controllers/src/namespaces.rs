@@ -16,24 +16,24 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::catalog::Catalog;
-use crate::feed::{self, Metadata};
+use crate::api_catalog::ApiCatalog;
+use crate::resource_watch::{self, Metadata};
 use crate::metrics::NAMESPACES;
-use crate::pool::{self, Next};
-use crate::queue::{Backoff, Queue};
-use content::Findings;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use content::DeletionReport;
 
 const WORKERS: usize = 4;
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(15));
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(20), Duration::from_secs(15));
 
 /// The finalizer that this loop takes away.
 const FINALIZER: &str = "kubernetes";
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client, catalog: Arc<Catalog>, departures: Arc<Departures>) {
+pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<TerminatingNamespaces>) {
     let queue = departures.queue.clone();
     let resource = ApiResource::erase::<Namespace>(&());
-    let watch = feed::follow(client.clone(), &resource, None, &NAMESPACES, |event| {
+    let watch = resource_watch::watch_metadata(client.clone(), &resource, None, &NAMESPACES, |event| {
         if let Event::Apply(Metadata { metadata, .. }) | Event::InitApply(Metadata { metadata, .. }) =
             event
             && metadata.deletion_timestamp.is_some()
@@ -46,44 +46,44 @@ pub async fn run(client: Client, catalog: Arc<Catalog>, departures: Arc<Departur
         let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
         async move {
             // From the start: what goes while this looks must not be missed.
-            departures.wait_for(&name);
+            departures.insert(&name);
             let next = reconcile(client, &catalog, &name).await;
-            if matches!(next, Ok(Next::Done)) {
-                departures.stop_waiting(&name);
+            if matches!(next, Ok(ReconcileOutcome::Done)) {
+                departures.remove(&name);
             }
             next
         }
     };
-    tokio::join!(watch, pool::work(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, workers::run(queue.clone(), WORKERS, reconcile));
 }
 
 /// The namespaces that wait for their contents to go, so that who sees an object go can have its
 /// namespace looked at again at once.
 #[derive(Debug)]
-pub struct Departures {
-    queue: Arc<Queue<String>>,
+pub struct TerminatingNamespaces {
+    queue: Arc<WorkQueue<String>>,
     waiting: Mutex<HashSet<String>>,
 }
 
-impl Departures {
+impl TerminatingNamespaces {
     /// Nothing waits yet.
-    pub fn new() -> Departures {
-        let queue = Arc::new(Queue::new(&NAMESPACES, BACKOFF));
-        Departures { queue, waiting: Mutex::default() }
+    pub fn new() -> TerminatingNamespaces {
+        let queue = Arc::new(WorkQueue::new(&NAMESPACES, BACKOFF));
+        TerminatingNamespaces { queue, waiting: Mutex::default() }
     }
 
     /// An object of this namespace is gone.
-    pub fn saw(&self, namespace: &str) {
+    pub fn object_removed(&self, namespace: &str) {
         if self.lock().contains(namespace) {
             self.queue.add(namespace.to_owned());
         }
     }
 
-    fn wait_for(&self, namespace: &str) {
+    fn insert(&self, namespace: &str) {
         self.lock().insert(namespace.to_owned());
     }
 
-    fn stop_waiting(&self, namespace: &str) {
+    fn remove(&self, namespace: &str) {
         self.lock().remove(namespace);
     }
 
@@ -92,37 +92,37 @@ impl Departures {
     }
 }
 
-async fn reconcile(client: Client, catalog: &Catalog, name: &str) -> anyhow::Result<Next> {
+async fn reconcile(client: Client, catalog: &ApiCatalog, name: &str) -> anyhow::Result<ReconcileOutcome> {
     let resource = ApiResource::erase::<Namespace>(&());
     // Untyped, so that what this program does not know of survives the way back.
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Next::Done) };
-    if namespace.metadata.deletion_timestamp.is_none() || !is_held(&namespace) {
-        return Ok(Next::Done);
+    let Some(mut namespace) = api.get_opt(name).await? else { return Ok(ReconcileOutcome::Done) };
+    if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
+        return Ok(ReconcileOutcome::Done);
     }
-    let findings = content::delete(&client, catalog, name).await;
+    let findings = content::delete_content(&client, catalog, name).await;
     let now = k8s_openapi::jiff::Timestamp::now();
     if write_conditions(&mut namespace, &findings, &now.strftime("%FT%TZ").to_string()) {
         let written = api.replace_status(name, &PostParams::default(), &namespace).await;
-        match settled(written)? {
+        match ignore_gone(written)? {
             Some(newer) => namespace = newer,
-            None => return Ok(Next::Done),
+            None => return Ok(ReconcileOutcome::Done),
         }
     }
-    match findings.in_the_way() {
+    match findings.blocking_reason() {
         Some(why) if findings.has_failed() => anyhow::bail!(why),
-        Some(why) => Ok(Next::Wait(why)),
+        Some(why) => Ok(ReconcileOutcome::Requeue(why)),
         None => finalize(&api, namespace, name).await,
     }
 }
 
-fn is_held(namespace: &DynamicObject) -> bool {
+fn has_finalizer(namespace: &DynamicObject) -> bool {
     let finalizers = namespace.data.pointer("/spec/finalizers").and_then(Value::as_array);
     finalizers.is_some_and(|list| list.iter().any(|finalizer| finalizer == FINALIZER))
 }
 
 /// Brings the conditions in the status up to date; returns whether that changed any.
-fn write_conditions(namespace: &mut DynamicObject, findings: &Findings, now: &str) -> bool {
+fn write_conditions(namespace: &mut DynamicObject, findings: &DeletionReport, now: &str) -> bool {
     let Some(object) = namespace.data.as_object_mut() else { return false };
     let status = object.entry("status").or_insert_with(|| json!({}));
     let Some(status) = status.as_object_mut() else { return false };
@@ -143,19 +143,19 @@ async fn finalize(
     api: &Api<DynamicObject>,
     mut namespace: DynamicObject,
     name: &str,
-) -> anyhow::Result<Next> {
+) -> anyhow::Result<ReconcileOutcome> {
     if let Some(list) = namespace.data.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
     {
         list.retain(|finalizer| finalizer != FINALIZER);
     }
     let written =
         api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
-    settled(written)?;
-    Ok(Next::Done)
+    ignore_gone(written)?;
+    Ok(ReconcileOutcome::Done)
 }
 
 /// The object as it is now; `None` if it is gone.
-fn settled(answer: kube::Result<DynamicObject>) -> anyhow::Result<Option<DynamicObject>> {
+fn ignore_gone(answer: kube::Result<DynamicObject>) -> anyhow::Result<Option<DynamicObject>> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),

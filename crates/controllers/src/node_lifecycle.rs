@@ -20,15 +20,15 @@ use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::feed;
+use crate::resource_watch;
 use crate::metrics::NODE_LIFECYCLE;
-use crate::notices::{Notice, Notices};
+use crate::event_recorder::{WarningEvent, EventRecorder};
 use crate::options::Clock;
-use crate::pool::{self, Next};
-use crate::queue::{Backoff, Queue};
-use crate::requests::{is_conflict, is_gone};
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::csr::{is_conflict, is_not_found};
 
-use health::{Health, NodeSigns};
+use health::{NodeHealth, NodeHeartbeat};
 
 /// Where node agents and kubelets renew their leases.
 const LEASES: &str = "kube-node-lease";
@@ -36,7 +36,7 @@ const WORKERS: usize = 4;
 /// Pause of a worker after each write: a cluster that loses all its nodes at once causes at most
 /// WORKERS / PAUSE = 400 writes a second.
 const PAUSE: Duration = Duration::from_millis(10);
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// When a node counts as lost. The defaults are those of kube-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,12 @@ impl Default for NodeMonitor {
 
 /// Runs the loop; does not end.
 pub async fn run(client: Client, monitor: NodeMonitor, clock: Clock) {
-    let queue = Arc::new(Queue::new(&NODE_LIFECYCLE, BACKOFF));
+    let queue = Arc::new(WorkQueue::new(&NODE_LIFECYCLE, BACKOFF));
     let controller = Arc::new(NodeController {
         nodes: Api::all_with(client.clone(), &ApiResource::erase::<Node>(&())),
         leases: Api::namespaced(client.clone(), LEASES),
-        health: Mutex::new(Health::new(monitor)),
-        notices: Notices::new(client.clone(), "node-lifecycle"),
+        health: Mutex::new(NodeHealth::new(monitor)),
+        notices: EventRecorder::new(client.clone(), "node-lifecycle"),
         queue: queue.clone(),
         clock,
     });
@@ -74,17 +74,17 @@ pub async fn run(client: Client, monitor: NodeMonitor, clock: Clock) {
     tokio::join!(
         controller.watch_nodes(Api::all(client.clone())),
         controller.watch_leases(),
-        controller.check(monitor.period),
-        pool::work(queue, WORKERS, reconcile),
+        controller.run_checks(monitor.period),
+        workers::run(queue, WORKERS, reconcile),
     );
 }
 
 struct NodeController {
     nodes: Api<DynamicObject>,
     leases: Api<Lease>,
-    health: Mutex<Health>,
-    notices: Notices,
-    queue: Arc<Queue<String>>,
+    health: Mutex<NodeHealth>,
+    notices: EventRecorder,
+    queue: Arc<WorkQueue<String>>,
     clock: Clock,
 }
 
@@ -93,108 +93,108 @@ impl NodeController {
         let mut listed = HashSet::new();
         let on = |event: Result<Event<Node>, &watcher::Error>| {
             let (mut health, now) = (self.lock(), Instant::now());
-            let Ok(event) = event else { return health.disconnected(now) };
-            health.connected(now);
+            let Ok(event) = event else { return health.mark_disconnected(now) };
+            health.mark_connected(now);
             match event {
                 Event::Init => listed.clear(),
                 Event::InitApply(node) => {
-                    health.see_node(&node.name_any(), NodeSigns::of(&node), now);
+                    health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now);
                     listed.insert(node.name_any());
                 }
                 Event::InitDone => health.retain_nodes(&std::mem::take(&mut listed)),
-                Event::Apply(node) => health.see_node(&node.name_any(), NodeSigns::of(&node), now),
-                Event::Delete(node) => health.forget_node(&node.name_any()),
+                Event::Apply(node) => health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now),
+                Event::Delete(node) => health.remove_node(&node.name_any()),
             }
         };
-        feed::follow_selected(api, "nodes", Config::default(), &NODE_LIFECYCLE, on).await;
+        resource_watch::watch_with_config(api, "nodes", Config::default(), &NODE_LIFECYCLE, on).await;
     }
 
     async fn watch_leases(&self) {
         let mut listed = HashSet::new();
         let on = |event: Result<Event<Lease>, &watcher::Error>| {
             let (mut health, now) = (self.lock(), Instant::now());
-            let Ok(event) = event else { return health.disconnected(now) };
-            health.connected(now);
+            let Ok(event) = event else { return health.mark_disconnected(now) };
+            health.mark_connected(now);
             match event {
                 Event::Init => listed.clear(),
                 Event::InitApply(lease) => {
-                    health.see_lease(&lease.name_any(), health::renewed(&lease), now);
+                    health.observe_lease(&lease.name_any(), health::renew_time(&lease), now);
                     listed.insert(lease.name_any());
                 }
                 Event::InitDone => health.retain_leases(&std::mem::take(&mut listed)),
                 Event::Apply(lease) => {
-                    health.see_lease(&lease.name_any(), health::renewed(&lease), now);
+                    health.observe_lease(&lease.name_any(), health::renew_time(&lease), now);
                 }
-                Event::Delete(lease) => health.forget_lease(&lease.name_any()),
+                Event::Delete(lease) => health.remove_lease(&lease.name_any()),
             }
         };
         let api = self.leases.clone();
-        feed::follow_selected(api, "leases", Config::default(), &NODE_LIFECYCLE, on).await;
+        resource_watch::watch_with_config(api, "leases", Config::default(), &NODE_LIFECYCLE, on).await;
     }
 
     /// Queues the nodes that are lost, once a period; does not end.
-    async fn check(&self, period: Duration) {
+    async fn run_checks(&self, period: Duration) {
         loop {
             tokio::time::sleep(period).await;
-            let lost = self.lock().check(Instant::now());
+            let lost = self.lock().lost_nodes(Instant::now());
             lost.into_iter().for_each(|name| self.queue.add(name));
         }
     }
 
-    async fn reconcile(&self, name: &str) -> anyhow::Result<Next> {
+    async fn reconcile(&self, name: &str) -> anyhow::Result<ReconcileOutcome> {
         let read = tokio::try_join!(self.nodes.get_opt(name), self.leases.get_opt(name));
         let (node, lease) = match read {
             Ok(read) => read,
             Err(error) => {
-                self.lock().disconnected(Instant::now());
+                self.lock().mark_disconnected(Instant::now());
                 return Err(error.into());
             }
         };
-        let Some(mut node) = node else { return Ok(Next::Done) };
+        let Some(mut node) = node else { return Ok(ReconcileOutcome::Done) };
         if !self.is_lost(name, &node, lease.as_ref()) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let now = (self.clock)();
         if !conditions::set_unknown(&mut node, now) {
-            return Ok(Next::Done);
+            return Ok(ReconcileOutcome::Done);
         }
         let written = self.nodes.replace_status(name, &PostParams::default(), &node).await;
         tokio::time::sleep(PAUSE).await;
         match written {
             Ok(_) => {}
-            Err(error) if is_gone(&error) => return Ok(Next::Done),
+            Err(error) if is_not_found(&error) => return Ok(ReconcileOutcome::Done),
             Err(error) if is_conflict(&error) => {
-                return Ok(Next::Wait("the node was changed meanwhile".into()));
+                return Ok(ReconcileOutcome::Requeue("the node was changed meanwhile".into()));
             }
             Err(error) => return Err(error.into()),
         }
         let (action, reason) = ("MonitoringHealth", "NodeNotReady");
         let note = format!("Node {name} status is now: NodeNotReady");
-        self.notices.warn_about(about(&node), Notice { action, reason, note: &note }, now).await;
-        Ok(Next::Done)
+        self.notices.warn_about(object_reference(&node), WarningEvent { action, reason, note: &note }, now).await;
+        Ok(ReconcileOutcome::Done)
     }
 
     /// Whether a node is lost by what was read just now.
     fn is_lost(&self, name: &str, node: &DynamicObject, lease: Option<&Lease>) -> bool {
         let (mut health, now) = (self.lock(), Instant::now());
-        health.connected(now);
+        health.mark_connected(now);
         match serde_json::to_value(node).and_then(serde_json::from_value::<Node>) {
-            Ok(node) => health.see_node(name, NodeSigns::of(&node), now),
+            Ok(node) => health.observe_node(name, NodeHeartbeat::from_node(&node), now),
             // No kubelet of this world wrote that; the watch could not read it either.
             Err(_) => return false,
         }
         if let Some(lease) = lease {
-            health.see_lease(name, health::renewed(lease), now);
+            health.observe_lease(name, health::renew_time(lease), now);
         }
         health.is_lost(name, now)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Health> {
+    fn lock(&self) -> MutexGuard<'_, NodeHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn about(node: &DynamicObject) -> ObjectReference {
+fn object_reference(node: &DynamicObject) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),

@@ -7,17 +7,17 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use crate::bundles;
-use crate::election::Election;
+use crate::election::LeaderElection;
 use crate::node_lifecycle::NodeMonitor;
-use crate::publish::RootCa;
-use crate::sign::BuiltIn;
+use crate::publisher::RootCa;
+use crate::csr_signer::BuiltInSigner;
 use crate::signers::CustomSigner;
 
 /// Says what time it is.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
 
 /// What the controllers do, and with what.
-pub struct Options {
+pub struct ControllerOptions {
     /// Says what time it is.
     pub clock: Clock,
     /// Whether to do what every cluster needs done once: garbage collection, namespaces, default
@@ -29,7 +29,7 @@ pub struct Options {
     /// Names and addresses of the API server, for which no serving certificate of a node is approved.
     pub api_server_names: Vec<String>,
     /// Kubernetes' own signers. One that is not here does not sign.
-    pub built_in: Vec<BuiltIn>,
+    pub built_in: Vec<BuiltInSigner>,
     /// Whether the CA of kubelets' serving certificates is published as a trust bundle.
     pub publish_kubelet_serving: bool,
     /// The longest that a certificate of Kubernetes' own signers lasts.
@@ -45,7 +45,7 @@ pub struct Options {
     /// nodes have it.
     pub ca_delivery_timeout: Duration,
     /// How the process that works is chosen; `None` if there is only this one.
-    pub election: Option<Election>,
+    pub election: Option<LeaderElection>,
     /// How to connect to the server anew, so that connections end when another process leads.
     pub connection: Option<kube::Config>,
     /// When a node counts as lost.
@@ -53,15 +53,15 @@ pub struct Options {
     /// How long a pod may be without a node before an event says that no scheduler runs.
     pub unscheduled_after: Duration,
     /// What is done about Bundles.
-    pub bundles: bundles::Settings,
+    pub bundles: bundles::BundleSettings,
     /// Which controllers run.
-    pub controllers: Selection,
+    pub controllers: ControllerSelection,
 }
 
-impl Options {
+impl ControllerOptions {
     /// Housekeeping, and nothing that needs files.
-    pub fn new(clock: Clock) -> Options {
-        Options {
+    pub fn new(clock: Clock) -> ControllerOptions {
+        ControllerOptions {
             clock,
             housekeeping: true,
             approve_kubelet_serving: false,
@@ -77,15 +77,15 @@ impl Options {
             connection: None,
             node_monitor: NodeMonitor::default(),
             unscheduled_after: Duration::from_secs(10),
-            bundles: bundles::Settings::default(),
-            controllers: Selection::default(),
+            bundles: bundles::BundleSettings::default(),
+            controllers: ControllerSelection::default(),
         }
     }
 }
 
 /// Something that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Controller {
+pub enum ControllerName {
     /// Default service accounts.
     Accounts,
     /// Aggregated cluster roles.
@@ -116,69 +116,69 @@ pub enum Controller {
     Bundles,
 }
 
-impl Controller {
+impl ControllerName {
     /// All controllers, in the order of the documentation.
-    pub const ALL: [Controller; 14] = [
-        Controller::Accounts,
-        Controller::Aggregation,
-        Controller::Namespaces,
-        Controller::Garbage,
-        Controller::NodeLifecycle,
-        Controller::UnscheduledPods,
-        Controller::Approve,
-        Controller::Sign,
-        Controller::CleanRequests,
-        Controller::CleanPodRequests,
-        Controller::CustomSigners,
-        Controller::RootCa,
-        Controller::TrustBundle,
-        Controller::Bundles,
+    pub const ALL: [ControllerName; 14] = [
+        ControllerName::Accounts,
+        ControllerName::Aggregation,
+        ControllerName::Namespaces,
+        ControllerName::Garbage,
+        ControllerName::NodeLifecycle,
+        ControllerName::UnscheduledPods,
+        ControllerName::Approve,
+        ControllerName::Sign,
+        ControllerName::CleanRequests,
+        ControllerName::CleanPodRequests,
+        ControllerName::CustomSigners,
+        ControllerName::RootCa,
+        ControllerName::TrustBundle,
+        ControllerName::Bundles,
     ];
 
     /// What it is called, as in kube-controller-manager if that has it.
     pub fn name(self) -> &'static str {
         match self {
-            Controller::Accounts => "serviceaccount-controller",
-            Controller::Aggregation => "clusterrole-aggregation-controller",
-            Controller::Namespaces => "namespace-controller",
-            Controller::Garbage => "garbage-collector-controller",
-            Controller::NodeLifecycle => "node-lifecycle-controller",
-            Controller::UnscheduledPods => "unscheduled-pod-controller",
-            Controller::Approve => "certificatesigningrequest-approving-controller",
-            Controller::Sign => "certificatesigningrequest-signing-controller",
-            Controller::CleanRequests => "certificatesigningrequest-cleaner-controller",
-            Controller::CleanPodRequests => "podcertificaterequest-cleaner-controller",
-            Controller::CustomSigners => "custom-signer-controller",
-            Controller::RootCa => "root-ca-certificate-publisher-controller",
-            Controller::TrustBundle => {
+            ControllerName::Accounts => "serviceaccount-controller",
+            ControllerName::Aggregation => "clusterrole-aggregation-controller",
+            ControllerName::Namespaces => "namespace-controller",
+            ControllerName::Garbage => "garbage-collector-controller",
+            ControllerName::NodeLifecycle => "node-lifecycle-controller",
+            ControllerName::UnscheduledPods => "unscheduled-pod-controller",
+            ControllerName::Approve => "certificatesigningrequest-approving-controller",
+            ControllerName::Sign => "certificatesigningrequest-signing-controller",
+            ControllerName::CleanRequests => "certificatesigningrequest-cleaner-controller",
+            ControllerName::CleanPodRequests => "podcertificaterequest-cleaner-controller",
+            ControllerName::CustomSigners => "custom-signer-controller",
+            ControllerName::RootCa => "root-ca-certificate-publisher-controller",
+            ControllerName::TrustBundle => {
                 "kube-apiserver-serving-clustertrustbundle-publisher-controller"
             }
-            Controller::Bundles => "bundle-controller",
+            ControllerName::Bundles => "bundle-controller",
         }
     }
 
     /// The older name, which kube-controller-manager takes as well.
     fn alias(self) -> Option<&'static str> {
         match self {
-            Controller::Accounts => Some("serviceaccount"),
-            Controller::Aggregation => Some("clusterrole-aggregation"),
-            Controller::Namespaces => Some("namespace"),
-            Controller::Garbage => Some("garbagecollector"),
-            Controller::NodeLifecycle => Some("nodelifecycle"),
-            Controller::UnscheduledPods => Some("unscheduled-pod"),
-            Controller::Approve => Some("csrapproving"),
-            Controller::Sign => Some("csrsigning"),
-            Controller::CleanRequests => Some("csrcleaner"),
-            Controller::RootCa => Some("root-ca-cert-publisher"),
-            Controller::Bundles => Some("bundle"),
-            Controller::CleanPodRequests | Controller::CustomSigners | Controller::TrustBundle => {
+            ControllerName::Accounts => Some("serviceaccount"),
+            ControllerName::Aggregation => Some("clusterrole-aggregation"),
+            ControllerName::Namespaces => Some("namespace"),
+            ControllerName::Garbage => Some("garbagecollector"),
+            ControllerName::NodeLifecycle => Some("nodelifecycle"),
+            ControllerName::UnscheduledPods => Some("unscheduled-pod"),
+            ControllerName::Approve => Some("csrapproving"),
+            ControllerName::Sign => Some("csrsigning"),
+            ControllerName::CleanRequests => Some("csrcleaner"),
+            ControllerName::RootCa => Some("root-ca-cert-publisher"),
+            ControllerName::Bundles => Some("bundle"),
+            ControllerName::CleanPodRequests | ControllerName::CustomSigners | ControllerName::TrustBundle => {
                 None
             }
         }
     }
 
-    fn named(name: &str) -> Option<Controller> {
-        let mut all = Controller::ALL.into_iter();
+    fn from_name(name: &str) -> Option<ControllerName> {
+        let mut all = ControllerName::ALL.into_iter();
         all.find(|controller| controller.name() == name || controller.alias() == Some(name))
     }
 }
@@ -186,43 +186,43 @@ impl Controller {
 /// Which controllers run, as `--controllers` says: `*` for all, `name` and `-name` for one. What is
 /// said of one by its name counts more than `*`, and what is said first more than what comes later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct ControllerSelection {
     all: bool,
-    named: Vec<(Controller, bool)>,
+    named: Vec<(ControllerName, bool)>,
 }
 
-impl Selection {
+impl ControllerSelection {
     /// Whether a controller runs.
-    pub fn has(&self, controller: Controller) -> bool {
+    pub fn is_enabled(&self, controller: ControllerName) -> bool {
         let named = self.named.iter().find(|(name, _)| *name == controller);
         named.map_or(self.all, |(_, on)| *on)
     }
 
     /// The same without a controller, whatever was said of it.
-    pub fn without(mut self, controller: Controller) -> Selection {
+    pub fn without(mut self, controller: ControllerName) -> ControllerSelection {
         self.named.insert(0, (controller, false));
         self
     }
 }
 
-impl Default for Selection {
-    fn default() -> Selection {
-        Selection { all: true, named: Vec::new() }
+impl Default for ControllerSelection {
+    fn default() -> ControllerSelection {
+        ControllerSelection { all: true, named: Vec::new() }
     }
 }
 
-impl FromStr for Selection {
+impl FromStr for ControllerSelection {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Selection, String> {
-        let mut selection = Selection { all: false, named: Vec::new() };
+    fn from_str(text: &str) -> Result<ControllerSelection, String> {
+        let mut selection = ControllerSelection { all: false, named: Vec::new() };
         for item in text.split(',').map(str::trim) {
             if item == "*" {
                 selection.all = true;
                 continue;
             }
             let (name, on) = item.strip_prefix('-').map_or((item, true), |name| (name, false));
-            let found = Controller::named(name)
+            let found = ControllerName::from_name(name)
                 .ok_or_else(|| format!("\"{name}\" is not in the list of known controllers"))?;
             selection.named.push((found, on));
         }
@@ -236,36 +236,36 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_as_kube_controller_manager_does() {
-        let table: [(&str, &[Controller], &[Controller]); 7] = [
-            ("*", &Controller::ALL, &[]),
-            ("*,-csrsigning", &[Controller::Approve], &[Controller::Sign]),
-            ("-csrsigning,*", &[Controller::Approve], &[Controller::Sign]),
-            ("csrsigning", &[Controller::Sign], &[Controller::Approve, Controller::Garbage]),
+        let table: [(&str, &[ControllerName], &[ControllerName]); 7] = [
+            ("*", &ControllerName::ALL, &[]),
+            ("*,-csrsigning", &[ControllerName::Approve], &[ControllerName::Sign]),
+            ("-csrsigning,*", &[ControllerName::Approve], &[ControllerName::Sign]),
+            ("csrsigning", &[ControllerName::Sign], &[ControllerName::Approve, ControllerName::Garbage]),
             (
                 "certificatesigningrequest-signing-controller, namespace",
-                &[Controller::Sign, Controller::Namespaces],
-                &[Controller::Approve],
+                &[ControllerName::Sign, ControllerName::Namespaces],
+                &[ControllerName::Approve],
             ),
-            ("namespace,-namespace", &[Controller::Namespaces], &[Controller::Sign]),
-            ("-namespace", &[], &Controller::ALL),
+            ("namespace,-namespace", &[ControllerName::Namespaces], &[ControllerName::Sign]),
+            ("-namespace", &[], &ControllerName::ALL),
         ];
         for (text, on, off) in table {
-            let selection: Selection = text.parse().unwrap();
-            on.iter().for_each(|c| assert!(selection.has(*c), "{text}: {c:?}"));
-            off.iter().for_each(|c| assert!(!selection.has(*c), "{text}: {c:?}"));
+            let selection: ControllerSelection = text.parse().unwrap();
+            on.iter().for_each(|c| assert!(selection.is_enabled(*c), "{text}: {c:?}"));
+            off.iter().for_each(|c| assert!(!selection.is_enabled(*c), "{text}: {c:?}"));
         }
         for (text, wrong) in
             [("", ""), ("*,deployment", "deployment"), ("*,-x", "x"), ("--a", "-a")]
         {
             let error = format!("\"{wrong}\" is not in the list of known controllers");
-            assert_eq!(text.parse::<Selection>(), Err(error));
+            assert_eq!(text.parse::<ControllerSelection>(), Err(error));
         }
     }
 
     #[test]
     fn names_are_told_apart() {
-        let mut names: Vec<&str> = Controller::ALL.iter().map(|c| c.name()).collect();
-        names.extend(Controller::ALL.iter().filter_map(|c| c.alias()));
+        let mut names: Vec<&str> = ControllerName::ALL.iter().map(|c| c.name()).collect();
+        names.extend(ControllerName::ALL.iter().filter_map(|c| c.alias()));
         let count = names.len();
         names.sort_unstable();
         names.dedup();

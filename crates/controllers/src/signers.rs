@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ca::CaSource;
-use crate::ca::made::{self, Recipe};
+use crate::ca::self_signed::{self, SelfSignedCaSpec};
 use crate::options::Clock;
 
-use config::{Approval, CaChoice, Custom, Signers};
+use config::{ApprovalMode, CaConfig, SignerConfig, SignersConfig};
 use rollout::CaRollout;
 
 /// A signer of the user's own and what it signs with.
 #[derive(Clone)]
 pub struct CustomSigner {
     /// What it does.
-    pub custom: Custom,
+    pub custom: SignerConfig,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,
     /// Which of its CAs signs while it is replaced.
@@ -35,7 +35,7 @@ pub struct CustomSigner {
 
 impl CustomSigner {
     /// A signer with this CA.
-    pub fn new(custom: Custom, ca: Arc<CaSource>) -> CustomSigner {
+    pub fn new(custom: SignerConfig, ca: Arc<CaSource>) -> CustomSigner {
         let rollout = CaRollout::new(custom.name.as_str(), ca.clone(), max_duration(&custom));
         CustomSigner { custom, ca, rollout }
     }
@@ -48,7 +48,7 @@ impl CustomSigner {
     /// Whether it approves requests by itself.
     pub fn approves(&self) -> bool {
         let requests = self.custom.requests.as_ref();
-        requests.is_some_and(|requests| requests.approval != Approval::Manual)
+        requests.is_some_and(|requests| requests.approval != ApprovalMode::Manual)
     }
 }
 
@@ -56,15 +56,15 @@ impl CustomSigner {
 /// its files are good; a CA that is to be made is made if it is not there. Writes to disk: not for
 /// async code.
 pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
-    let Signers { signers } = Signers::load(file)?;
+    let SignersConfig { signers } = SignersConfig::load(file)?;
     let opened = signers.into_iter().map(|custom| {
         let ca = match &custom.ca {
-            CaChoice::Files { certificate, key } => {
-                CaSource::chain(certificate.clone(), key.clone(), clock.clone())
+            CaConfig::Files { certificate, key } => {
+                CaSource::from_chain_files(certificate.clone(), key.clone(), clock.clone())
             }
-            CaChoice::Made { directory, key, subject, lifetime } => {
-                let recipe = Recipe { key: *key, subject, lifetime: *lifetime };
-                made::open(directory, recipe, clock)
+            CaConfig::SelfSigned { directory, key, subject, duration: lifetime } => {
+                let recipe = SelfSignedCaSpec { key: *key, subject, lifetime: *lifetime };
+                self_signed::open(directory, recipe, clock)
             }
         };
         if ca.current().is_none() {
@@ -78,8 +78,8 @@ pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
     Ok(opened.collect())
 }
 
-fn max_duration(custom: &Custom) -> Duration {
-    let requests = custom.requests.as_ref().map(|profile| profile.longest);
-    let pods = custom.pods.as_ref().map(|profile| profile.longest);
+fn max_duration(custom: &SignerConfig) -> Duration {
+    let requests = custom.requests.as_ref().map(|profile| profile.max_duration);
+    let pods = custom.pods.as_ref().map(|profile| profile.max_duration);
     requests.into_iter().chain(pods).max().unwrap_or_default()
 }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 /// An object's UID. Reads back exactly as it was written.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Uid {
+pub enum ObjectUid {
     /// A UUID in the usual form.
     Uuid([u8; 16]),
     /// Any other text.
     Other(Arc<str>),
 }
 
-impl From<&str> for Uid {
-    fn from(text: &str) -> Uid {
-        uuid(text).map_or_else(|| Uid::Other(text.into()), Uid::Uuid)
+impl From<&str> for ObjectUid {
+    fn from(text: &str) -> ObjectUid {
+        parse_uuid(text).map_or_else(|| ObjectUid::Other(text.into()), ObjectUid::Uuid)
     }
 }
 
 /// Reads `8-4-4-4-12` lower-case hexadecimal digits.
-fn uuid(text: &str) -> Option<[u8; 16]> {
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 {
         return None;
@@ -48,11 +48,11 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-impl fmt::Display for Uid {
+impl fmt::Display for ObjectUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Uid::Other(text) => f.write_str(text),
-            Uid::Uuid(bytes) => {
+            ObjectUid::Other(text) => f.write_str(text),
+            ObjectUid::Uuid(bytes) => {
                 for (i, byte) in bytes.iter().enumerate() {
                     let dash = if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
                     write!(f, "{dash}{byte:02x}")?;
@@ -63,7 +63,7 @@ impl fmt::Display for Uid {
     }
 }
 
-impl fmt::Debug for Uid {
+impl fmt::Debug for ObjectUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -85,9 +85,9 @@ mod tests {
             ("", false),
         ];
         for (text, small) in table {
-            let uid = Uid::from(text);
+            let uid = ObjectUid::from(text);
             assert_eq!(uid.to_string(), text);
-            assert_eq!(matches!(uid, Uid::Uuid(_)), small, "{text}");
+            assert_eq!(matches!(uid, ObjectUid::Uuid(_)), small, "{text}");
         }
     }
 }

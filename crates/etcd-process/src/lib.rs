@@ -6,44 +6,44 @@
 //! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens; a [`Network`]
 //! has hosts for places, and can be cut in pieces; [`Change`] is what the cluster has stored.
 
-mod changes;
+mod key_changes;
 mod member;
 mod network;
-mod place;
-mod whole;
+mod member_address;
+mod cluster_health;
 
 use anyhow::Result;
 
-pub use changes::Change;
-pub use member::Member;
-pub use network::Network;
-pub use place::Place;
+pub use key_changes::KeyChange;
+pub use member::EtcdMember;
+pub use network::HostNetwork;
+pub use member_address::MemberAddress;
 
 /// An etcd cluster.
-pub struct Cluster {
-    members: Vec<Member>,
+pub struct EtcdCluster {
+    members: Vec<EtcdMember>,
 }
 
-impl Cluster {
+impl EtcdCluster {
     /// A new cluster of so many members on loopback, each with these further arguments. Returns when
     /// all of them listen, which is before they have a leader.
     pub fn start(size: usize, args: &[&str]) -> Result<Self> {
         let scheme = if args.contains(&"--auto-tls") { "https" } else { "http" };
-        let places: Result<Vec<_>> = (0..size).map(|_| Place::on_loopback(scheme)).collect();
+        let places: Result<Vec<_>> = (0..size).map(|_| MemberAddress::on_loopback(scheme)).collect();
         Self::start_at(places?, args)
     }
 
     /// A new cluster with a member at each place.
-    pub fn start_at(places: Vec<Place>, args: &[&str]) -> Result<Self> {
-        let names: Vec<_> = places.iter().map(Place::in_cluster).collect();
+    pub fn start_at(places: Vec<MemberAddress>, args: &[&str]) -> Result<Self> {
+        let names: Vec<_> = places.iter().map(MemberAddress::initial_cluster_entry).collect();
         let cluster = names.join(",");
         let mut members = Vec::new();
         for place in places {
-            members.push(Member::spawn(place, &cluster, args)?);
+            members.push(EtcdMember::spawn(place, &cluster, args)?);
         }
         // Only then: a member that is alone does not listen.
         for member in &mut members {
-            member.wait()?;
+            member.wait_until_listening()?;
         }
         Ok(Self { members })
     }
@@ -54,18 +54,18 @@ impl Cluster {
     }
 
     /// The members.
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[EtcdMember] {
         &self.members
     }
 
     /// The members, to do something to them.
-    pub fn members_mut(&mut self) -> &mut [Member] {
+    pub fn members_mut(&mut self) -> &mut [EtcdMember] {
         &mut self.members
     }
 
     /// The member that leads, as one that does not know better says it.
     pub fn leader(&self) -> Option<usize> {
-        let known: Vec<_> = self.members.iter().map(Member::status).collect();
+        let known: Vec<_> = self.members.iter().map(EtcdMember::status).collect();
         let leader = known.iter().flatten().find(|status| status.leader != "0")?.leader.clone();
         known.iter().position(|status| status.as_ref().is_some_and(|status| status.id == leader))
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::Place;
+use crate::MemberAddress;
 
 /// How long a member may take until it listens.
 const START: Duration = Duration::from_secs(30);
@@ -21,28 +21,28 @@ const SHELL: &str = r#""$@" >>"$DIR/log" 2>&1 & echo $! >"$DIR/pid"
 read -r end; kill -9 $!; wait; [ "$end" ] || rm -rf "$DIR""#;
 
 /// One etcd process, or the place of one that was killed.
-pub struct Member {
+pub struct EtcdMember {
     shell: Option<Child>,
     dir: TempDir,
-    place: Place,
+    place: MemberAddress,
     cluster: String,
 }
 
 /// What a member says about itself.
-pub(crate) struct Status {
+pub(crate) struct MemberStatus {
     pub(crate) id: String,
     /// Whom it believes to lead; `0` for nobody.
     pub(crate) leader: String,
 }
 
-impl Member {
+impl EtcdMember {
     /// Where clients find it.
     pub fn url(&self) -> &str {
         &self.place.client
     }
 
     /// Where its data is.
-    pub fn data(&self) -> PathBuf {
+    pub fn data_directory(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
@@ -64,13 +64,13 @@ impl Member {
     /// Starts it again after it was killed, with these further arguments.
     pub fn restart(&mut self, args: &[&str]) -> Result<()> {
         ensure!(self.shell.is_none(), "{} runs", self.url());
-        self.shell = Some(spawn(&self.dir, &self.place, &self.cluster, args)?);
-        self.wait()
+        self.shell = Some(spawn_process(&self.dir, &self.place, &self.cluster, args)?);
+        self.wait_until_listening()
     }
 
     /// Forgets what it has stored; it must have been killed.
     pub fn wipe(&self) -> Result<()> {
-        Ok(std::fs::remove_dir_all(self.data())?)
+        Ok(std::fs::remove_dir_all(self.data_directory())?)
     }
 
     /// Stops it where it is (SIGSTOP).
@@ -83,16 +83,16 @@ impl Member {
         self.signal("CONT")
     }
 
-    pub(crate) fn spawn(place: Place, cluster: &str, args: &[&str]) -> Result<Self> {
+    pub(crate) fn spawn(place: MemberAddress, cluster: &str, args: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let shell = Some(spawn(&dir, &place, cluster, args)?);
+        let shell = Some(spawn_process(&dir, &place, cluster, args)?);
         Ok(Self { shell, dir, place, cluster: cluster.to_owned() })
     }
 
     /// Waits until it listens.
-    pub(crate) fn wait(&mut self) -> Result<()> {
+    pub(crate) fn wait_until_listening(&mut self) -> Result<()> {
         let begun = Instant::now();
-        while TcpStream::connect(self.place.address()).is_err() {
+        while TcpStream::connect(self.place.client_address()).is_err() {
             if begun.elapsed() > START {
                 let log = self.log();
                 drop(self.shell.take().and_then(|mut shell| shell.stdin.take()));
@@ -105,7 +105,7 @@ impl Member {
 
     /// Asks it something through its JSON gateway, if it answers within `limit`. Only without TLS.
     pub fn post(&self, path: &str, body: &str, limit: Duration) -> Option<Value> {
-        let address = self.place.address().parse().ok()?;
+        let address = self.place.client_address().parse().ok()?;
         let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
         stream.set_read_timeout(Some(limit)).ok()?;
         let length = body.len();
@@ -118,7 +118,7 @@ impl Member {
     }
 
     /// Makes room after the database was full: gives back what compactions freed, and ends the alarm.
-    pub fn make_room(&self) -> Result<()> {
+    pub fn defragment(&self) -> Result<()> {
         let post = |path: &str, body: &str| {
             self.post(path, body, Duration::from_secs(10)).with_context(|| format!("no {path}"))
         };
@@ -133,13 +133,13 @@ impl Member {
     }
 
     /// What it says about itself, if it answers at once. Only without TLS.
-    pub(crate) fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<MemberStatus> {
         let body = self.post("/v3/maintenance/status", "{}", Duration::from_millis(500))?;
         let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
         let id = text(body.pointer("/header/member_id")?)?;
         // What is zero is left out.
         let leader = body.get("leader").and_then(text).unwrap_or_else(|| "0".to_owned());
-        Some(Status { id, leader })
+        Some(MemberStatus { id, leader })
     }
 
     fn signal(&self, name: &str) -> Result<()> {
@@ -150,7 +150,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for EtcdMember {
     fn drop(&mut self) {
         if let Some(mut shell) = self.shell.take() {
             let _ = self.signal("CONT");
@@ -160,9 +160,9 @@ impl Drop for Member {
     }
 }
 
-fn spawn(dir: &TempDir, place: &Place, cluster: &str, args: &[&str]) -> Result<Child> {
+fn spawn_process(dir: &TempDir, place: &MemberAddress, cluster: &str, args: &[&str]) -> Result<Child> {
     let program = std::env::var("WINDLASS_ETCD").unwrap_or_else(|_| "etcd".to_owned());
-    let Place { client, peer, through } = place;
+    let MemberAddress { client, peer, through } = place;
     Command::new("sh")
         .args(["-c", SHELL, "sh"])
         .args(through)

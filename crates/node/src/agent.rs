@@ -1,6 +1,6 @@
 //! The agent: joins everything and runs it until it is told to end.
 
-mod reporter;
+mod status_writer;
 pub mod volumes;
 
 use std::net::IpAddr;
@@ -15,26 +15,26 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::access::Access;
-use crate::boot::{Beginning, Boot, Source};
+use crate::client_switch::ClientSwitch;
+use crate::bootstrap::{BootstrapOutcome, BootstrapCredentials, InitialCredential};
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::exposure;
-use crate::files::Files;
-use crate::gates::Gates;
-use crate::keeper;
-use crate::manager::{Manager, Pace, Random, Report, Setup};
-use crate::metrics::{self, Ages};
-use crate::projections::Projections;
-use crate::register::object::{Host, system};
-use crate::register::{Registrar, Registration};
-use crate::serving::{self, Door, Pages};
-use crate::status::Certificate;
-use crate::store::{Lock, LockError, Store, StoreError};
-use crate::template::{Purpose, Template};
+use crate::files::FileSystem;
+use crate::feature_gates::FeatureGates;
+use crate::volume_manager;
+use crate::node_certificates::{NodeCertificateManager, RetryPolicy, RandomSource, NodeCertificateReport, NodeCertificateConfig};
+use crate::metrics::{self, RotationAges};
+use crate::projections::HostProjections;
+use crate::node_status::object::{HostInfo, system};
+use crate::node_status::{NodeRegistrar, NodeRegistration};
+use crate::serving::{self, ServingTransport, PageHandler};
+use crate::status_file::CertificateStatus;
+use crate::cert_store::{DirectoryLock, LockError, CertStore, CertStoreError};
+use crate::template::{CertificatePurpose, CertificateTemplate};
 
-use reporter::Reporter;
-use volumes::Volumes;
+use status_writer::StatusFileWriter;
+use volumes::VolumeRuntime;
 
 /// How long a node may take to get a certificate when it starts, before somebody should know.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(60);
 const STALE: time::Duration = time::Duration::seconds(40);
 
 /// What an agent is told.
-pub struct Options {
+pub struct AgentOptions {
     /// The node's name.
     pub node_name: String,
     /// The server, and who to be there.
@@ -64,11 +64,11 @@ pub struct Options {
     /// Where to serve without it.
     pub metrics: Option<TcpListener>,
     /// Whoever else shows what there is to read.
-    pub pages: Option<watch::Sender<Option<Pages>>>,
+    pub pages: Option<watch::Sender<Option<PageHandler>>>,
     /// The machine's own volumes, and the file that they were read from.
-    pub projections: Option<(PathBuf, Projections)>,
+    pub projections: Option<(PathBuf, HostProjections)>,
     /// What is turned off.
-    pub gates: Gates,
+    pub gates: FeatureGates,
     /// Whether volumes of pods are to be in memory, where the process may mount.
     pub tmpfs: bool,
     /// How often the wall clock is looked at, which may jump.
@@ -76,16 +76,16 @@ pub struct Options {
     /// How long to wait for the first certificate.
     pub patience: Duration,
     /// How fast things are tried again.
-    pub pace: Pace,
+    pub pace: RetryPolicy,
     /// What time it is.
     pub clock: Clock,
     /// So that nodes that began together do not do everything together.
-    pub random: Random,
+    pub random: RandomSource,
     /// The disk.
-    pub files: Files,
+    pub files: FileSystem,
 }
 
-impl Options {
+impl AgentOptions {
     /// What is usual, for a node without a name.
     pub fn new(kubeconfig: PathBuf, cert_dir: PathBuf) -> Self {
         Self {
@@ -100,14 +100,14 @@ impl Options {
             metrics: None,
             pages: None,
             projections: None,
-            gates: Gates::default(),
+            gates: FeatureGates::default(),
             tmpfs: true,
             look: LOOK,
             patience: PATIENCE,
-            pace: Pace::default(),
+            pace: RetryPolicy::default(),
             clock: clock::system(),
             random: Arc::new(rand::random::<f64>),
-            files: Files::default(),
+            files: FileSystem::default(),
         }
     }
 }
@@ -138,47 +138,47 @@ pub enum RunError {
 }
 
 /// Runs an agent until it is told to end, or cannot begin.
-pub async fn run(mut options: Options, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
+pub async fn run(mut options: AgentOptions, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
     // The kubeconfig names files, and whoever reads it is somewhere else.
     for path in [&mut options.cert_dir, &mut options.root_dir] {
         *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     }
-    options.files.make_directory(&options.root_dir)?;
+    options.files.create_directory(&options.root_dir)?;
     if let Some(exposed) = exposure::check(&options.root_dir) {
         tracing::warn!("{exposed}");
     }
-    let _lock = Lock::take(&options.cert_dir, &options.files)?;
+    let _lock = DirectoryLock::acquire(&options.cert_dir, &options.files)?;
     let root_dir = options.root_dir.clone();
-    let mut agent = Agent::new(options);
+    let mut agent = NodeAgent::new(options);
     let mut down = shutdown.clone();
     let outcome = tokio::select! {
-        outcome = agent.work(&shutdown) => outcome,
+        outcome = agent.run_until_shutdown(&shutdown) => outcome,
         _ = down.wait_for(|down| *down) => Ok(()),
     };
     agent.tasks.shutdown().await;
-    keeper::release(&root_dir);
+    volume_manager::release(&root_dir);
     outcome
 }
 
-struct Agent {
-    options: Options,
-    boot: Boot,
-    client: Arc<Manager>,
-    serving: Option<Arc<Manager>>,
-    templates: watch::Sender<Option<Template>>,
-    registration: watch::Sender<Registration>,
-    ages: Arc<Ages>,
-    volumes: Arc<Volumes>,
+struct NodeAgent {
+    options: AgentOptions,
+    boot: BootstrapCredentials,
+    client: Arc<NodeCertificateManager>,
+    serving: Option<Arc<NodeCertificateManager>>,
+    templates: watch::Sender<Option<CertificateTemplate>>,
+    registration: watch::Sender<NodeRegistration>,
+    ages: Arc<RotationAges>,
+    volumes: Arc<VolumeRuntime>,
     /// Everything ends with the agent.
     tasks: JoinSet<()>,
 }
 
-impl Agent {
-    fn new(options: Options) -> Self {
-        let store = |purpose: Purpose| {
-            Store::new(&options.cert_dir, purpose.prefix(), options.files.clone())
+impl NodeAgent {
+    fn new(options: AgentOptions) -> Self {
+        let store = |purpose: CertificatePurpose| {
+            CertStore::new(&options.cert_dir, purpose.prefix(), options.files.clone())
         };
-        let setup = |purpose, templates, clients| Setup {
+        let setup = |purpose, templates, clients| NodeCertificateConfig {
             purpose,
             store: store(purpose),
             templates,
@@ -187,23 +187,23 @@ impl Agent {
             random: options.random.clone(),
             pace: options.pace,
         };
-        let (client, kubeconfig) = (store(Purpose::Client), &options.kubeconfig);
+        let (client, kubeconfig) = (store(CertificatePurpose::Client), &options.kubeconfig);
         let bootstrap = options.bootstrap_kubeconfig.as_deref();
-        let boot = Boot::new(kubeconfig, bootstrap, client, options.files.clone());
+        let boot = BootstrapCredentials::new(kubeconfig, bootstrap, client, options.files.clone());
         let now = (options.clock)().wall;
-        let Beginning { source, loaded } = boot.prepare(now);
-        tell(source);
-        let access = Access::new(boot.clone(), options.clock.clone());
+        let BootstrapOutcome { source, loaded } = boot.prepare(now);
+        log_initial_credential(source);
+        let access = ClientSwitch::new(boot.clone(), options.clock.clone());
         let clients = access.clients();
-        let (_, template) = watch::channel(Some(Template::client(&options.node_name)));
-        let client = setup(Purpose::Client, template, clients.clone());
-        let client = Arc::new(Manager::new(client, loaded));
-        access.follow(client.current());
+        let (_, template) = watch::channel(Some(CertificateTemplate::client(&options.node_name)));
+        let client = setup(CertificatePurpose::Client, template, clients.clone());
+        let client = Arc::new(NodeCertificateManager::new(client, loaded));
+        access.set_current(client.current());
         let templates = watch::Sender::new(None);
         let serving = options.rotate_server_certificates.then(|| {
-            let loaded = store(Purpose::Serving).load(now);
-            let setup = setup(Purpose::Serving, templates.subscribe(), clients);
-            Arc::new(Manager::new(setup, loaded))
+            let loaded = store(CertificatePurpose::Serving).load(now);
+            let setup = setup(CertificatePurpose::Serving, templates.subscribe(), clients);
+            Arc::new(NodeCertificateManager::new(setup, loaded))
         });
         Self {
             boot,
@@ -212,26 +212,26 @@ impl Agent {
             templates,
             registration: watch::Sender::default(),
             ages: Arc::default(),
-            volumes: Volumes::new(&options),
+            volumes: VolumeRuntime::new(&options),
             tasks: JoinSet::new(),
             options,
         }
     }
 
-    async fn work(&mut self, shutdown: &watch::Receiver<bool>) -> Result<(), RunError> {
+    async fn run_until_shutdown(&mut self, shutdown: &watch::Receiver<bool>) -> Result<(), RunError> {
         self.serve();
-        self.tasks.spawn(self.reporter().run());
+        self.tasks.spawn(self.status_writer().run());
         let notices = self.client.notices();
-        self.keep(self.client.clone(), shutdown);
+        self.spawn_manager(self.client.clone(), shutdown);
         let ready = self.client.ready(self.options.patience).await;
         let patience = self.options.patience;
-        ready.map_err(|report| RunError::NoCertificate { patience, why: obstacle(&report) })?;
+        ready.map_err(|report| RunError::NoCertificate { patience, why: failure_message(&report) })?;
         self.tasks.spawn(write_kubeconfig(self.boot.clone(), self.options.clock.clone()));
         let config = self.boot.cluster().await.map_err(RunError::Server)?;
         self.register(&config, notices)?;
         if let Some(serving) = self.serving.clone() {
             self.count_ages(&serving);
-            self.keep(serving, shutdown);
+            self.spawn_manager(serving, shutdown);
         }
         // Some end when they have done what they had to do.
         while let Some(ended) = self.tasks.join_next().await {
@@ -243,7 +243,7 @@ impl Agent {
     }
 
     /// Keeps a certificate good.
-    fn keep(&mut self, manager: Arc<Manager>, shutdown: &watch::Receiver<bool>) {
+    fn spawn_manager(&mut self, manager: Arc<NodeCertificateManager>, shutdown: &watch::Receiver<bool>) {
         let shutdown = shutdown.clone();
         self.tasks.spawn(async move { manager.run(shutdown).await });
     }
@@ -254,17 +254,17 @@ impl Agent {
             others.send_replace(Some(pages.clone()));
         }
         if let Some(listener) = self.options.metrics.take() {
-            self.tasks.spawn(serving::serve(listener, Door::Plain, pages.clone()));
+            self.tasks.spawn(serving::serve(listener, ServingTransport::Plain, pages.clone()));
         }
         if let (Some(listener), Some(manager)) = (self.options.serving.take(), &self.serving) {
             self.registration.send_modify(|known| {
                 known.port = listener.local_addr().map(|address| address.port()).ok();
             });
-            self.tasks.spawn(serving::serve(listener, Door::Tls(manager.current()), pages));
+            self.tasks.spawn(serving::serve(listener, ServingTransport::Tls(manager.current()), pages));
         }
     }
 
-    fn pages(&self) -> Pages {
+    fn pages(&self) -> PageHandler {
         let (client, serving) = (self.client.clone(), self.serving.clone());
         let (ages, clock) = (self.ages.clone(), self.options.clock.clone());
         let volumes = self.volumes.clone();
@@ -293,25 +293,25 @@ impl Agent {
     fn register(
         &mut self,
         config: &Config,
-        notices: tokio::sync::broadcast::Receiver<crate::manager::Notice>,
+        notices: tokio::sync::broadcast::Receiver<crate::node_certificates::RotationNotice>,
     ) -> Result<(), RunError> {
-        let failed = |error: kube::Error| RunError::Server(crate::request::explain(&error));
+        let failed = |error: kube::Error| RunError::Server(crate::csr::explain(&error));
         let client = crate::client::connect(config, self.client.current()).map_err(failed)?;
         let (node, clock) = (&self.options.node_name, &self.options.clock);
         let tell = |purpose, notices| {
-            events::tell(client.clone(), node.clone(), purpose, notices, clock.clone())
+            events::record_notices(client.clone(), node.clone(), purpose, notices, clock.clone())
         };
-        self.tasks.spawn(tell(Purpose::Client, notices));
+        self.tasks.spawn(tell(CertificatePurpose::Client, notices));
         if let Some(serving) = &self.serving {
-            self.tasks.spawn(tell(Purpose::Serving, serving.notices()));
+            self.tasks.spawn(tell(CertificatePurpose::Serving, serving.notices()));
         }
         let url = &config.cluster_url;
         let port = url.port_u16().unwrap_or(443);
-        let registrar = Registrar {
+        let registrar = NodeRegistrar {
             client: client.clone(),
             server: (url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(), port),
             chosen: self.options.addresses.clone(),
-            host: Host {
+            host: HostInfo {
                 name: node.clone(),
                 addresses: Vec::new(),
                 port: self.registration.borrow().port,
@@ -324,11 +324,11 @@ impl Agent {
         };
         self.tasks.spawn(registrar.run());
         let registration = self.registration.subscribe();
-        self.volumes.keep(&self.options, &client, registration, &mut self.tasks);
+        self.volumes.start(&self.options, &client, registration, &mut self.tasks);
         Ok(())
     }
 
-    fn count_ages(&mut self, serving: &Manager) {
+    fn count_ages(&mut self, serving: &NodeCertificateManager) {
         let (ages, mut notices) = (self.ages.clone(), serving.notices());
         self.tasks.spawn(async move {
             use tokio::sync::broadcast::error::RecvError;
@@ -342,8 +342,8 @@ impl Agent {
         });
     }
 
-    fn reporter(&self) -> Reporter {
-        Reporter {
+    fn status_writer(&self) -> StatusFileWriter {
+        StatusFileWriter {
             node: self.options.node_name.clone(),
             cert_dir: self.options.cert_dir.clone(),
             root_dir: self.options.root_dir.clone(),
@@ -356,18 +356,18 @@ impl Agent {
                 .collect(),
             registration: self.registration.subscribe(),
             volumes: self.volumes.reports.subscribe(),
-            wrong: self.volumes.wrong.subscribe(),
+            file_problem: self.volumes.file_problem.subscribe(),
         }
     }
 }
 
 /// Says with which credential the node begins.
-fn tell(source: Result<Source, StoreError>) {
+fn log_initial_credential(source: Result<InitialCredential, CertStoreError>) {
     match source {
-        Ok(Source::Managed) => {}
-        Ok(Source::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
-        Ok(Source::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
-        Ok(Source::Nothing(advice)) => tracing::error!("{advice}"),
+        Ok(InitialCredential::Managed) => {}
+        Ok(InitialCredential::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
+        Ok(InitialCredential::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
+        Ok(InitialCredential::Nothing(advice)) => tracing::error!("{advice}"),
         // The manager has no certificate then, and says what it does about it.
         Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
     }
@@ -375,7 +375,7 @@ fn tell(source: Result<Source, StoreError>) {
 
 /// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it
 /// holds up nothing.
-async fn write_kubeconfig(boot: Boot, clock: Clock) {
+async fn write_kubeconfig(boot: BootstrapCredentials, clock: Clock) {
     let mut pause = Duration::from_secs(1);
     loop {
         let (boot, now) = (boot.clone(), (clock)().wall);
@@ -389,8 +389,8 @@ async fn write_kubeconfig(boot: Boot, clock: Clock) {
 }
 
 /// What stands in the way of a certificate, in words.
-fn obstacle(report: &Report) -> String {
-    let doing = Certificate::of(report).activity;
+fn failure_message(report: &NodeCertificateReport) -> String {
+    let doing = CertificateStatus::from_report(report).activity;
     match (&report.trouble, doing.request) {
         (_, Some(_)) => doing.text,
         (Some(trouble), None) => trouble.message.clone(),
@@ -400,14 +400,14 @@ fn obstacle(report: &Report) -> String {
 
 /// Whether the node does what a node does.
 fn readiness(
-    client: &Report,
-    registration: &Registration,
+    client: &NodeCertificateReport,
+    registration: &NodeRegistration,
     now: OffsetDateTime,
 ) -> Result<(), String> {
     match &client.held {
-        None => return Err(format!("no client certificate: {}", obstacle(client))),
+        None => return Err(format!("no client certificate: {}", failure_message(client))),
         Some(held) if held.expires < now => {
-            return Err(format!("the client certificate has expired: {}", obstacle(client)));
+            return Err(format!("the client certificate has expired: {}", failure_message(client)));
         }
         Some(_) => {}
     }

@@ -23,8 +23,8 @@ use rustls::client::Resumption;
 use tokio::sync::watch;
 use tower::Service;
 
-use crate::identity::Identity;
-use crate::present::{Current, Presenter, is_same};
+use crate::key_pair::CertificateKeyPair;
+use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver, is_same_key_pair};
 
 /// How long requests with an old certificate may go on. Watches are begun anew after that.
 const GRACE: Duration = Duration::from_secs(10);
@@ -34,22 +34,22 @@ const CONNECT: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A client for the server of `config` that has the current certificate and no other credential.
-pub fn connect(config: &Config, current: Current) -> kube::Result<Client> {
+pub fn connect(config: &Config, current: CurrentKeyPair) -> kube::Result<Client> {
     let mut config = config.clone();
     config.auth_info = AuthInfo::default();
-    let pools = Pools::new(connector(&config, current.clone())?, current);
-    let service = Switch { pools: Arc::new(pools) };
-    tokio::spawn(follow(Arc::downgrade(&service.pools)));
+    let pools = ConnectionPools::new(connector(&config, current.clone())?, current);
+    let service = ClientService { pools: Arc::new(pools) };
+    tokio::spawn(watch_certificate(Arc::downgrade(&service.pools)));
     let builder = ClientBuilder::new(service, config.default_namespace.clone());
     Ok(builder.with_layer(&config.base_uri_layer()).build())
 }
 
 type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
-type Http = legacy::Client<Connector, Body>;
+type HttpClient = legacy::Client<Connector, Body>;
 
-fn connector(config: &Config, current: Current) -> kube::Result<Connector> {
+fn connector(config: &Config, current: CurrentKeyPair) -> kube::Result<Connector> {
     let mut tls = config.rustls_client_config()?;
-    tls.client_auth_cert_resolver = Presenter::new(current);
+    tls.client_auth_cert_resolver = TlsCertResolver::new(current);
     // A session that goes on is that of the certificate it began with.
     tls.resumption = Resumption::disabled();
     let mut tcp = HttpConnector::new();
@@ -73,34 +73,34 @@ fn connector(config: &Config, current: Current) -> kube::Result<Connector> {
 }
 
 /// The connections of the current certificate.
-struct Pools {
+struct ConnectionPools {
     connector: Connector,
-    current: Current,
-    pool: Mutex<Pool>,
+    current: CurrentKeyPair,
+    pool: Mutex<ConnectionPool>,
 }
 
-struct Pool {
-    identity: Option<Arc<Identity>>,
-    http: Http,
+struct ConnectionPool {
+    identity: Option<Arc<CertificateKeyPair>>,
+    http: HttpClient,
     /// Its connections end with this.
     _hold: watch::Sender<()>,
 }
 
-impl Pools {
-    fn new(connector: Connector, current: Current) -> Self {
+impl ConnectionPools {
+    fn new(connector: Connector, current: CurrentKeyPair) -> Self {
         let identity = current.borrow().clone();
-        let pool = Mutex::new(Pool::new(&connector, identity));
+        let pool = Mutex::new(ConnectionPool::new(&connector, identity));
         Self { connector, current, pool }
     }
 
     /// Connections with what is current now.
-    fn http(&self) -> Http {
+    fn http(&self) -> HttpClient {
         let identity = self.current.borrow().clone();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_same(pool.identity.as_ref(), identity.as_ref()) {
-            let old = std::mem::replace(&mut *pool, Pool::new(&self.connector, identity));
+        if !is_same_key_pair(pool.identity.as_ref(), identity.as_ref()) {
+            let old = std::mem::replace(&mut *pool, ConnectionPool::new(&self.connector, identity));
             tokio::spawn(async move {
-                let Pool { http, _hold, .. } = old;
+                let ConnectionPool { http, _hold, .. } = old;
                 // Connections that do nothing end here.
                 drop(http);
                 tokio::time::sleep(GRACE).await;
@@ -110,16 +110,16 @@ impl Pools {
     }
 }
 
-impl Pool {
-    fn new(connector: &Connector, identity: Option<Arc<Identity>>) -> Self {
+impl ConnectionPool {
+    fn new(connector: &Connector, identity: Option<Arc<CertificateKeyPair>>) -> Self {
         let (hold, held) = watch::channel(());
-        let http = legacy::Client::builder(Driver { held }).build(connector.clone());
+        let http = legacy::Client::builder(ConnectionExecutor { held }).build(connector.clone());
         Self { identity, http, _hold: hold }
     }
 }
 
 /// Changes the connections as soon as the certificate changes, also when nobody asks for anything.
-async fn follow(pools: std::sync::Weak<Pools>) {
+async fn watch_certificate(pools: std::sync::Weak<ConnectionPools>) {
     let Some(mut current) = pools.upgrade().map(|pools| pools.current.clone()) else { return };
     while current.changed().await.is_ok() {
         let Some(pools) = pools.upgrade() else { return };
@@ -129,14 +129,14 @@ async fn follow(pools: std::sync::Weak<Pools>) {
 
 /// Runs connections until they are no longer wanted.
 #[derive(Clone)]
-struct Driver {
+struct ConnectionExecutor {
     held: watch::Receiver<()>,
 }
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Executor<Task> for Driver {
-    fn execute(&self, task: Task) {
+impl Executor<ConnectionTask> for ConnectionExecutor {
+    fn execute(&self, task: ConnectionTask) {
         let mut held = self.held.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -148,11 +148,11 @@ impl Executor<Task> for Driver {
     }
 }
 
-struct Switch {
-    pools: Arc<Pools>,
+struct ClientService {
+    pools: Arc<ConnectionPools>,
 }
 
-impl Service<Request<Body>> for Switch {
+impl Service<Request<Body>> for ClientService {
     type Response = Response<Incoming>;
     type Error = legacy::Error;
     type Future = legacy::ResponseFuture;

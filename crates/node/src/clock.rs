@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moment {
+pub struct ClockReading {
     /// What the calendar says. It may jump, and certificates go by it.
     pub wall: OffsetDateTime,
     /// How long ago the process began. It never jumps, and pauses go by it.
@@ -17,12 +17,12 @@ pub struct Moment {
 }
 
 /// Says what time it is.
-pub type Clock = Arc<dyn Fn() -> Moment + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> ClockReading + Send + Sync>;
 
 /// The clocks of this machine.
 pub fn system() -> Clock {
     let began = Instant::now();
-    Arc::new(move || Moment { wall: OffsetDateTime::now_utc(), since: began.elapsed() })
+    Arc::new(move || ClockReading { wall: OffsetDateTime::now_utc(), since: began.elapsed() })
 }
 
 /// A time as people read it, to the second.

@@ -8,7 +8,7 @@ use std::path::Path;
 /// or if it does not exist.
 pub fn check(root_dir: &Path) -> Option<String> {
     let shown = root_dir.display();
-    if let Ok(Some(untrusted)) = windlass_safe_path::untrusted(root_dir) {
+    if let Ok(Some(untrusted)) = windlass_safe_path::find_untrusted_directory(root_dir) {
         return Some(format!("other users can replace {shown}: {untrusted}"));
     }
     let mode = root_dir.metadata().ok()?.permissions().mode() & 0o7777;

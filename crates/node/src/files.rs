@@ -3,7 +3,7 @@
 //! Whatever creates, replaces or removes something first opens the directory that it is in, as
 //! `windlass_safe_path` describes: links of other users above it are not followed.
 
-mod folder;
+mod directory;
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -13,31 +13,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use windlass_safe_path::{find_directory, open_parent};
+use windlass_safe_path::{open_directory_path, open_parent};
 use zeroize::Zeroizing;
 
-pub use folder::{Access, Contents, Folder, Found};
+pub use directory::{FilePermissions, FileContents, OpenDirectory, DirectoryEntry};
 
 /// Only the owner may read.
 pub const PRIVATE: u32 = 0o600;
 const DIRECTORY: u32 = 0o700;
 
 /// Asked before every operation; an error takes its place.
-pub type Hook = Arc<dyn Fn(Operation, &Path) -> io::Result<()> + Send + Sync>;
+pub type FileOperationHook = Arc<dyn Fn(FileOperation, &Path) -> io::Result<()> + Send + Sync>;
 
 /// The disk.
 #[derive(Clone, Default)]
-pub struct Files {
-    hook: Option<Hook>,
+pub struct FileSystem {
+    hook: Option<FileOperationHook>,
 }
 
 /// What is done to a file. Displayed, it completes the sentence "cannot …".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum FileOperation {
     /// Reads a file, a link or a directory.
     Read,
     /// Makes a directory.
-    MakeDirectory,
+    CreateDirectory,
     /// Makes a file.
     Create,
     /// Fills a file.
@@ -49,7 +49,7 @@ pub enum Operation {
     /// Makes a link.
     Link,
     /// Says whose a file or a directory is, and who may do what with it.
-    Allow,
+    SetPermissions,
     /// Removes a file.
     Remove,
 }
@@ -59,7 +59,7 @@ pub enum Operation {
 #[error("cannot {} {}: {source}", .operation.verb(), .path.display())]
 pub struct DiskError {
     /// What was to be done.
-    pub operation: Operation,
+    pub operation: FileOperation,
     /// To which file.
     pub path: PathBuf,
     /// What the system says.
@@ -69,7 +69,7 @@ pub struct DiskError {
 
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum PathEntry {
     /// Nothing.
     Nothing,
     /// A link to this, which need not be there.
@@ -78,22 +78,22 @@ pub enum Entry {
     Other,
 }
 
-impl Operation {
+impl FileOperation {
     /// Whether it leaves the disk as it is.
-    pub fn only_looks(self) -> bool {
+    pub fn is_read_only(self) -> bool {
         self == Self::Read
     }
 
     const fn verb(self) -> &'static str {
         match self {
             Self::Read => "read",
-            Self::MakeDirectory => "make the directory",
+            Self::CreateDirectory => "make the directory",
             Self::Create => "make",
             Self::Write => "write",
             Self::Sync => "sync",
             Self::Rename => "rename",
             Self::Link => "link",
-            Self::Allow => "set the owner or mode of",
+            Self::SetPermissions => "set the owner or mode of",
             Self::Remove => "remove",
         }
     }
@@ -106,9 +106,9 @@ impl DiskError {
     }
 }
 
-impl Files {
+impl FileSystem {
     /// The disk, with somebody who is asked before each operation.
-    pub fn with_hook(hook: Hook) -> Self {
+    pub fn with_hook(hook: FileOperationHook) -> Self {
         Self { hook: Some(hook) }
     }
 
@@ -121,20 +121,20 @@ impl Files {
             file.take(limit).read_to_end(&mut contents)?;
             Ok(contents)
         };
-        optional(self.perform(Operation::Read, path, read))
+        optional(self.perform(FileOperation::Read, path, read))
     }
 
     /// What stands at a path.
-    pub fn entry(&self, path: &Path) -> Result<Entry, DiskError> {
+    pub fn entry(&self, path: &Path) -> Result<PathEntry, DiskError> {
         let look = || {
             if fs::symlink_metadata(path)?.file_type().is_symlink() {
-                Ok(Entry::Link(fs::read_link(path)?))
+                Ok(PathEntry::Link(fs::read_link(path)?))
             } else {
-                Ok(Entry::Other)
+                Ok(PathEntry::Other)
             }
         };
-        let found = optional(self.perform(Operation::Read, path, look))?;
-        Ok(found.unwrap_or(Entry::Nothing))
+        let found = optional(self.perform(FileOperation::Read, path, look))?;
+        Ok(found.unwrap_or(PathEntry::Nothing))
     }
 
     /// The names in a directory, sorted, without those that are no text. None if it is not there.
@@ -147,15 +147,15 @@ impl Files {
             names.sort_unstable();
             Ok(names)
         };
-        Ok(optional(self.perform(Operation::Read, directory, list))?.unwrap_or_default())
+        Ok(optional(self.perform(FileOperation::Read, directory, list))?.unwrap_or_default())
     }
 
     /// Makes a directory that only the owner may enter, unless it is there.
-    pub fn make_directory(&self, path: &Path) -> Result<(), DiskError> {
-        if find_directory(path).is_ok() {
+    pub fn create_directory(&self, path: &Path) -> Result<(), DiskError> {
+        if open_directory_path(path).is_ok() {
             return Ok(());
         }
-        self.perform(Operation::MakeDirectory, path, || {
+        self.perform(FileOperation::CreateDirectory, path, || {
             windlass_safe_path::create_directory(path, DIRECTORY)
         })?;
         match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -181,7 +181,7 @@ impl Files {
     /// Writes over a file that is there, which may need no more room. Who is killed leaves half of
     /// it, so this is for what can do without.
     pub fn overwrite(&self, path: &Path, contents: &[u8]) -> Result<(), DiskError> {
-        self.perform(Operation::Write, path, || {
+        self.perform(FileOperation::Write, path, || {
             let (directory, name) = open_parent(path)?;
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
@@ -195,7 +195,7 @@ impl Files {
     pub fn replace_link(&self, path: &Path, target: &Path) -> Result<(), DiskError> {
         let staged = staged(path);
         self.remove(&staged)?;
-        self.perform(Operation::Link, &staged, || {
+        self.perform(FileOperation::Link, &staged, || {
             let (directory, name) = open_parent(&staged)?;
             Ok(rustix::fs::symlinkat(target, directory, name)?)
         })?;
@@ -205,7 +205,7 @@ impl Files {
 
     /// Gives a file a second name, which nothing has yet.
     pub fn link(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Link, to, || {
+        self.perform(FileOperation::Link, to, || {
             let ((there, old), (here, new)) = (open_parent(from)?, open_parent(to)?);
             Ok(rustix::fs::linkat(there, old, here, new, AtFlags::empty())?)
         })
@@ -213,7 +213,7 @@ impl Files {
 
     /// Gives a file another name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Rename, to, || {
+        self.perform(FileOperation::Rename, to, || {
             let ((there, old), (here, new)) = (open_parent(from)?, open_parent(to)?);
             Ok(rustix::fs::renameat(there, old, here, new)?)
         })
@@ -229,16 +229,16 @@ impl Files {
             let (directory, name) = open_parent(path)?;
             Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
         };
-        optional(self.perform(Operation::Remove, path, remove)).map(drop)
+        optional(self.perform(FileOperation::Remove, path, remove)).map(drop)
     }
 
     /// Waits until the names in a directory are on the disk.
     pub fn sync_directory(&self, path: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Sync, path, || windlass_safe_path::open_directory(path)?.sync_all())
+        self.perform(FileOperation::Sync, path, || windlass_safe_path::open_directory(path)?.sync_all())
     }
 
     fn stage(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {
-        let mut file = self.perform(Operation::Create, path, || {
+        let mut file = self.perform(FileOperation::Create, path, || {
             let (directory, name) = open_parent(path)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -247,26 +247,26 @@ impl Files {
             file.set_permissions(Permissions::from_mode(mode))?;
             Ok(file)
         })?;
-        if let Err(error) = self.ask(Operation::Write, path) {
+        if let Err(error) = self.check_hook(FileOperation::Write, path) {
             // A disk that fills up, or a process that ends, leaves half of it.
             let _ = file.write_all(contents.get(..contents.len() / 2).unwrap_or_default());
             return Err(error);
         }
-        file.write_all(contents).map_err(failed(Operation::Write, path))?;
-        self.perform(Operation::Sync, path, || file.sync_all())
+        file.write_all(contents).map_err(failed(FileOperation::Write, path))?;
+        self.perform(FileOperation::Sync, path, || file.sync_all())
     }
 
     fn perform<T>(
         &self,
-        operation: Operation,
+        operation: FileOperation,
         path: &Path,
         act: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, DiskError> {
-        self.ask(operation, path)?;
+        self.check_hook(operation, path)?;
         act().map_err(failed(operation, path))
     }
 
-    fn ask(&self, operation: Operation, path: &Path) -> Result<(), DiskError> {
+    fn check_hook(&self, operation: FileOperation, path: &Path) -> Result<(), DiskError> {
         match &self.hook {
             Some(hook) => hook(operation, path).map_err(failed(operation, path)),
             None => Ok(()),
@@ -291,7 +291,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn failed(operation: Operation, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+fn failed(operation: FileOperation, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     let path = path.to_owned();
     move |source| DiskError { operation, path, source }
 }

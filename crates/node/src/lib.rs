@@ -28,36 +28,36 @@
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
 
-mod access;
+mod client_switch;
 pub mod agent;
-pub mod boot;
-pub mod certificates;
+pub mod bootstrap;
+pub mod volume_certificates;
 pub mod client;
 pub mod clock;
 pub mod events;
 pub mod exposure;
 pub mod files;
-pub mod gates;
-pub mod identity;
-pub mod keeper;
+pub mod feature_gates;
+pub mod key_pair;
+pub mod volume_manager;
 pub mod limits;
-pub mod manager;
+pub mod node_certificates;
 pub mod metrics;
-pub mod present;
+pub mod tls_resolver;
 pub mod projections;
-pub mod register;
-pub mod request;
+pub mod node_status;
+pub mod csr;
 pub mod serving;
 pub mod sources;
-pub mod status;
-pub mod store;
+pub mod status_file;
+pub mod cert_store;
 pub mod template;
 pub mod trust;
 pub mod volume;
 
-pub use agent::{Options, RunError, run};
+pub use agent::{AgentOptions, RunError, run};
 
 #[cfg(test)]
-mod survival;
+mod crash_tests;
 #[cfg(test)]
 mod testing;

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use time::{Duration, OffsetDateTime};
 
-use crate::manager::{Notice, Report};
-use crate::template::Purpose;
+use crate::node_certificates::{RotationNotice, NodeCertificateReport};
+use crate::template::CertificatePurpose;
 
 /// Kubelet's bounds, in seconds: a minute to four years.
 const BOUNDS: [i64; 10] =
@@ -16,22 +16,22 @@ const BOUNDS: [i64; 10] =
 
 /// How old serving certificates become before they are replaced.
 #[derive(Debug, Default)]
-pub struct Ages {
-    counts: Mutex<Counts>,
+pub struct RotationAges {
+    counts: Mutex<AgeCounts>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counts {
+struct AgeCounts {
     /// Those of this bound and none below it.
     each: [u64; BOUNDS.len()],
     all: u64,
     seconds: f64,
 }
 
-impl Ages {
+impl RotationAges {
     /// Counts what is stored.
-    pub fn note(&self, notice: &Notice) {
-        if let Notice::Stored { age: Some(age), .. } = notice {
+    pub fn note(&self, notice: &RotationNotice) {
+        if let RotationNotice::Stored { age: Some(age), .. } = notice {
             self.count(*age);
         }
     }
@@ -48,11 +48,11 @@ impl Ages {
 }
 
 /// Writes everything. Gauges of a certificate that is not there are left out: nothing expires then.
-pub fn write(out: &mut String, reports: &[Report], ages: &Ages, now: OffsetDateTime) {
+pub fn write(out: &mut String, reports: &[NodeCertificateReport], ages: &RotationAges, now: OffsetDateTime) {
     for report in reports {
         match report.purpose {
-            Purpose::Client => write_client(out, report, now),
-            Purpose::Serving => write_serving(out, report, ages, now),
+            CertificatePurpose::Client => write_client(out, report, now),
+            CertificatePurpose::Serving => write_serving(out, report, ages, now),
         }
     }
     let name = "windlass_node_certificate_errors";
@@ -65,7 +65,7 @@ pub fn write(out: &mut String, reports: &[Report], ages: &Ages, now: OffsetDateT
     }
 }
 
-fn write_client(out: &mut String, report: &Report, now: OffsetDateTime) {
+fn write_client(out: &mut String, report: &NodeCertificateReport, now: OffsetDateTime) {
     let prefix = "kubelet_certificate_manager_client";
     write_gauges(out, prefix, report, now);
     let name = format!("{prefix}_expiration_renew_errors");
@@ -73,7 +73,7 @@ fn write_client(out: &mut String, report: &Report, now: OffsetDateTime) {
     let _ = writeln!(out, "{name} {}", report.errors);
 }
 
-fn write_serving(out: &mut String, report: &Report, ages: &Ages, now: OffsetDateTime) {
+fn write_serving(out: &mut String, report: &NodeCertificateReport, ages: &RotationAges, now: OffsetDateTime) {
     let prefix = "kubelet_certificate_manager_server";
     write_gauges(out, prefix, report, now);
     // Kubelet's name for it is of another pattern.
@@ -93,7 +93,7 @@ fn write_serving(out: &mut String, report: &Report, ages: &Ages, now: OffsetDate
 }
 
 /// Until when it is good, and for how long: a negative number when that was.
-fn write_gauges(out: &mut String, prefix: &str, report: &Report, now: OffsetDateTime) {
+fn write_gauges(out: &mut String, prefix: &str, report: &NodeCertificateReport, now: OffsetDateTime) {
     let expires = report.held.as_ref().map(|held| held.expires);
     let name = format!("{prefix}_expiration_seconds");
     head(out, &name, "gauge", "When the certificate expires, in seconds since 1970");
@@ -115,10 +115,10 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manager::{Cause, Trouble};
+    use crate::node_certificates::{FailureCause, CertificateFailure};
     use crate::testing::{START, report};
 
-    fn text(reports: &[Report], ages: &Ages, now: OffsetDateTime) -> String {
+    fn text(reports: &[NodeCertificateReport], ages: &RotationAges, now: OffsetDateTime) -> String {
         let mut out = String::new();
         write(&mut out, reports, ages, now);
         out
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn a_certificate_has_so_long_to_live_and_then_less_than_nothing() {
-        let report = report(Purpose::Client, Some(START + Duration::hours(1)));
+        let report = report(CertificatePurpose::Client, Some(START + Duration::hours(1)));
         for (now, left) in [(START, "3600"), (START + Duration::hours(2), "-3600")] {
-            let text = text(std::slice::from_ref(&report), &Ages::default(), now);
+            let text = text(std::slice::from_ref(&report), &RotationAges::default(), now);
             let line = format!("\nkubelet_certificate_manager_client_ttl_seconds {left}\n");
             assert!(text.contains(&line), "{text}");
             let expires = (START + Duration::hours(1)).unix_timestamp();
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn without_a_certificate_there_are_errors_only() {
-        let mut report = report(Purpose::Client, None);
+        let mut report = report(CertificatePurpose::Client, None);
         report.errors = 3;
-        report.trouble = Some(Trouble { cause: Cause::RequestDenied, message: "no".into() });
-        let text = text(&[report], &Ages::default(), START);
+        report.trouble = Some(CertificateFailure { cause: FailureCause::RequestDenied, message: "no".into() });
+        let text = text(&[report], &RotationAges::default(), START);
         assert!(!text.contains("\nkubelet_certificate_manager_client_ttl_seconds"), "{text}");
         assert!(text.contains("\nkubelet_certificate_manager_client_expiration_renew_errors 3\n"));
         let trouble = "windlass_node_certificate_errors\
@@ -153,13 +153,13 @@ mod tests {
 
     #[test]
     fn ages_are_counted_up_to_each_bound() {
-        let ages = Ages::default();
+        let ages = RotationAges::default();
         for seconds in [60, 61, 3601, 200_000_000] {
             let age = Some(Duration::seconds(seconds));
-            ages.note(&Notice::Stored { expires: START, age });
+            ages.note(&RotationNotice::Stored { expires: START, age });
         }
-        ages.note(&Notice::Stored { expires: START, age: None });
-        let report = report(Purpose::Serving, None);
+        ages.note(&RotationNotice::Stored { expires: START, age: None });
+        let report = report(CertificatePurpose::Serving, None);
         let text = text(&[report], &ages, START);
         let name = "kubelet_certificate_manager_server_rotation_seconds";
         for line in [

@@ -7,35 +7,35 @@
 //! - [`secret`]: the passwords of these.
 //! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
 
-mod file;
-mod follow;
+mod parser;
+mod file_watch;
 pub mod notification;
 mod notifier;
 pub mod secret;
-pub mod stores;
+pub mod keystores;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_pki::AltNames;
 
-use crate::certificates::Subject;
-use crate::files::{DiskError, Files};
-use crate::volume::definition::Definition;
-use crate::volume::payload::Payload;
-use crate::volume::plan::{Blocked, Readers};
+use crate::volume_certificates::CertificateSubject;
+use crate::files::{DiskError, FileSystem};
+use crate::volume::definition::VolumeDefinition;
+use crate::volume::payload::VolumePayload;
+use crate::volume::plan::{BlockedReason, VolumeReaders};
 
-pub use follow::follow;
+pub use file_watch::watch_file;
 pub use notification::Notification;
-pub use notifier::{Notifier, Untold};
-pub use stores::Store;
+pub use notifier::{Notifier, FailedNotification};
+pub use keystores::KeystoreFile;
 
 /// Nobody writes so much by hand.
 const MAX_FILE: usize = 1 << 20;
 
 /// A volume of the machine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Projection {
+pub struct HostProjection {
     /// Its name.
     pub name: String,
     /// Where its files are to be.
@@ -43,15 +43,15 @@ pub struct Projection {
     /// Where its ConfigMaps and Secrets are.
     pub namespace: String,
     /// What it holds.
-    pub definition: Definition,
+    pub definition: VolumeDefinition,
     /// Whose its files are.
-    pub readers: Readers,
+    pub readers: VolumeReaders,
     /// `CN` of its certificates; none is the node's name.
     pub common_name: Option<String>,
     /// What its certificates speak for.
     pub names: AltNames,
     /// Files of other formats, made from those that it holds.
-    pub stores: Vec<Store>,
+    pub stores: Vec<KeystoreFile>,
     /// Who is told when its files are new.
     pub notify: Vec<Notification>,
 }
@@ -76,18 +76,18 @@ pub enum ProjectionsError {
 }
 
 /// All of them.
-pub type Projections = Arc<Vec<Arc<Projection>>>;
+pub type HostProjections = Arc<Vec<Arc<HostProjection>>>;
 
 /// Reads a file of projections, and the files of passwords that it names. A password that is not
 /// there is no error here: only the volume that needs it has to wait.
-pub fn read(path: &Path, files: &Files) -> Result<Projections, ProjectionsError> {
+pub fn read(path: &Path, files: &FileSystem) -> Result<HostProjections, ProjectionsError> {
     let Some(bytes) = files.read(path, MAX_FILE + 1)? else {
         return Err(ProjectionsError::Missing(path.to_owned()));
     };
     let parsed = if bytes.len() > MAX_FILE {
         Err(vec![format!("it is longer than {MAX_FILE} bytes")])
     } else {
-        file::parse(&bytes, files)
+        parser::parse(&bytes, files)
     };
     match parsed {
         Ok(projections) => Ok(Arc::new(projections.into_iter().map(Arc::new).collect())),
@@ -95,16 +95,16 @@ pub fn read(path: &Path, files: &Files) -> Result<Projections, ProjectionsError>
     }
 }
 
-impl Projection {
+impl HostProjection {
     /// The files of the volume, with those of other formats that are made from them. Nobody but the
     /// owner and the group gets to read a key that was made here.
-    pub fn finish(&self, payload: Payload) -> Result<Payload, Blocked> {
-        stores::finish(self, payload)
+    pub fn finish(&self, payload: VolumePayload) -> Result<VolumePayload, BlockedReason> {
+        keystores::finish(self, payload)
     }
 
     /// For whom its certificates are.
-    pub fn certificate_subject(&self) -> Subject {
-        Subject::Host { common_name: self.common_name.clone(), names: self.names.clone() }
+    pub fn certificate_subject(&self) -> CertificateSubject {
+        CertificateSubject::Host { common_name: self.common_name.clone(), names: self.names.clone() }
     }
 }
 

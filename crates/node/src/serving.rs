@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use crate::present::{Current, Presenter};
+use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver};
 
 /// Connections at a time. One more closes the oldest: whoever reaches the address can hold connections open, and
 /// health checks must not wait for that to end.
@@ -39,22 +39,22 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What there is to read, by its path.
-pub type Pages = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send + Sync>;
+pub type PageHandler = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send + Sync>;
 
 /// Who gets in, and how.
 #[derive(Clone)]
-pub enum Door {
+pub enum ServingTransport {
     /// Whoever reaches the address.
     Plain,
     /// Whoever trusts our certificate. Handshakes fail while there is none.
-    Tls(Current),
+    Tls(CurrentKeyPair),
 }
 
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, door: Door, pages: Pages) {
+pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHandler) {
     let acceptor = match &door {
-        Door::Plain => None,
-        Door::Tls(current) => match config(current.clone()) {
+        ServingTransport::Plain => None,
+        ServingTransport::Tls(current) => match config(current.clone()) {
             Ok(config) => Some((TlsAcceptor::from(Arc::new(config)), current.clone())),
             Err(error) => {
                 tracing::error!(%error, "cannot serve over TLS");
@@ -80,25 +80,25 @@ pub async fn serve(listener: TcpListener, door: Door, pages: Pages) {
         let (acceptor, pages) = (acceptor.clone(), pages.clone());
         oldest.push_back(connections.spawn(async move {
             match acceptor {
-                None => talk(stream, pages, std::future::pending()).await,
-                Some((acceptor, current)) => secret_talk(stream, acceptor, current, pages).await,
+                None => serve_connection(stream, pages, std::future::pending()).await,
+                Some((acceptor, current)) => serve_tls_connection(stream, acceptor, current, pages).await,
             }
         }));
     }
 }
 
-fn config(current: Current) -> Result<ServerConfig, rustls::Error> {
+fn config(current: CurrentKeyPair) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(Presenter::new(current));
+    let mut config = config.with_no_client_auth().with_cert_resolver(TlsCertResolver::new(current));
     // A session that goes on is that of the certificate it began with.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
 }
 
-async fn secret_talk(stream: TcpStream, acceptor: TlsAcceptor, mut current: Current, pages: Pages) {
+async fn serve_tls_connection(stream: TcpStream, acceptor: TlsAcceptor, mut current: CurrentKeyPair, pages: PageHandler) {
     // Whatever is new from here on is not what this connection has.
     current.mark_unchanged();
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
@@ -109,17 +109,17 @@ async fn secret_talk(stream: TcpStream, acceptor: TlsAcceptor, mut current: Curr
             std::future::pending::<()>().await;
         }
     };
-    talk(stream, pages, changed).await;
+    serve_connection(stream, pages, changed).await;
 }
 
 /// Answers on a connection; after `enough` only once more.
-async fn talk<S>(stream: S, pages: Pages, enough: impl Future<Output = ()>)
+async fn serve_connection<S>(stream: S, pages: PageHandler, enough: impl Future<Output = ()>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let last = AtomicBool::new(false);
     let service = service_fn(|request| {
-        let mut response = answer(&request, &pages);
+        let mut response = respond(&request, &pages);
         if last.load(Relaxed) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -141,7 +141,7 @@ where
     let _ = tokio::time::timeout(LIFETIME, whole).await;
 }
 
-fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, pages: &PageHandler) -> Response<Full<Bytes>> {
     let page = match *request.method() {
         Method::GET | Method::HEAD => pages(request.uri().path()),
         _ => None,

@@ -10,10 +10,10 @@
 //! Whoever makes volumes is woken by a [`Wake`] that says what has changed.
 
 pub mod bundles;
-pub mod feed;
+pub mod watch;
 pub mod objects;
 pub mod pods;
-pub mod served;
+pub mod discovery;
 pub mod tokens;
 
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::volume::id::VolumeId;
 
 /// Something has changed that volumes depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum SourceChange {
     /// A ConfigMap or Secret.
     Object(objects::ObjectId),
     /// A token or a certificate of this volume.
@@ -33,18 +33,18 @@ pub enum Wake {
 }
 
 /// Wakes whoever makes volumes.
-pub type Wakes = mpsc::UnboundedSender<Wake>;
+pub type ChangeSender = mpsc::UnboundedSender<SourceChange>;
 
 /// Something that goes on for as long as this is kept.
-struct Task(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Task {
+impl AbortOnDrop {
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(work).abort_handle())
     }
 }
 
-impl Drop for Task {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -11,14 +11,14 @@ const USER: &str = "system:node:";
 
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum CertificatePurpose {
     /// The node speaks to the API server.
     Client,
     /// Others speak to the node.
     Serving,
 }
 
-impl Purpose {
+impl CertificatePurpose {
     /// What the names of its files begin with.
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Purpose {
 
 /// What has to be in a certificate. There may be more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct CertificateTemplate {
     /// The user.
     pub common_name: String,
     /// The groups.
@@ -55,7 +55,7 @@ pub struct Template {
     pub names: AltNames,
 }
 
-impl Template {
+impl CertificateTemplate {
     /// What a node's client certificate says.
     pub fn client(node: &str) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{START, Signed};
+    use crate::testing::{START, CertificateFixture};
     use windlass_pki::PrivateKey;
 
     fn names(dns: &[&str], addresses: &[&str]) -> AltNames {
@@ -161,9 +161,9 @@ mod tests {
         ];
         for ((cn, o, names), issued, expected) in table {
             let organizations = o.iter().map(|&o| o.to_owned()).collect();
-            let template = Template { common_name: cn.into(), organizations, names };
+            let template = CertificateTemplate { common_name: cn.into(), organizations, names };
             let (common_name, organizations, names) = issued;
-            let signed = Signed { common_name, organizations, names, ..Signed::client(START) };
+            let signed = CertificateFixture { common_name, organizations, names, ..CertificateFixture::client(START) };
             let certificate = signed.certificate(key.public_key());
             assert_eq!(template.lacking(&certificate).as_deref(), expected, "{template:?}");
         }
@@ -173,8 +173,8 @@ mod tests {
     fn serving_names_are_sorted_once_each_and_at_least_one() {
         let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let ips = |all: &[&str]| all.iter().map(|a| a.parse().unwrap()).collect::<Vec<IpAddr>>();
-        assert_eq!(Template::serving("n1", own(&[""]), []), None);
-        let template = Template::serving(
+        assert_eq!(CertificateTemplate::serving("n1", own(&[""]), []), None);
+        let template = CertificateTemplate::serving(
             "n1",
             own(&["n1.example", "n1", "n1"]),
             ips(&["9.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "fd00::1"]),
@@ -186,7 +186,7 @@ mod tests {
             template.names,
             names(&["n1", "n1.example"], &["10.0.0.1", "9.0.0.1", "fd00::1"])
         );
-        assert!(Template::serving("n1", [], ips(&["10.0.0.1"])).is_some());
-        assert!(Template::serving("n1", own(&["n1"]), []).is_some());
+        assert!(CertificateTemplate::serving("n1", [], ips(&["10.0.0.1"])).is_some());
+        assert!(CertificateTemplate::serving("n1", own(&["n1"]), []).is_some());
     }
 }

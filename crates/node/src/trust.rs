@@ -14,12 +14,12 @@ use kube::Client;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::keeper::report::Reports;
+use crate::volume_manager::report::VolumeReports;
 
-use reporter::Reporter;
+use reporter::NodeTrustReporter;
 
 /// Keeps the node's NodeTrust as the reports say, and writes it only when they say something else.
 /// Does not end.
-pub async fn report(client: Client, node: String, clock: Clock, reports: watch::Receiver<Reports>) {
-    Reporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports).await;
+pub async fn report(client: Client, node: String, clock: Clock, reports: watch::Receiver<VolumeReports>) {
+    NodeTrustReporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports).await;
 }

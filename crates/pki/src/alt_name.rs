@@ -8,7 +8,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::Error;
 use crate::limits::{MAX_ALT_NAMES, MAX_DNS_NAME_BYTES, MAX_URI_BYTES};
-use crate::syntax::elements;
+use crate::der_syntax::elements;
 
 /// One subject alternative name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +26,10 @@ impl AltName {
     pub(crate) fn encoded(&self) -> Result<GeneralName, Error> {
         match self {
             Self::Dns(name) => {
-                Ok(GeneralName::DnsName(printable(name, "DNS name", MAX_DNS_NAME_BYTES)?))
+                Ok(GeneralName::DnsName(encode_ia5_string(name, "DNS name", MAX_DNS_NAME_BYTES)?))
             }
             Self::Uri(uri) => {
-                Ok(GeneralName::UniformResourceIdentifier(printable(uri, "URI", MAX_URI_BYTES)?))
+                Ok(GeneralName::UniformResourceIdentifier(encode_ia5_string(uri, "URI", MAX_URI_BYTES)?))
             }
             Self::Ip(address) => Ok(GeneralName::from(*address)),
         }
@@ -37,7 +37,7 @@ impl AltName {
 }
 
 /// ASCII without spaces and control characters. A NUL inside a name has fooled verifiers before.
-fn printable(text: &str, what: &'static str, limit: usize) -> Result<Ia5String, Error> {
+fn encode_ia5_string(text: &str, what: &'static str, limit: usize) -> Result<Ia5String, Error> {
     let invalid = |reason| Error::InvalidName { what, reason };
     if text.is_empty() {
         return Err(invalid("it is empty"));
@@ -55,7 +55,7 @@ fn printable(text: &str, what: &'static str, limit: usize) -> Result<Ia5String, 
 ///
 /// This walks the DER rather than decoding it into structures, because a directory name in there
 /// could be made expensive.
-pub(crate) fn read(extension: &[u8]) -> Result<Vec<AltName>, Error> {
+pub(crate) fn parse_extension(extension: &[u8]) -> Result<Vec<AltName>, Error> {
     const WHAT: &str = "subject alternative name";
     let malformed = |reason: &str| Error::Malformed { what: WHAT, reason: reason.to_owned() };
     let names = AnyRef::from_der(extension).map_err(Error::malformed(WHAT))?;

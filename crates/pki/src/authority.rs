@@ -13,19 +13,19 @@ use crate::certificate::{
     SUBJECT_KEY_IDENTIFIER,
 };
 use crate::limits::MAX_ALT_NAMES;
-use crate::syntax::{Fields, SignedFields};
+use crate::der_syntax::{TbsFields, SignedFields};
 use crate::{
-    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity, pem,
+    AltName, Certificate, Error, PrivateKey, PublicKey, KeyPurpose, Serial, Subject, Validity, pem,
 };
 
 /// A certificate authority: a certificate that may sign others, and its key.
 #[derive(Debug)]
-pub struct Authority {
+pub struct CertificateAuthority {
     certificate: Certificate,
     key: PrivateKey,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Makes a new authority that nobody vouches for.
     pub fn self_signed(
         subject: &Subject,
@@ -33,7 +33,7 @@ impl Authority {
         key: PrivateKey,
         serial: Serial,
     ) -> Result<Self, Error> {
-        let certificate = Contents {
+        let certificate = CertificateContents {
             serial,
             issuer: subject.as_der(),
             subject: subject.as_der(),
@@ -57,7 +57,7 @@ impl Authority {
         if let Some(identifier) = self.certificate.key_identifier() {
             extensions.push(authority_key_identifier(identifier)?);
         }
-        let certificate = Contents {
+        let certificate = CertificateContents {
             serial,
             issuer: self.certificate.subject_der(),
             subject: subject.as_der(),
@@ -72,8 +72,8 @@ impl Authority {
     /// Reads an authority from the PEM of its certificate and of its key: exactly one of each.
     /// Blocks of other kinds may be there too, as people keep both in one file.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
-        match pem::certificates_among(certificate)?.as_slice() {
-            [der] => Self::new(Certificate::from_der(der)?, PrivateKey::from_pem_among(key)?),
+        match pem::certificates_in_mixed_pem(certificate)?.as_slice() {
+            [der] => Self::new(Certificate::from_der(der)?, PrivateKey::from_mixed_pem(key)?),
             _ => Err(pem::PemError::Several("certificate").into()),
         }
     }
@@ -84,7 +84,7 @@ impl Authority {
         certificates: &[u8],
         key: &[u8],
     ) -> Result<(Self, Vec<Certificate>), Error> {
-        let certificates = pem::certificates_among(certificates)?;
+        let certificates = pem::certificates_in_mixed_pem(certificates)?;
         let mut chain = Vec::with_capacity(certificates.len());
         for der in &certificates {
             chain.push(Certificate::from_der(der)?);
@@ -97,7 +97,7 @@ impl Authority {
         }
         let mut chain = chain.into_iter();
         let first = chain.next().ok_or(pem::PemError::Missing("certificate"))?;
-        Ok((Self::new(first, PrivateKey::from_pem_among(key)?)?, chain.collect()))
+        Ok((Self::new(first, PrivateKey::from_mixed_pem(key)?)?, chain.collect()))
     }
 
     /// Joins a certificate and its key, if it is an authority's and the key belongs to it.
@@ -111,7 +111,7 @@ impl Authority {
 
     /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
     pub fn has_issued(&self, certificate: &Certificate) -> bool {
-        certificate.is_issued_in_the_name_of(&self.certificate)
+        certificate.has_issuer_name_of(&self.certificate)
             && is_signed_by(certificate.der(), &self.key)
     }
 
@@ -128,13 +128,13 @@ impl Authority {
 
 /// A certificate to be issued that cannot itself issue.
 #[derive(Debug, Clone)]
-pub struct Leaf<'a> {
+pub struct LeafTemplate<'a> {
     /// Who it is for.
     pub subject: Subject,
     /// Which names it speaks for, in this order.
     pub alt_names: Vec<AltName>,
     /// What it may be used for.
-    pub purposes: Vec<Purpose>,
+    pub purposes: Vec<KeyPurpose>,
     /// When it is wanted for. What exceeds the authority's own validity is cut off.
     pub validity: Validity,
     /// The key it certifies.
@@ -144,7 +144,7 @@ pub struct Leaf<'a> {
 }
 
 /// Issues a certificate, as DER.
-pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
+pub fn issue(authority: &CertificateAuthority, leaf: &LeafTemplate<'_>) -> Result<Vec<u8>, Error> {
     if leaf.alt_names.len() > MAX_ALT_NAMES {
         return Err(Error::TooLarge { what: "subject alternative names", limit: MAX_ALT_NAMES });
     }
@@ -154,11 +154,11 @@ pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
         return Err(Error::InvalidName { what: "certificate", reason });
     }
     let mut extensions = vec![
-        extension(BASIC_CONSTRAINTS, true, &constraints(false))?,
+        extension(BASIC_CONSTRAINTS, true, &basic_constraints(false))?,
         extension(KEY_USAGE, true, &leaf_key_usage(leaf.public_key)?)?,
     ];
     if !leaf.purposes.is_empty() {
-        let purposes = leaf.purposes.iter().map(Purpose::oid).collect::<Result<_, _>>()?;
+        let purposes = leaf.purposes.iter().map(KeyPurpose::oid).collect::<Result<_, _>>()?;
         extensions.push(extension(EXTENDED_KEY_USAGE, false, &ExtendedKeyUsage(purposes))?);
     }
     extensions.push(subject_key_identifier(&leaf.public_key.identifier()?)?);
@@ -170,7 +170,7 @@ pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
         // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
         extensions.push(extension(SUBJECT_ALT_NAME, anonymous, &names)?);
     }
-    Contents {
+    CertificateContents {
         serial: leaf.serial,
         issuer: authority.certificate.subject_der(),
         subject: leaf.subject.as_der(),
@@ -182,7 +182,7 @@ pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
 }
 
 /// Everything in a certificate but the signature.
-pub(crate) struct Contents<'a> {
+pub(crate) struct CertificateContents<'a> {
     pub serial: Serial,
     pub issuer: &'a [u8],
     pub subject: &'a [u8],
@@ -191,14 +191,14 @@ pub(crate) struct Contents<'a> {
     pub extensions: Vec<Extension>,
 }
 
-impl Contents<'_> {
+impl CertificateContents<'_> {
     fn sign(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
-        seal(&self.encode(key)?, key)
+        sign_der(&self.encode(key)?, key)
     }
 
     /// What `key` will sign.
     pub(crate) fn encode(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
-        let contents = Fields {
+        let contents = TbsFields {
             version: Version::V3,
             serial: UintRef::new(self.serial.as_bytes()).map_err(Error::encoding)?,
             algorithm: key.signature_algorithm(),
@@ -215,7 +215,7 @@ impl Contents<'_> {
 }
 
 /// Signs the encoded contents of a certificate.
-pub(crate) fn seal(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Error> {
+pub(crate) fn sign_der(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Error> {
     let signature = key.sign(contents)?;
     let signed = SignedFields {
         tbs: AnyRef::from_der(contents).map_err(Error::encoding)?,
@@ -240,13 +240,13 @@ pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
 fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
     let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
     Ok(vec![
-        extension(BASIC_CONSTRAINTS, true, &constraints(true))?,
+        extension(BASIC_CONSTRAINTS, true, &basic_constraints(true))?,
         extension(KEY_USAGE, true, &KeyUsage(usages))?,
         subject_key_identifier(&key.public_key().identifier()?)?,
     ])
 }
 
-pub(crate) fn constraints(ca: bool) -> BasicConstraints {
+pub(crate) fn basic_constraints(ca: bool) -> BasicConstraints {
     BasicConstraints { ca, path_len_constraint: None }
 }
 
@@ -277,11 +277,11 @@ pub(crate) fn extension(
     critical: bool,
     value: &impl Encode,
 ) -> Result<Extension, Error> {
-    extension_of(oid, critical, value.to_der().map_err(Error::encoding)?)
+    encode_extension(oid, critical, value.to_der().map_err(Error::encoding)?)
 }
 
 /// An extension whose value is already encoded.
-pub(crate) fn extension_of(
+pub(crate) fn encode_extension(
     oid: ObjectIdentifier,
     critical: bool,
     value: Vec<u8>,

@@ -11,9 +11,9 @@ use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 
 use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
-use crate::syntax::{Fields, SignedFields};
+use crate::der_syntax::{TbsFields, SignedFields};
 use crate::{
-    AltName, Error, ForeignCertificate, PublicKey, Purpose, SubjectKey, Validity, alt_name, pem,
+    AltName, Error, ForeignCertificate, PublicKey, KeyPurpose, SubjectKey, Validity, alt_name, pem,
     subject,
 };
 
@@ -30,7 +30,7 @@ pub struct Certificate {
     validity: Validity,
     public_key: PublicKey,
     version: Version,
-    extensions: Extensions,
+    extensions: ParsedExtensions,
 }
 
 /// A certificate's signature, for whoever verifies it.
@@ -46,10 +46,10 @@ pub struct CertificateSignature {
 
 /// What the extensions say that we look at.
 #[derive(Clone, Default)]
-struct Extensions {
+struct ParsedExtensions {
     is_authority: bool,
     key_usage: Option<KeyUsage>,
-    purposes: Option<Vec<Purpose>>,
+    purposes: Option<Vec<KeyPurpose>>,
     alt_names: Vec<AltName>,
     key_identifier: Option<Vec<u8>>,
 }
@@ -73,18 +73,18 @@ impl Certificate {
         }
         let malformed = Error::malformed(WHAT);
         let signed = SignedFields::from_der(der).map_err(&malformed)?;
-        let fields = signed.tbs.decode_as::<Fields<'_>>().map_err(&malformed)?;
+        let fields = signed.tbs.decode_as::<TbsFields<'_>>().map_err(&malformed)?;
         if fields.algorithm != signed.algorithm {
-            return Err(refuse("the signed and the outer signature algorithm differ"));
+            return Err(malformed_certificate("the signed and the outer signature algorithm differ"));
         }
-        let identity = subject::read(fields.subject)?;
-        subject::read(fields.issuer)?;
+        let identity = subject::parse_name(fields.subject)?;
+        subject::parse_name(fields.issuer)?;
         let extensions = match &fields.extensions {
             Some(_) if fields.version != Version::V3 => {
-                return Err(refuse("extensions in a certificate older than version 3"));
+                return Err(malformed_certificate("extensions in a certificate older than version 3"));
             }
-            Some(extensions) => Extensions::read(extensions)?,
-            None => Extensions::default(),
+            Some(extensions) => ParsedExtensions::read(extensions)?,
+            None => ParsedExtensions::default(),
         };
         Ok(Self {
             subject: fields.subject.to_der().map_err(&malformed)?,
@@ -140,13 +140,13 @@ impl Certificate {
     }
 
     /// What its key may be used for; none if it does not say, which allows everything.
-    pub fn purposes(&self) -> Option<&[Purpose]> {
+    pub fn purposes(&self) -> Option<&[KeyPurpose]> {
         self.extensions.purposes.as_deref()
     }
 
     /// Whether its key may be used for `purpose`, as Go and webpki see it.
-    pub fn allows(&self, purpose: &Purpose) -> bool {
-        self.purposes().is_none_or(|all| all.contains(purpose) || all.contains(&Purpose::Any))
+    pub fn allows(&self, purpose: &KeyPurpose) -> bool {
+        self.purposes().is_none_or(|all| all.contains(purpose) || all.contains(&KeyPurpose::Any))
     }
 
     /// DNS names, addresses and URIs that it speaks for.
@@ -186,19 +186,19 @@ impl Certificate {
         Ok(CertificateSignature {
             message: signed.tbs.to_der().map_err(&malformed)?,
             algorithm: algorithm.value().to_vec(),
-            signature: signature.ok_or_else(|| refuse("the signature has unused bits"))?.to_vec(),
+            signature: signature.ok_or_else(|| malformed_certificate("the signature has unused bits"))?.to_vec(),
         })
     }
 
     /// Whether `authority` is named as its issuer. The signature is not looked at.
-    pub fn is_issued_in_the_name_of(&self, authority: &Self) -> bool {
+    pub fn has_issuer_name_of(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
     }
 
     /// Whether `issuer` is named as its issuer, and has signed it.
     pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
         let key = SubjectKey::from_der(issuer.public_key.as_der());
-        self.is_issued_in_the_name_of(issuer)
+        self.has_issuer_name_of(issuer)
             && ForeignCertificate::from_der(&self.der)
                 .is_ok_and(|this| key.is_ok_and(|key| this.is_signed_by(&key)))
     }
@@ -243,7 +243,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-impl Extensions {
+impl ParsedExtensions {
     fn read(extensions: &[Extension]) -> Result<Self, Error> {
         if extensions.len() > MAX_EXTENSIONS {
             return Err(Error::TooLarge { what: "extensions", limit: MAX_EXTENSIONS });
@@ -253,7 +253,7 @@ impl Extensions {
             let oid = extension.extn_id;
             // RFC 5280 §4.2. Which of two would count is what attacks are made of.
             if extensions.iter().take(index).any(|earlier| earlier.extn_id == oid) {
-                return Err(refuse("an extension occurs twice"));
+                return Err(malformed_certificate("an extension occurs twice"));
             }
             let value = extension.extn_value.as_bytes();
             match oid {
@@ -267,7 +267,7 @@ impl Extensions {
                     found.key_usage = Some(usage.map_err(Error::malformed("key usage"))?);
                 }
                 EXTENDED_KEY_USAGE => found.purposes = Some(purposes(value)?),
-                SUBJECT_ALT_NAME => found.alt_names = alt_name::read(value)?,
+                SUBJECT_ALT_NAME => found.alt_names = alt_name::parse_extension(value)?,
                 SUBJECT_KEY_IDENTIFIER => {
                     let identifier = OctetString::from_der(value);
                     let identifier = identifier.map_err(Error::malformed("key identifier"))?;
@@ -280,15 +280,15 @@ impl Extensions {
     }
 }
 
-fn purposes(value: &[u8]) -> Result<Vec<Purpose>, Error> {
+fn purposes(value: &[u8]) -> Result<Vec<KeyPurpose>, Error> {
     let malformed = Error::malformed("extended key usage");
     let oids = Vec::<ObjectIdentifier>::from_der(value).map_err(malformed)?;
     if oids.len() > MAX_PURPOSES {
         return Err(Error::TooLarge { what: "extended key usages", limit: MAX_PURPOSES });
     }
-    Ok(oids.iter().map(Purpose::from_oid).collect())
+    Ok(oids.iter().map(KeyPurpose::from_oid).collect())
 }
 
-fn refuse(reason: &str) -> Error {
+fn malformed_certificate(reason: &str) -> Error {
     Error::Malformed { what: WHAT, reason: reason.to_owned() }
 }

@@ -1,7 +1,7 @@
 //! Why a key or a certificate was refused.
 
 use crate::pem::PemError;
-use crate::{Lint, SignatureError};
+use crate::{IssuanceLint, SignatureError};
 
 /// Why a key or a certificate could not be read, matched or made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum Error {
     #[error("refusing to issue, {}: {reason}", lint.name())]
     Lint {
         /// What was looked at.
-        lint: Lint,
+        lint: IssuanceLint,
         /// What is wrong.
         reason: &'static str,
     },
@@ -68,13 +68,13 @@ pub enum Error {
 impl Error {
     /// Whether what was asked for can never be issued, by whatever authority and however often it is
     /// tried.
-    pub fn is_final(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Unproven(_)
             | Self::UnsupportedKey(_)
             | Self::InvalidName { .. }
             | Self::TooLarge { .. }
-            | Self::Lint { lint: Lint::KeyStrength, .. } => true,
+            | Self::Lint { lint: IssuanceLint::KeyStrength, .. } => true,
             Self::Lint { .. }
             | Self::Pem(_)
             | Self::Malformed { .. }

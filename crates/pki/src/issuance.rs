@@ -10,26 +10,26 @@ mod lint;
 mod subject;
 
 use crate::authority::{
-    Contents, authority_key_identifier, constraints, extension, extension_of, seal,
+    CertificateContents, authority_key_identifier, basic_constraints, extension, encode_extension, sign_der,
 };
 use crate::certificate::{BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME};
 use crate::{
-    AltNames, Authority, CertificateDer, CertificateRequest, Error, PublicKey, Serial, SubjectKey,
-    Usages, Validity, pem,
+    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, Error, PublicKey, Serial, SubjectKey,
+    CertificateUsages, Validity, pem,
 };
 
-pub use lint::{Lint, Warning};
+pub use lint::{IssuanceLint, LintWarning};
 pub use subject::IssuedSubject;
 
 /// A certificate that is wanted.
 #[derive(Debug, Clone)]
-pub struct Issuance<'a> {
+pub struct CertificateTemplate<'a> {
     /// Who it is for.
     pub subject: IssuedSubject,
     /// Which names it speaks for: DNS names first, then e-mail addresses, addresses and URIs.
     pub alt_names: AltNames,
     /// What it may be used for.
-    pub usages: Usages,
+    pub usages: CertificateUsages,
     /// When it is good. This is not clipped: see [`crate::lifetime`].
     pub validity: Validity,
     /// The key it certifies. The holder must have proven to have it.
@@ -40,22 +40,22 @@ pub struct Issuance<'a> {
 
 /// A certificate that has been issued and looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     der: CertificateDer<'static>,
-    warnings: Vec<Warning>,
+    warnings: Vec<LintWarning>,
 }
 
-impl<'a> Issuance<'a> {
+impl<'a> CertificateTemplate<'a> {
     /// What a request asks for. Fails if the requester does not hold the key.
-    pub fn of_request(
+    pub fn from_request(
         request: &'a CertificateRequest,
-        usages: Usages,
+        usages: CertificateUsages,
         validity: Validity,
         serial: Serial,
     ) -> Result<Self, Error> {
         request.verify_signature().map_err(Error::Unproven)?;
         Ok(Self {
-            subject: IssuedSubject::of(request.subject()),
+            subject: IssuedSubject::from_name(request.subject()),
             alt_names: request.alt_names().clone(),
             usages,
             validity,
@@ -65,7 +65,7 @@ impl<'a> Issuance<'a> {
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// Its bytes.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
@@ -77,17 +77,17 @@ impl Issued {
     }
 
     /// What is odd about it. Kubernetes issues such certificates, so they are issued.
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[LintWarning] {
         &self.warnings
     }
 }
 
 /// Issues a certificate.
-pub fn issue_certificate(authority: &Authority, wanted: &Issuance<'_>) -> Result<Issued, Error> {
+pub fn issue_certificate(authority: &CertificateAuthority, wanted: &CertificateTemplate<'_>) -> Result<IssuedCertificate, Error> {
     lint::check_key(wanted.public_key)?;
     let public_key = PublicKey::from_der(&wanted.public_key.to_canonical_der()?)?;
     let names = alt_names::canonical(&wanted.alt_names)?;
-    let body = Contents {
+    let body = CertificateContents {
         serial: wanted.serial,
         issuer: authority.certificate().subject_der(),
         subject: wanted.subject.as_der(),
@@ -97,27 +97,27 @@ pub fn issue_certificate(authority: &Authority, wanted: &Issuance<'_>) -> Result
     }
     .encode(authority.key())?;
     lint::check(&body, authority)?;
-    let der = seal(&body, authority.key())?;
+    let der = sign_der(&body, authority.key())?;
     check::check(&der, authority, wanted, &names)?;
     let warnings = lint::warnings(authority, wanted, &names);
-    Ok(Issued { der: CertificateDer::from(der), warnings })
+    Ok(IssuedCertificate { der: CertificateDer::from(der), warnings })
 }
 
 /// The extensions, in Go's order.
 fn extensions(
-    authority: &Authority,
-    wanted: &Issuance<'_>,
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
     names: &AltNames,
 ) -> Result<Vec<x509_cert::ext::Extension>, Error> {
     let mut extensions = Vec::new();
     if !wanted.usages.key.is_empty() {
-        extensions.push(extension_of(KEY_USAGE, true, wanted.usages.key.to_der())?);
+        extensions.push(encode_extension(KEY_USAGE, true, wanted.usages.key.to_der())?);
     }
     if !wanted.usages.extended.is_empty() {
         let oids = wanted.usages.extended.iter().map(|usage| usage.oid()).collect::<Vec<_>>();
         extensions.push(extension(EXTENDED_KEY_USAGE, false, &oids)?);
     }
-    extensions.push(extension(BASIC_CONSTRAINTS, true, &constraints(false))?);
+    extensions.push(extension(BASIC_CONSTRAINTS, true, &basic_constraints(false))?);
     // Go takes a certificate in its authority's own name for one that signs itself.
     let issuer = authority.certificate();
     if let Some(identifier) = issuer.key_identifier().filter(|identifier| !identifier.is_empty())
@@ -128,7 +128,7 @@ fn extensions(
     if !names.is_empty() {
         // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
         let critical = wanted.subject.is_empty();
-        extensions.push(extension_of(SUBJECT_ALT_NAME, critical, alt_names::to_der(names))?);
+        extensions.push(encode_extension(SUBJECT_ALT_NAME, critical, alt_names::to_der(names))?);
     }
     Ok(extensions)
 }

@@ -134,7 +134,7 @@ mod tests {
     use crate::PrivateKey;
 
     #[test]
-    fn takes_back_what_its_private_key_signs_and_nothing_else() {
+    fn verifies_only_signatures_of_its_private_key() {
         let (own, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
         let key = JwsKey::new(own.public_key()).unwrap();
         assert_eq!(key.algorithm(), JwsAlgorithm::Es256);

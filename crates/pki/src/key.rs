@@ -27,18 +27,18 @@ use crate::{Certificate, Error, pem};
 
 /// A private key. It can sign and be written as PEM; it cannot be copied or printed.
 pub struct PrivateKey {
-    pair: Pair,
+    pair: SigningKeyPair,
     public: PublicKey,
 }
 
-enum Pair {
-    Ecdsa(Curve, EcdsaKeyPair),
+enum SigningKeyPair {
+    Ecdsa(EcdsaCurve, EcdsaKeyPair),
     Rsa(RsaKeyPair),
     Ed25519(Ed25519KeyPair),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Curve {
+enum EcdsaCurve {
     P256,
     P384,
     P521,
@@ -89,21 +89,21 @@ impl JwsAlgorithm {
 impl PrivateKey {
     /// Makes an ECDSA P-256 key.
     pub fn generate() -> Result<Self, Error> {
-        Self::generate_of(KeyKind::P256)
+        Self::generate_kind(KeyKind::P256)
     }
 
     /// Makes a key of a certain kind.
-    pub fn generate_of(kind: KeyKind) -> Result<Self, Error> {
-        let ecdsa = |curve: Curve| {
-            EcdsaKeyPair::generate(curve.signing()).map(|pair| Pair::Ecdsa(curve, pair))
+    pub fn generate_kind(kind: KeyKind) -> Result<Self, Error> {
+        let ecdsa = |curve: EcdsaCurve| {
+            EcdsaKeyPair::generate(curve.signing_algorithm()).map(|pair| SigningKeyPair::Ecdsa(curve, pair))
         };
         let pair = match kind {
-            KeyKind::P256 => ecdsa(Curve::P256),
-            KeyKind::P384 => ecdsa(Curve::P384),
-            KeyKind::P521 => ecdsa(Curve::P521),
-            KeyKind::Rsa3072 => RsaKeyPair::generate(KeySize::Rsa3072).map(Pair::Rsa),
-            KeyKind::Rsa4096 => RsaKeyPair::generate(KeySize::Rsa4096).map(Pair::Rsa),
-            KeyKind::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
+            KeyKind::P256 => ecdsa(EcdsaCurve::P256),
+            KeyKind::P384 => ecdsa(EcdsaCurve::P384),
+            KeyKind::P521 => ecdsa(EcdsaCurve::P521),
+            KeyKind::Rsa3072 => RsaKeyPair::generate(KeySize::Rsa3072).map(SigningKeyPair::Rsa),
+            KeyKind::Rsa4096 => RsaKeyPair::generate(KeySize::Rsa4096).map(SigningKeyPair::Rsa),
+            KeyKind::Ed25519 => Ed25519KeyPair::generate().map(SigningKeyPair::Ed25519),
         };
         Self::new(pair.map_err(|_| Error::Crypto("generating a key"))?)
     }
@@ -114,37 +114,37 @@ impl PrivateKey {
     }
 
     /// Reads the one key of a text that may have other things in it.
-    pub(crate) fn from_pem_among(text: &[u8]) -> Result<Self, Error> {
-        Self::from_block(&pem::private_key_among(text)?)
+    pub(crate) fn from_mixed_pem(text: &[u8]) -> Result<Self, Error> {
+        Self::from_block(&pem::private_key_in_mixed_pem(text)?)
     }
 
-    fn from_block(block: &pem::Block) -> Result<Self, Error> {
+    fn from_block(block: &pem::PemBlock) -> Result<Self, Error> {
         let der = block.contents.as_slice();
         if der.len() > MAX_PRIVATE_KEY_BYTES {
             return Err(Error::TooLarge { what: "private key", limit: MAX_PRIVATE_KEY_BYTES });
         }
         let pair = match block.label.as_str() {
-            pem::EC_PRIVATE_KEY => ecdsa(der),
-            pem::RSA_PRIVATE_KEY => RsaKeyPair::from_der(der).ok().map(Pair::Rsa),
-            _ => ecdsa(der).or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa)).or_else(
-                || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519),
+            pem::EC_PRIVATE_KEY => parse_ecdsa(der),
+            pem::RSA_PRIVATE_KEY => RsaKeyPair::from_der(der).ok().map(SigningKeyPair::Rsa),
+            _ => parse_ecdsa(der).or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa)).or_else(
+                || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519),
             ),
         };
         let unreadable = "malformed, or not RSA, ECDSA (P-256, P-384, P-521) or Ed25519";
         Self::new(pair.ok_or(Error::UnsupportedKey(unreadable))?)
     }
 
-    fn new(pair: Pair) -> Result<Self, Error> {
-        if let Pair::Rsa(pair) = &pair {
+    fn new(pair: SigningKeyPair) -> Result<Self, Error> {
+        if let SigningKeyPair::Rsa(pair) = &pair {
             let bits = pair.public_modulus_len().saturating_mul(8);
             if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
                 return Err(Error::UnsupportedKey("RSA keys have between 2048 and 8192 bits"));
             }
         }
         let spki: Result<PublicKeyX509Der<'_>, _> = match &pair {
-            Pair::Ecdsa(_, pair) => pair.public_key().as_der(),
-            Pair::Rsa(pair) => pair.public_key().as_der(),
-            Pair::Ed25519(pair) => pair.public_key().as_der(),
+            SigningKeyPair::Ecdsa(_, pair) => pair.public_key().as_der(),
+            SigningKeyPair::Rsa(pair) => pair.public_key().as_der(),
+            SigningKeyPair::Ed25519(pair) => pair.public_key().as_der(),
         };
         let spki = spki.map_err(|_| Error::Crypto("encoding a public key"))?;
         let public = PublicKey(spki.as_ref().to_vec());
@@ -160,12 +160,12 @@ impl PrivateKey {
     pub(crate) fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |_| Error::Crypto("encoding a private key");
         let der = match &self.pair {
-            Pair::Ecdsa(_, pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
-            Pair::Rsa(pair) => {
+            SigningKeyPair::Ecdsa(_, pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
+            SigningKeyPair::Rsa(pair) => {
                 let der: Pkcs8V1Der<'_> = pair.as_der().map_err(failed)?;
                 der.as_ref().to_vec()
             }
-            Pair::Ed25519(pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
+            SigningKeyPair::Ed25519(pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
         };
         Ok(Zeroizing::new(der))
     }
@@ -180,26 +180,26 @@ impl PrivateKey {
         let random = SystemRandom::new();
         let failed = |_| Error::Crypto("signing");
         match &self.pair {
-            Pair::Ecdsa(_, pair) => {
+            SigningKeyPair::Ecdsa(_, pair) => {
                 Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec())
             }
-            Pair::Rsa(pair) => {
+            SigningKeyPair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            Pair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
+            SigningKeyPair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
         }
     }
 
     /// Whether a signature by [`Self::sign`] on this message is this key's.
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match &self.pair {
-            Pair::Ecdsa(Curve::P256, _) => &ECDSA_P256_SHA256_ASN1,
-            Pair::Ecdsa(Curve::P384, _) => &ECDSA_P384_SHA384_ASN1,
-            Pair::Ecdsa(Curve::P521, _) => &ECDSA_P521_SHA512_ASN1,
-            Pair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
-            Pair::Ed25519(_) => &aws_lc_rs::signature::ED25519,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => &ECDSA_P256_SHA256_ASN1,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => &ECDSA_P384_SHA384_ASN1,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => &ECDSA_P521_SHA512_ASN1,
+            SigningKeyPair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
+            SigningKeyPair::Ed25519(_) => &aws_lc_rs::signature::ED25519,
         };
         ParsedPublicKey::new(algorithm, self.public.as_der())
             .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
@@ -209,32 +209,32 @@ impl PrivateKey {
     /// no [`JwsAlgorithm`] and are refused.
     pub fn sign_jws(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            Pair::Ecdsa(curve, _) => fixed_signature(&self.sign(message)?, curve.scalar_bytes()),
-            Pair::Rsa(_) => self.sign(message),
-            Pair::Ed25519(_) => Err(Error::UnsupportedKey("Ed25519 cannot sign tokens")),
+            SigningKeyPair::Ecdsa(curve, _) => fixed_signature(&self.sign(message)?, curve.scalar_bytes()),
+            SigningKeyPair::Rsa(_) => self.sign(message),
+            SigningKeyPair::Ed25519(_) => Err(Error::UnsupportedKey("Ed25519 cannot sign tokens")),
         }
     }
 
     /// What [`Self::sign_jws`] makes.
     pub fn jws_algorithm(&self) -> Option<JwsAlgorithm> {
         match &self.pair {
-            Pair::Ecdsa(Curve::P256, _) => Some(JwsAlgorithm::Es256),
-            Pair::Ecdsa(Curve::P384, _) => Some(JwsAlgorithm::Es384),
-            Pair::Ecdsa(Curve::P521, _) => Some(JwsAlgorithm::Es512),
-            Pair::Rsa(_) => Some(JwsAlgorithm::Rs256),
-            Pair::Ed25519(_) => None,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => Some(JwsAlgorithm::Es256),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => Some(JwsAlgorithm::Es384),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => Some(JwsAlgorithm::Es512),
+            SigningKeyPair::Rsa(_) => Some(JwsAlgorithm::Rs256),
+            SigningKeyPair::Ed25519(_) => None,
         }
     }
 
     /// What [`Self::sign`] makes, as certificates name it.
     pub(crate) fn signature_algorithm(&self) -> AlgorithmIdentifierRef<'static> {
         let (oid, parameters) = match &self.pair {
-            Pair::Ecdsa(Curve::P256, _) => (ECDSA_WITH_SHA256, None),
-            Pair::Ecdsa(Curve::P384, _) => (ECDSA_WITH_SHA384, None),
-            Pair::Ecdsa(Curve::P521, _) => (ECDSA_WITH_SHA512, None),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => (ECDSA_WITH_SHA256, None),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => (ECDSA_WITH_SHA384, None),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => (ECDSA_WITH_SHA512, None),
             // RFC 4055 §5 wants the NULL, and RFC 5758 and 8410 want none for the others.
-            Pair::Rsa(_) => (SHA256_WITH_RSA, Some(AnyRef::NULL)),
-            Pair::Ed25519(_) => (ED25519, None),
+            SigningKeyPair::Rsa(_) => (SHA256_WITH_RSA, Some(AnyRef::NULL)),
+            SigningKeyPair::Ed25519(_) => (ED25519, None),
         };
         AlgorithmIdentifierRef { oid, parameters }
     }
@@ -251,19 +251,19 @@ pub(crate) const RSA_ENCRYPTION: ObjectIdentifier =
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match &self.pair {
-            Pair::Ecdsa(Curve::P256, _) => "PrivateKey(ECDSA P-256)",
-            Pair::Ecdsa(Curve::P384, _) => "PrivateKey(ECDSA P-384)",
-            Pair::Ecdsa(Curve::P521, _) => "PrivateKey(ECDSA P-521)",
-            Pair::Rsa(_) => "PrivateKey(RSA)",
-            Pair::Ed25519(_) => "PrivateKey(Ed25519)",
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => "PrivateKey(ECDSA P-256)",
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => "PrivateKey(ECDSA P-384)",
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => "PrivateKey(ECDSA P-521)",
+            SigningKeyPair::Rsa(_) => "PrivateKey(RSA)",
+            SigningKeyPair::Ed25519(_) => "PrivateKey(Ed25519)",
         })
     }
 }
 
-impl Curve {
+impl EcdsaCurve {
     const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
 
-    fn signing(self) -> &'static EcdsaSigningAlgorithm {
+    fn signing_algorithm(self) -> &'static EcdsaSigningAlgorithm {
         match self {
             Self::P256 => &ECDSA_P256_SHA256_ASN1_SIGNING,
             Self::P384 => &ECDSA_P384_SHA384_ASN1_SIGNING,
@@ -281,10 +281,10 @@ impl Curve {
 }
 
 /// Reads PKCS#8 or SEC 1. A key of another curve than asked for is refused, so each is tried.
-fn ecdsa(der: &[u8]) -> Option<Pair> {
-    Curve::ALL.into_iter().find_map(|curve| {
-        let pair = EcdsaKeyPair::from_private_key_der(curve.signing(), der).ok()?;
-        Some(Pair::Ecdsa(curve, pair))
+fn parse_ecdsa(der: &[u8]) -> Option<SigningKeyPair> {
+    EcdsaCurve::ALL.into_iter().find_map(|curve| {
+        let pair = EcdsaKeyPair::from_private_key_der(curve.signing_algorithm(), der).ok()?;
+        Some(SigningKeyPair::Ecdsa(curve, pair))
     })
 }
 

@@ -27,7 +27,7 @@
 mod alias;
 mod jks;
 mod pkcs12;
-mod seal;
+mod encryption;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
@@ -37,11 +37,11 @@ use crate::limits::{MAX_ALIAS_CHARACTERS, MAX_PASSWORD_CHARACTERS};
 use crate::{Error, ForeignCertificate, PrivateKey};
 
 /// A keystore's password: 1 to 128 characters. It cannot be printed, and is wiped when dropped.
-pub struct Password(Zeroizing<String>);
+pub struct KeystorePassword(Zeroizing<String>);
 
 /// How a PKCS#12 store is encrypted and authenticated, as trust-manager names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Profile {
+pub enum Pkcs12Profile {
     /// Certificates by RC2 with 40 bits, keys by triple DES, SHA-1. Every reader knows it; it
     /// hides nothing from anybody who tries.
     LegacyRc2,
@@ -53,15 +53,15 @@ pub enum Profile {
 
 /// What a PKCS#12 trust store is protected with.
 #[derive(Clone, Copy)]
-pub enum Protection<'a> {
+pub enum KeystoreProtection<'a> {
     /// Nothing: neither encrypted nor authenticated. Java takes such a store without a password.
     Open,
     /// A password.
     Sealed {
         /// The password.
-        password: &'a Password,
+        password: &'a KeystorePassword,
         /// How it is used.
-        profile: Profile,
+        profile: Pkcs12Profile,
     },
 }
 
@@ -95,12 +95,12 @@ pub enum KeystoreError {
 /// A set of certificates that are trusted. The order they came in and repetitions are forgotten.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
-    entries: Vec<Entry>,
+    entries: Vec<TrustStoreEntry>,
 }
 
 /// One trusted certificate.
 #[derive(Debug, Clone)]
-struct Entry {
+struct TrustStoreEntry {
     alias: String,
     der: Vec<u8>,
     not_before: OffsetDateTime,
@@ -113,7 +113,7 @@ pub struct KeyStore<'a> {
     chain: &'a [ForeignCertificate],
 }
 
-impl Password {
+impl KeystorePassword {
     /// Takes a password, if it is neither empty nor too long.
     pub fn new(text: &str) -> Result<Self, KeystoreError> {
         match text.chars().take(MAX_PASSWORD_CHARACTERS.saturating_add(1)).count() {
@@ -138,7 +138,7 @@ impl Password {
     }
 }
 
-impl Profile {
+impl Pkcs12Profile {
     /// All profiles.
     pub const ALL: [Self; 3] = [Self::LegacyRc2, Self::LegacyDes, Self::Modern2023];
 
@@ -167,8 +167,8 @@ impl TrustStore {
         anchors.sort_unstable_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
         anchors.dedup_by(|(one, _), (other, _)| one.as_ref() == other.as_ref());
         let names = anchors.iter().map(|(digest, anchor)| (digest.as_ref(), anchor.subject()));
-        let aliases = alias::unique(names);
-        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| Entry {
+        let aliases = alias::unique_aliases(names);
+        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| TrustStoreEntry {
             alias,
             der: anchor.der().to_vec(),
             not_before: anchor.not_before(),
@@ -183,12 +183,12 @@ impl TrustStore {
     }
 
     /// Writes it as PKCS#12.
-    pub fn to_pkcs12(&self, protection: &Protection<'_>) -> Result<Vec<u8>, KeystoreError> {
+    pub fn to_pkcs12(&self, protection: &KeystoreProtection<'_>) -> Result<Vec<u8>, KeystoreError> {
         pkcs12::trust_store(&self.entries, protection)
     }
 
     /// Writes it as JKS.
-    pub fn to_jks(&self, password: &Password) -> Result<Vec<u8>, KeystoreError> {
+    pub fn to_jks(&self, password: &KeystorePassword) -> Result<Vec<u8>, KeystoreError> {
         jks::trust_store(&self.entries, password)
     }
 }
@@ -218,8 +218,8 @@ impl<'a> KeyStore<'a> {
     /// store.
     pub fn to_pkcs12(
         &self,
-        password: &Password,
-        profile: Profile,
+        password: &KeystorePassword,
+        profile: Pkcs12Profile,
     ) -> Result<Vec<u8>, KeystoreError> {
         let chain = self.chain.iter().map(ForeignCertificate::der).collect::<Vec<_>>();
         pkcs12::key_store(self.alias, self.key.to_pkcs8()?, &chain, password, profile)

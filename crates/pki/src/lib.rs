@@ -28,11 +28,11 @@ pub mod pem;
 pub mod policy;
 
 mod alt_name;
-mod asking;
+mod csr_builder;
 mod authority;
 mod certificate;
 mod error;
-mod foreign;
+mod go_compat;
 mod issuance;
 mod jws;
 mod key;
@@ -42,32 +42,32 @@ mod purpose;
 mod serial;
 mod set_digest;
 mod subject;
-mod syntax;
+mod der_syntax;
 mod usages;
 mod validity;
 
 pub use alt_name::AltName;
-pub use asking::{write_request, write_stub_request};
-pub use authority::{Authority, Leaf, issue};
+pub use csr_builder::{build_csr, build_stub_csr};
+pub use authority::{CertificateAuthority, LeafTemplate, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::{Certificate, CertificateSignature};
 pub use error::Error;
-pub use foreign::{
-    AltNames, Anchor, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
-    ChainError, EllipticCurve, EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain,
-    KeyAlgorithm, LeafFault, Name, NameAttribute, PodKeyError, PodKeyType, RequestError,
+pub use go_compat::{
+    AltNames, TrustAnchor, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
+    ChainError, EllipticCurve, EntryError, EntryFault, ForeignCertificate, HashAlgorithm, IssuedChain,
+    KeyAlgorithm, LeafFault, DistinguishedName, NameAttribute, PodKeyError, PodKeyType, RequestError,
     RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, labelled_certificates,
     leads_to_anchor, parse_bundle, parse_certificate_blocks, parse_trust_anchors,
 };
-pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
+pub use issuance::{CertificateTemplate, IssuedCertificate, IssuedSubject, IssuanceLint, LintWarning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, KeyKind, PrivateKey, PublicKey};
-pub use keystore::{KeyStore, KeystoreError, Password, Profile, Protection, TrustStore};
+pub use keystore::{KeyStore, KeystoreError, KeystorePassword, Pkcs12Profile, KeystoreProtection, TrustStore};
 pub use lifetime::{LifetimeError, lifetime};
-pub use purpose::Purpose;
+pub use purpose::KeyPurpose;
 pub use rustls_pki_types::CertificateDer;
 pub use serial::Serial;
 pub use set_digest::{Fingerprint, certificate_set_digest, fingerprint};
 pub use subject::Subject;
-pub use usages::{ExtendedUsage, KeyUsageSet, UnknownUsages, Usages};
+pub use usages::{ExtendedUsage, KeyUsageSet, UnknownUsages, CertificateUsages};
 pub use validity::Validity;

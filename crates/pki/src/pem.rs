@@ -36,7 +36,7 @@ const DASHES: &str = "-----";
 const LINE_WIDTH: usize = 64;
 
 /// One PEM block. The contents may be a private key, so they are wiped when dropped.
-pub struct Block {
+pub struct PemBlock {
     /// What stands after `BEGIN`.
     pub label: String,
     /// The decoded contents.
@@ -117,7 +117,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 }
 
 /// Reads the certificates of a text that may have other things in it, at least one.
-pub(crate) fn certificates_among(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+pub(crate) fn certificates_in_mixed_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let blocks = blocks(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
     let found = blocks.map(|block| CertificateDer::from(block.contents.to_vec()));
     let found = found.collect::<Vec<_>>();
@@ -125,8 +125,8 @@ pub(crate) fn certificates_among(text: &[u8]) -> Result<Vec<CertificateDer<'stat
 }
 
 /// Reads the one private key of a text that may have other things in it.
-pub(crate) fn private_key_among(text: &[u8]) -> Result<Block, PemError> {
-    let is_key = |block: &Block| {
+pub(crate) fn private_key_in_mixed_pem(text: &[u8]) -> Result<PemBlock, PemError> {
+    let is_key = |block: &PemBlock| {
         [PRIVATE_KEY, EC_PRIVATE_KEY, RSA_PRIVATE_KEY].contains(&block.label.as_str())
     };
     let mut keys = blocks(text)?.into_iter().filter(is_key);
@@ -138,7 +138,7 @@ pub(crate) fn private_key_among(text: &[u8]) -> Result<Block, PemError> {
 }
 
 /// Reads exactly one private key and nothing else, in any of the three encodings in use.
-pub fn private_key(text: &[u8]) -> Result<Block, PemError> {
+pub fn private_key(text: &[u8]) -> Result<PemBlock, PemError> {
     let mut found = None;
     for block in blocks(text)? {
         match block.label.as_str() {
@@ -161,19 +161,19 @@ pub fn private_key(text: &[u8]) -> Result<Block, PemError> {
 }
 
 /// Reads every block of a text.
-pub fn blocks(text: &[u8]) -> Result<Vec<Block>, PemError> {
+pub fn blocks(text: &[u8]) -> Result<Vec<PemBlock>, PemError> {
     if text.len() > MAX_PEM_BYTES {
         return Err(PemError::TextTooLarge);
     }
     let mut blocks = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<PartialBlock> = None;
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let number = index.saturating_add(1);
         let line = line.trim_ascii_end();
         match open.take() {
-            None => open = begin(line, number)?,
+            None => open = parse_begin(line, number)?,
             Some(mut block) => {
-                if block.take(line, number)? {
+                if block.push_line(line, number)? {
                     open = Some(block);
                 } else if blocks.len() == MAX_PEM_BLOCKS {
                     return Err(PemError::TooManyBlocks);
@@ -190,14 +190,14 @@ pub fn blocks(text: &[u8]) -> Result<Vec<Block>, PemError> {
 }
 
 /// A block whose `END` has not been seen.
-struct Open {
+struct PartialBlock {
     label: String,
     line: usize,
     base64: Zeroizing<Vec<u8>>,
 }
 
 /// Looks at a line outside blocks: text, or the beginning of a block.
-fn begin(line: &[u8], number: usize) -> Result<Option<Open>, PemError> {
+fn parse_begin(line: &[u8], number: usize) -> Result<Option<PartialBlock>, PemError> {
     let Some(label) = boundary(line, BEGIN) else {
         // A boundary with something before it would be read as text, and its block lost.
         let lost = contains(line, BEGIN.as_bytes()) || contains(line, END.as_bytes());
@@ -211,12 +211,12 @@ fn begin(line: &[u8], number: usize) -> Result<Option<Open>, PemError> {
     // Room for the largest key, so that growing leaves no copies of a key behind.
     let room = if label == CERTIFICATE { 0 } else { encoded_len(MAX_PRIVATE_KEY_BYTES) };
     let base64 = Zeroizing::new(Vec::with_capacity(room));
-    Ok(Some(Open { label, line: number, base64 }))
+    Ok(Some(PartialBlock { label, line: number, base64 }))
 }
 
-impl Open {
+impl PartialBlock {
     /// Takes one line of the block; false at its end.
-    fn take(&mut self, line: &[u8], number: usize) -> Result<bool, PemError> {
+    fn push_line(&mut self, line: &[u8], number: usize) -> Result<bool, PemError> {
         if line.starts_with(DASHES.as_bytes()) {
             return match boundary(line, END) {
                 Some(label) if label == self.label.as_bytes() => Ok(false),
@@ -238,7 +238,7 @@ impl Open {
         if self.label == CERTIFICATE { MAX_CERTIFICATE_BYTES } else { MAX_PRIVATE_KEY_BYTES }
     }
 
-    fn decode(self) -> Result<Block, PemError> {
+    fn decode(self) -> Result<PemBlock, PemError> {
         let invalid = PemError::Base64 { line: self.line };
         if self.base64.is_empty() {
             return Err(invalid);
@@ -249,7 +249,7 @@ impl Open {
             return Err(invalid);
         };
         contents.truncate(length);
-        Ok(Block { label: self.label, contents })
+        Ok(PemBlock { label: self.label, contents })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{AltNames, CertificateRequest};
 
 /// What somebody asks for, as far as a signer looks at it.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct RequestedAttributes<'a> {
     /// The common name; empty if there is none.
     pub common_name: &'a str,
     /// The organizations, in order.
@@ -62,7 +62,7 @@ const KEY_ENCIPHERMENT: &str = "key encipherment";
 const SERVING: [&str; 3] = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, "server auth"];
 const CLIENT: [&str; 3] = [CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT];
 
-impl<'a> Asked<'a> {
+impl<'a> RequestedAttributes<'a> {
     /// What a request asks for, and for which usages.
     pub fn new<Text: AsRef<str>>(request: &'a CertificateRequest, usages: &'a [Text]) -> Self {
         Self {
@@ -75,57 +75,57 @@ impl<'a> Asked<'a> {
 }
 
 /// What `kubernetes.io/kubelet-serving` takes: the serving certificates of nodes.
-pub fn kubelet_serving(asked: &Asked<'_>) -> Result<(), PolicyError> {
+pub fn validate_kubelet_serving(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     organization(asked)?;
     let names = asked.alt_names;
-    refuse(
+    reject_if(
         names.dns_names.is_empty() && names.ip_addresses.is_empty(),
         PolicyError::AltNameRequired,
     )?;
-    refuse(!names.email_addresses.is_empty(), PolicyError::EmailAddress)?;
-    refuse(!names.uris.is_empty(), PolicyError::Uri)?;
+    reject_if(!names.email_addresses.is_empty(), PolicyError::EmailAddress)?;
+    reject_if(!names.uris.is_empty(), PolicyError::Uri)?;
     usages(asked, &SERVING)?;
     common_name(asked)
 }
 
 /// What `kubernetes.io/kube-apiserver-client-kubelet` takes: the client certificates of nodes.
-pub fn kubelet_client(asked: &Asked<'_>) -> Result<(), PolicyError> {
+pub fn validate_kubelet_client(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     organization(asked)?;
     let names = asked.alt_names;
-    refuse(!names.dns_names.is_empty(), PolicyError::DnsName)?;
-    refuse(!names.email_addresses.is_empty(), PolicyError::EmailAddress)?;
-    refuse(!names.ip_addresses.is_empty(), PolicyError::IpAddress)?;
-    refuse(!names.uris.is_empty(), PolicyError::Uri)?;
+    reject_if(!names.dns_names.is_empty(), PolicyError::DnsName)?;
+    reject_if(!names.email_addresses.is_empty(), PolicyError::EmailAddress)?;
+    reject_if(!names.ip_addresses.is_empty(), PolicyError::IpAddress)?;
+    reject_if(!names.uris.is_empty(), PolicyError::Uri)?;
     common_name(asked)?;
     usages(asked, &CLIENT)
 }
 
 /// What `kubernetes.io/kube-apiserver-client` takes: client certificates of anybody, whatever the
 /// names in them.
-pub fn api_client(asked: &Asked<'_>) -> Result<(), PolicyError> {
+pub fn validate_api_client(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     let invalid = asked.usages.iter().find(|usage| !CLIENT.contains(usage));
     if let Some(usage) = invalid {
         return Err(PolicyError::InvalidUsage((*usage).to_owned()));
     }
-    refuse(!asked.usages.contains(&CLIENT_AUTH), PolicyError::MissingUsage(CLIENT_AUTH))
+    reject_if(!asked.usages.contains(&CLIENT_AUTH), PolicyError::MissingUsage(CLIENT_AUTH))
 }
 
-fn organization(asked: &Asked<'_>) -> Result<(), PolicyError> {
-    refuse(asked.organizations != [NODES], PolicyError::Organization)
+fn organization(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
+    reject_if(asked.organizations != [NODES], PolicyError::Organization)
 }
 
-fn common_name(asked: &Asked<'_>) -> Result<(), PolicyError> {
-    refuse(!asked.common_name.starts_with(NODE_PREFIX), PolicyError::CommonName)
+fn common_name(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
+    reject_if(!asked.common_name.starts_with(NODE_PREFIX), PolicyError::CommonName)
 }
 
 /// Exactly these, in any order. Only RSA enciphers keys, so that one may be missing.
-fn usages(asked: &Asked<'_>, wanted: &'static [&'static str]) -> Result<(), PolicyError> {
+fn usages(asked: &RequestedAttributes<'_>, wanted: &'static [&'static str]) -> Result<(), PolicyError> {
     let mut given = asked.usages.iter().copied().collect::<BTreeSet<_>>();
     given.insert(KEY_ENCIPHERMENT);
-    refuse(given != wanted.iter().copied().collect(), PolicyError::Usages(wanted))
+    reject_if(given != wanted.iter().copied().collect(), PolicyError::Usages(wanted))
 }
 
-fn refuse(broken: bool, error: PolicyError) -> Result<(), PolicyError> {
+fn reject_if(broken: bool, error: PolicyError) -> Result<(), PolicyError> {
     if broken { Err(error) } else { Ok(()) }
 }
 

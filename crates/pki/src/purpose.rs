@@ -4,7 +4,7 @@ use der::asn1::ObjectIdentifier;
 
 /// One extended key usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Purpose {
+pub enum KeyPurpose {
     /// Being a TLS server.
     ServerAuth,
     /// Being a TLS client.
@@ -19,7 +19,7 @@ const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.
 const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
 const ANY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
-impl Purpose {
+impl KeyPurpose {
     pub(crate) fn from_oid(oid: &ObjectIdentifier) -> Self {
         match *oid {
             SERVER_AUTH => Self::ServerAuth,

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn is_drawn_anew_each_time() {
+    fn is_random_each_time() {
         let random = aws_lc_rs::rand::SystemRandom::new();
         assert_ne!(Serial::random(&random).unwrap(), Serial::random(&random).unwrap());
     }

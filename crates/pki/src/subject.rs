@@ -8,7 +8,7 @@ use x509_cert::attr::AttributeTypeAndValue;
 
 use crate::Error;
 use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_NAME_ATTRIBUTES};
-use crate::syntax::elements;
+use crate::der_syntax::elements;
 
 /// The subject of a certificate, as DER.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn directory_string(value: &str) -> Result<Any, Error> {
 
 /// Who a name says somebody is.
 #[derive(Debug, Default)]
-pub(crate) struct Identity {
+pub(crate) struct SubjectIdentity {
     pub common_name: Option<String>,
     pub organizations: Vec<String>,
     pub user_ids: Vec<String>,
@@ -93,12 +93,12 @@ pub(crate) struct Identity {
 /// Reads an identity from a `Name`. Of several common names the last one counts, as in Go.
 ///
 /// This walks the DER: decoding a SET into a structure sorts it, in quadratic time.
-pub(crate) fn read(name: AnyRef<'_>) -> Result<Identity, Error> {
+pub(crate) fn parse_name(name: AnyRef<'_>) -> Result<SubjectIdentity, Error> {
     let malformed = |reason: &str| Error::Malformed { what: WHAT, reason: reason.to_owned() };
     if name.tag() != Tag::Sequence {
         return Err(malformed("not a sequence"));
     }
-    let mut identity = Identity::default();
+    let mut identity = SubjectIdentity::default();
     let mut count = 0_usize;
     for relative in elements(name.value(), WHAT) {
         let relative = relative?;
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn identity(der: &[u8]) -> Result<Identity, Error> {
-        read(AnyRef::from_der(der).map_err(Error::malformed(WHAT))?)
+    fn identity(der: &[u8]) -> Result<SubjectIdentity, Error> {
+        parse_name(AnyRef::from_der(der).map_err(Error::malformed(WHAT))?)
     }
 
     #[test]

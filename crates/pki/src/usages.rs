@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use der::asn1::ObjectIdentifier;
 
-use crate::syntax::tlv;
+use crate::der_syntax::encode_tlv;
 
 /// All that a certificate may be used for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usages {
+pub struct CertificateUsages {
     /// What the key may do.
     pub key: KeyUsageSet,
     /// What it may do it for. The order is the one in which they are written.
@@ -53,7 +53,7 @@ pub enum ExtendedUsage {
 #[error("unrecognized usage values: [{}]", quoted(.0))]
 pub struct UnknownUsages(pub Vec<String>);
 
-impl Usages {
+impl CertificateUsages {
     /// Finds the usages of these names. The same usage may be named more than once.
     pub fn from_names<Text: AsRef<str>>(names: &[Text]) -> Result<Self, UnknownUsages> {
         let mut usages = Self::default();
@@ -130,7 +130,7 @@ impl KeyUsageSet {
         let bits = if second == 0 { vec![first] } else { vec![first, second] };
         let padding = bits.last().map_or(0, |last| last.trailing_zeros()).min(7);
         let padding = u8::try_from(padding).unwrap_or_default();
-        tlv(0x03, &[&[padding], bits.as_slice()].concat())
+        encode_tlv(0x03, &[&[padding], bits.as_slice()].concat())
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
             ("decipher only", "0303070080"),
         ];
         for (name, der) in key {
-            let usages = Usages::from_names(&[name]).unwrap();
+            let usages = CertificateUsages::from_names(&[name]).unwrap();
             let hex = usages
                 .key
                 .to_der()
@@ -219,7 +219,7 @@ mod tests {
             ("netscape sgc", ExtendedUsage::NetscapeServerGatedCrypto),
         ];
         for (name, usage) in extended {
-            let usages = Usages::from_names(&[name]).unwrap();
+            let usages = CertificateUsages::from_names(&[name]).unwrap();
             assert_eq!(usages.extended, BTreeSet::from([usage]), "{name}");
             assert!(usages.key.is_empty(), "{name}");
         }
@@ -231,16 +231,16 @@ mod tests {
     #[test]
     fn forgets_order_and_repetition() {
         let names = ["client auth", "digital signature", "server auth", "signing", "client auth"];
-        let usages = Usages::from_names(&names).unwrap();
+        let usages = CertificateUsages::from_names(&names).unwrap();
         let extended = usages.extended.into_iter().collect::<Vec<_>>();
         assert_eq!(extended, [ExtendedUsage::ServerAuth, ExtendedUsage::ClientAuth]);
         assert_eq!(usages.key, KeyUsageSet::DIGITAL_SIGNATURE);
-        assert_eq!(Usages::from_names::<&str>(&[]), Ok(Usages::default()));
+        assert_eq!(CertificateUsages::from_names::<&str>(&[]), Ok(CertificateUsages::default()));
     }
 
     #[test]
     fn lists_every_unknown_name() {
-        let error = Usages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
+        let error = CertificateUsages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
         let text = r#"unrecognized usage values: ["Client Auth" "x\"y"]"#;
         assert_eq!(error.to_string(), text);
     }

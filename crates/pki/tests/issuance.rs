@@ -6,10 +6,10 @@
 use serde_json::{Value, json};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::policy::{Asked, api_client, kubelet_client, kubelet_serving};
+use windlass_pki::policy::{RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving};
 use windlass_pki::{
-    Authority, CertificateRequest, Error, Issuance, KeyKind, PrivateKey, Serial, Subject,
-    SystemRandom, Usages, Validity, Warning, issue_certificate, lifetime,
+    CertificateAuthority, CertificateRequest, Error, CertificateTemplate, KeyKind, PrivateKey, Serial, Subject,
+    SystemRandom, CertificateUsages, Validity, LintWarning, issue_certificate, lifetime,
 };
 use x509_cert::der::{Decode, Encode};
 
@@ -43,11 +43,11 @@ fn makes_of_every_request_what_kubernetes_makes_of_it() {
     assert_eq!((cases.len(), issued, failed), (36, 23, 12));
 }
 
-fn authority() -> Authority {
+fn authority() -> CertificateAuthority {
     let subject = Subject::new("kubernetes", &[]).unwrap();
     let validity = Validity::lasting(NOW - Duration::DAY, 10 * LONGEST).unwrap();
-    let key = PrivateKey::generate_of(KeyKind::P256).unwrap();
-    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+    let key = PrivateKey::generate_kind(KeyKind::P256).unwrap();
+    CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
 
 fn serial() -> Serial {
@@ -60,28 +60,28 @@ fn usages(case: &Value) -> Vec<&str> {
 
 fn policy(case: &Value, request: &CertificateRequest) -> Result<(), String> {
     let usages = usages(case);
-    let asked = Asked::new(request, &usages);
+    let asked = RequestedAttributes::new(request, &usages);
     let verdict = match case["signerName"].as_str().unwrap() {
-        "kubernetes.io/kubelet-serving" => kubelet_serving(&asked),
-        "kubernetes.io/kube-apiserver-client-kubelet" => kubelet_client(&asked),
-        "kubernetes.io/kube-apiserver-client" => api_client(&asked),
+        "kubernetes.io/kubelet-serving" => validate_kubelet_serving(&asked),
+        "kubernetes.io/kube-apiserver-client-kubelet" => validate_kubelet_client(&asked),
+        "kubernetes.io/kube-apiserver-client" => validate_api_client(&asked),
         other => panic!("{other}"),
     };
     verdict.map_err(|error| error.to_string())
 }
 
 fn issue(
-    authority: &Authority,
+    authority: &CertificateAuthority,
     request: &CertificateRequest,
     case: &Value,
 ) -> Result<Value, Error> {
     let requested = case.get("expirationSeconds").map(|value| value.as_i64().unwrap());
     let requested = requested.map(Duration::seconds);
     let validity = lifetime(requested, LONGEST, authority.certificate(), NOW).unwrap();
-    let usages = Usages::from_names(&usages(case)).unwrap();
-    let wanted = Issuance::of_request(request, usages, validity, serial())?;
+    let usages = CertificateUsages::from_names(&usages(case)).unwrap();
+    let wanted = CertificateTemplate::from_request(request, usages, validity, serial())?;
     let issued = issue_certificate(authority, &wanted)?;
-    let short = issued.warnings().contains(&Warning::ShortKey(1024));
+    let short = issued.warnings().contains(&LintWarning::ShortKey(1024));
     assert_eq!(short, case["case"] == "key rsa1024");
     // The reader below would sort what is not sorted.
     let subject = wanted.subject.as_der();

@@ -18,9 +18,9 @@ const P256: &str = include_str!("verdicts/ca-p256.pem");
 const RSA: &str = include_str!("verdicts/ca-rsa2048.pem");
 
 /// Random enough, and the same in every run.
-struct Random(u64);
+struct MutationRng(u64);
 
-impl Random {
+impl MutationRng {
     fn next(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -102,7 +102,7 @@ fn webpki_refusal(der: &[u8]) -> Option<String> {
 
 #[test]
 fn accepts_no_anchor_that_webpki_cannot_load() {
-    let mut random = Random(1);
+    let mut random = MutationRng(1);
     let mut refusals = BTreeMap::<String, usize>::new();
     let (mut accepted, seeds) = (0, certificates());
     for round in 0..60 {
@@ -124,7 +124,7 @@ fn accepts_no_anchor_that_webpki_cannot_load() {
 
 #[test]
 fn survives_mutated_certificates() {
-    let mut random = Random(2);
+    let mut random = MutationRng(2);
     let seeds = certificates();
     for _ in 0..60 {
         for seed in &seeds {
@@ -144,7 +144,7 @@ fn survives_mutated_certificates() {
 
 #[test]
 fn survives_mutated_requests() {
-    let mut random = Random(3);
+    let mut random = MutationRng(3);
     let seeds = seeds(|der| CertificateRequest::from_der(der).is_ok());
     assert!(seeds.len() > 10, "{}", seeds.len());
     for _ in 0..1000 {
@@ -165,8 +165,8 @@ fn survives_mutated_requests() {
 
 #[test]
 fn survives_mutated_keys_and_proofs() {
-    let mut random = Random(4);
-    let key = |name: &str| include_bytes_of(name);
+    let mut random = MutationRng(4);
+    let key = |name: &str| read_fixture(name);
     for name in ["ed25519", "p224", "p256", "p384", "p521", "rsa2048", "rsa3072"] {
         let (spki, proof) = (key(&format!("{name}.spki")), key(&format!("{name}.pop")));
         let original = SubjectKey::from_der(&spki).unwrap();
@@ -184,14 +184,14 @@ fn survives_mutated_keys_and_proofs() {
 
 const POD_UID: &[u8] = include_bytes!("possession/pod-uid.txt");
 
-fn include_bytes_of(name: &str) -> Vec<u8> {
+fn read_fixture(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/possession/pcr-");
     std::fs::read(format!("{folder}{name}")).unwrap()
 }
 
 #[test]
 fn survives_mutated_text() {
-    let mut random = Random(5);
+    let mut random = MutationRng(5);
     let bundle = format!("# text\n{P256}between\n{RSA}");
     let request = include_str!("verdicts/csr-dns.pem");
     for _ in 0..10_000 {
@@ -208,7 +208,7 @@ fn survives_mutated_text() {
 
 /// Text as large as it may be, made to be expensive. Anything worse than linear would take minutes.
 #[test]
-fn takes_bounded_time() {
+fn runs_in_bounded_time() {
     let size = MAX_TRUST_BUNDLE_BYTES;
     let fill = |part: &str| part.repeat(size / part.len());
     let begun = "-----BEGIN CERTIFICATE-----\n";

@@ -29,7 +29,7 @@ const EXCEPTIONS: [(&str, &str); 0] = [];
 
 #[test]
 fn agrees_with_kubernetes_on_every_row() {
-    let inputs = Inputs::load();
+    let inputs = VerdictInputs::load();
     let exceptions = EXCEPTIONS.into_iter().collect::<HashMap<_, _>>();
     let mut unused = exceptions.keys().copied().collect::<BTreeSet<_>>();
     let mut differences = Vec::new();
@@ -39,7 +39,7 @@ fn agrees_with_kubernetes_on_every_row() {
         let (kind, rest) = row.split_once(' ').unwrap();
         let (theirs, input) = rest.split_once(' ').unwrap();
         let text = inputs.text(kind, input);
-        let ours = if kind == "ctb" { anchors(&text) } else { request(&text) };
+        let ours = if kind == "ctb" { anchors_verdict(&text) } else { request_verdict(&text) };
         if ours == theirs {
             continue;
         }
@@ -65,11 +65,11 @@ fn agrees_with_go_on_crafted_input() {
         let input = Base64::decode_vec(words.next().unwrap()).unwrap();
         let text = || String::from_utf8(input.clone()).unwrap();
         let ours = match kind {
-            "ctb" => anchors(&pem::encode("CERTIFICATE", &input)).to_owned(),
-            "ctb-text" => anchors(&text()).to_owned(),
-            "csr" => request(&pem::encode("CERTIFICATE REQUEST", &input)).to_owned(),
-            "csr-text" => request(&text()).to_owned(),
-            "key" => key(&input),
+            "ctb" => anchors_verdict(&pem::encode("CERTIFICATE", &input)).to_owned(),
+            "ctb-text" => anchors_verdict(&text()).to_owned(),
+            "csr" => request_verdict(&pem::encode("CERTIFICATE REQUEST", &input)).to_owned(),
+            "csr-text" => request_verdict(&text()).to_owned(),
+            "key" => key_verdict(&input),
             other => panic!("{other}"),
         };
         assert_eq!(ours, theirs, "{row}");
@@ -77,7 +77,7 @@ fn agrees_with_go_on_crafted_input() {
     assert_eq!(rows, 2586);
 }
 
-fn key(der: &[u8]) -> String {
+fn key_verdict(der: &[u8]) -> String {
     let Ok(key) = SubjectKey::from_der(der) else { return "malformed".to_owned() };
     match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } => format!("rsa{modulus_bits}"),
@@ -88,7 +88,7 @@ fn key(der: &[u8]) -> String {
     }
 }
 
-fn anchors(text: &str) -> &'static str {
+fn anchors_verdict(text: &str) -> &'static str {
     match parse_trust_anchors(text, MAX_TRUST_BUNDLE_BYTES) {
         Ok(_) => "accepted",
         Err(AnchorError::Entries(errors)) => match errors.last().unwrap().fault {
@@ -103,7 +103,7 @@ fn anchors(text: &str) -> &'static str {
     }
 }
 
-fn request(text: &str) -> &'static str {
+fn request_verdict(text: &str) -> &'static str {
     match CertificateRequest::from_pem(text.as_bytes()) {
         Ok(request) => match request.verify_signature() {
             Ok(()) => "accepted",
@@ -115,12 +115,12 @@ fn request(text: &str) -> &'static str {
     }
 }
 
-struct Inputs {
+struct VerdictInputs {
     vectors: HashMap<&'static str, Vec<u8>>,
     fixtures: HashMap<&'static str, Vec<u8>>,
 }
 
-impl Inputs {
+impl VerdictInputs {
     fn load() -> Self {
         let vectors = VECTORS.lines().map(|line| {
             let (name, contents) = line.split_once(' ').unwrap();

@@ -23,7 +23,7 @@
 //! - [`private`]: files that nobody else may have prepared.
 
 pub mod private;
-mod walk;
+mod path_resolver;
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -35,11 +35,11 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use walk::Walk;
+use path_resolver::PathResolver;
 
 /// Why other users can replace what is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untrusted {
+pub struct UntrustedDirectory {
     /// The first directory on the way that is not trusted.
     pub directory: PathBuf,
     /// The user who owns it.
@@ -50,11 +50,11 @@ pub struct Untrusted {
 
 /// Opens a directory for reading.
 pub fn open_directory(path: &Path) -> io::Result<File> {
-    reopen(&find_directory(path)?)
+    reopen(&open_directory_path(path)?)
 }
 
 /// Opens a directory as a base for `openat` and the like, for which it need not be readable.
-pub fn find_directory(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_directory_path(path: &Path) -> io::Result<OwnedFd> {
     // The kernel resolves `..` by what is there now, not by the way that was taken.
     if !path.components().any(|component| component == Component::ParentDir) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -65,15 +65,15 @@ pub fn find_directory(path: &Path) -> io::Result<OwnedFd> {
             found => return Ok(found?),
         }
     }
-    Walk::new(path)?.finish(|_, _| Err(ErrorKind::NotFound.into()))
+    PathResolver::new(path)?.resolve(|_, _| Err(ErrorKind::NotFound.into()))
 }
 
 /// Opens a directory for reading, after creating it and those above it where they are missing. Those
 /// created get `mode` whatever the umask is; those that exist keep theirs.
 pub fn create_directory(path: &Path, mode: u32) -> io::Result<File> {
-    let found = match find_directory(path) {
+    let found = match open_directory_path(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Walk::new(path)?.finish(|above, name| create(above, name, mode))?
+            PathResolver::new(path)?.resolve(|above, name| create_at(above, name, mode))?
         }
         found => found?,
     };
@@ -85,7 +85,7 @@ pub fn create_directory(path: &Path, mode: u32) -> io::Result<File> {
 pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let above = path.parent().unwrap_or(Path::new(""));
-    Ok((find_directory(above)?, name.to_owned()))
+    Ok((open_directory_path(above)?, name.to_owned()))
 }
 
 /// Opens a directory for reading that was found before.
@@ -101,14 +101,14 @@ pub fn sync(directory: &OwnedFd) -> io::Result<()> {
 
 /// Whether users other than root and the current one can replace the directory at a path or what is
 /// in it. None if they cannot.
-pub fn untrusted(path: &Path) -> io::Result<Option<Untrusted>> {
+pub fn find_untrusted_directory(path: &Path) -> io::Result<Option<UntrustedDirectory>> {
     let path = std::path::absolute(path)?;
-    let mut walk = Walk::new(&path)?;
-    walk.run(|_, _| Err(ErrorKind::NotFound.into()))?;
+    let mut walk = PathResolver::new(&path)?;
+    walk.resolve_components(|_, _| Err(ErrorKind::NotFound.into()))?;
     Ok(walk.untrusted())
 }
 
-impl std::fmt::Display for Untrusted {
+impl std::fmt::Display for UntrustedDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { directory, owner, world_writable } = self;
         let directory = directory.display();
@@ -119,7 +119,7 @@ impl std::fmt::Display for Untrusted {
     }
 }
 
-fn create(above: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> io::Result<()> {
+fn create_at(above: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> io::Result<()> {
     match rustix::fs::mkdirat(above, name, Mode::RWXU) {
         // Somebody else was faster: it is theirs, with their mode.
         Err(Errno::EXIST) => return Ok(()),

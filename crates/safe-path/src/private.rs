@@ -25,15 +25,15 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// The same for a name in an open directory.
 pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
-    let file = open_plain(directory.as_fd(), name)?;
+    let file = open_regular_at(directory.as_fd(), name)?;
     let facts = file.metadata()?;
     let user = rustix::process::geteuid().as_raw();
     if facts.uid() != user {
-        return Err(refused(format!("it is owned by user {}, not by user {user}", facts.uid())));
+        return Err(permission_denied(format!("it is owned by user {}, not by user {user}", facts.uid())));
     }
     if facts.mode() & 0o077 != 0 {
         let mode = facts.mode() & 0o777;
-        return Err(refused(format!("other users have access to it: its mode is {mode:04o}")));
+        return Err(permission_denied(format!("other users have access to it: its mode is {mode:04o}")));
     }
     Ok(file)
 }
@@ -42,10 +42,10 @@ pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
 /// with other names are refused; the owner is not checked.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let (directory, name) = open_parent(path)?;
-    open_plain(directory.as_fd(), name.as_ref())
+    open_regular_at(directory.as_fd(), name.as_ref())
 }
 
-fn open_plain(directory: impl AsFd, name: &Path) -> io::Result<File> {
+fn open_regular_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     // Without NONBLOCK, a FIFO of somebody else would block this process.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |more| rustix::fs::openat(directory.as_fd(), name, flags | more, PRIVATE);
@@ -60,20 +60,20 @@ fn open_plain(directory: impl AsFd, name: &Path) -> io::Result<File> {
         }
     }
     let file = match opened {
-        Err(Errno::LOOP) => return Err(refused("it is a symlink".to_owned())),
-        Err(Errno::NXIO | Errno::ISDIR) => return Err(refused("it is not a file".to_owned())),
+        Err(Errno::LOOP) => return Err(permission_denied("it is a symlink".to_owned())),
+        Err(Errno::NXIO | Errno::ISDIR) => return Err(permission_denied("it is not a file".to_owned())),
         opened => File::from(opened?),
     };
     let facts = file.metadata()?;
     if !facts.is_file() {
-        return Err(refused("it is not a file".to_owned()));
+        return Err(permission_denied("it is not a file".to_owned()));
     }
     if facts.nlink() != 1 {
-        return Err(refused(format!("it has {} hard links", facts.nlink())));
+        return Err(permission_denied(format!("it has {} hard links", facts.nlink())));
     }
     Ok(file)
 }
 
-fn refused(why: String) -> io::Error {
+fn permission_denied(why: String) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, why)
 }

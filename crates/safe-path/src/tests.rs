@@ -12,7 +12,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn give(path: &Path) {
+fn change_owner(path: &Path) {
     lchown(path, Some(OTHER), Some(OTHER)).unwrap();
 }
 
@@ -21,11 +21,11 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Both ways to resolve a path, which must agree.
-fn find(path: &Path) -> Result<u64, String> {
+fn find_inode(path: &Path) -> Result<u64, String> {
     let inode = |found: OwnedFd| stat(&found, None).map(|facts| facts.st_ino);
-    let quick = find_directory(path).and_then(inode).map_err(|error| error.to_string());
+    let quick = open_directory_path(path).and_then(inode).map_err(|error| error.to_string());
     let walked =
-        Walk::new(path).and_then(|walk| walk.finish(|_, _| Err(ErrorKind::NotFound.into())));
+        PathResolver::new(path).and_then(|walk| walk.resolve(|_, _| Err(ErrorKind::NotFound.into())));
     let walked = walked.and_then(inode).map_err(|error| error.to_string());
     if let (Ok(quick), Ok(walked)) = (&quick, &walked) {
         assert_eq!(quick, walked, "{}", path.display());
@@ -48,17 +48,17 @@ fn own_symlinks_are_followed() {
     symlink("../relative/b", base.join("a/up")).unwrap();
     let wanted = inode(&base.join("a/b"));
     for path in ["a/b", "relative/b", "absolute/b", "a/up", "a/./b/../b", "relative/../a/b"] {
-        assert_eq!(find(&base.join(path)), Ok(wanted), "{path}");
+        assert_eq!(find_inode(&base.join(path)), Ok(wanted), "{path}");
     }
     symlink("loop", base.join("loop")).unwrap();
     fs::write(base.join("file"), "").unwrap();
     for path in ["loop", "file", "file/b", "nothing", "nothing/b"] {
-        find(&base.join(path)).unwrap_err();
+        find_inode(&base.join(path)).unwrap_err();
     }
-    assert_eq!(untrusted(&base.join("relative/b")).unwrap(), None);
-    assert_eq!(find(Path::new("/..")), Ok(inode(Path::new("/"))));
-    assert_eq!(find(Path::new("")), Ok(inode(Path::new("."))));
-    assert_eq!(find(Path::new("..")), Ok(inode(Path::new(".."))));
+    assert_eq!(find_untrusted_directory(&base.join("relative/b")).unwrap(), None);
+    assert_eq!(find_inode(Path::new("/..")), Ok(inode(Path::new("/"))));
+    assert_eq!(find_inode(Path::new("")), Ok(inode(Path::new("."))));
+    assert_eq!(find_inode(Path::new("..")), Ok(inode(Path::new(".."))));
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn symlinks_of_others_and_below_their_directories_are_refused() {
     fs::create_dir_all(base.join("home/sub")).unwrap();
     fs::create_dir(base.join("secret")).unwrap();
     symlink(base.join("secret"), base.join("theirs")).unwrap();
-    give(&base.join("theirs"));
+    change_owner(&base.join("theirs"));
     // Root's own symlink: the owner of the directory may have moved it here.
     symlink(base.join("secret"), base.join("home/ours")).unwrap();
     symlink(base.join("secret"), base.join("home/sub/ours")).unwrap();
-    give(&base.join("home"));
+    change_owner(&base.join("home"));
     for path in ["theirs", "home/ours", "home/sub/ours"] {
-        let error = find(&base.join(path)).unwrap_err();
+        let error = find_inode(&base.join(path)).unwrap_err();
         assert!(error.starts_with("refusing to follow the symlink"), "{error}");
         create_directory(&base.join(path).join("new"), 0o755).unwrap_err();
     }
@@ -85,7 +85,7 @@ fn symlinks_of_others_and_below_their_directories_are_refused() {
     // Their directories are entered, and what is created there is created there.
     create_directory(&base.join("home/sub/x/y"), 0o750).unwrap();
     assert_eq!((mode(&base.join("home/sub/x")), mode(&base.join("home/sub/x/y"))), (0o750, 0o750));
-    let found = untrusted(&base.join("home/sub")).unwrap().unwrap();
+    let found = find_untrusted_directory(&base.join("home/sub")).unwrap().unwrap();
     assert_eq!((found.directory, found.owner), (base.join("home"), OTHER));
 }
 
@@ -98,8 +98,8 @@ fn world_writable_directories_are_trusted_with_the_sticky_bit_only() {
     symlink(&base, open.join("link")).unwrap();
     for (mode, is_trusted) in [(0o1777, true), (0o777, false), (0o775, true), (0o755, true)] {
         fs::set_permissions(&open, Permissions::from_mode(mode)).unwrap();
-        assert_eq!(find(&open.join("link")).is_ok(), is_trusted, "{mode:o}");
-        assert_eq!(untrusted(&open).unwrap().is_none(), is_trusted, "{mode:o}");
+        assert_eq!(find_inode(&open.join("link")).is_ok(), is_trusted, "{mode:o}");
+        assert_eq!(find_untrusted_directory(&open).unwrap().is_none(), is_trusted, "{mode:o}");
     }
 }
 
@@ -125,7 +125,7 @@ fn private_files_of_others_are_refused() {
     assert_eq!(private::open(&path).unwrap_err().to_string(), "it has 2 hard links");
     fs::remove_file(dir.path().join("second")).unwrap();
     if is_root() {
-        give(&path);
+        change_owner(&path);
         let error = private::open(&path).unwrap_err().to_string();
         assert!(error.starts_with("it is owned by user 65534"), "{error}");
         private::open_regular(&path).unwrap();

@@ -10,11 +10,11 @@
 //! they can bring about is limited to a rate. The next event that fits says how many were left out.
 //!
 //! No event is dropped because the disk is slow: requests then wait for it. When the disk fails, events are
-//! lost, counted and reported in the log; [`Mode::BlockingStrict`] rejects requests instead.
+//! lost, counted and reported in the log; [`AuditLogMode::BlockingStrict`] rejects requests instead.
 
 mod event;
 mod file;
-mod sources;
+mod source_ips;
 mod uri;
 mod writer;
 
@@ -28,26 +28,26 @@ use http::{HeaderValue, Response};
 use time::OffsetDateTime;
 use windlass_api::status::Status;
 
-pub use file::Rotation;
+pub use file::LogRotation;
 
-use crate::body::Body;
+use crate::body::ResponseBody;
 use crate::chain::authz::Decision;
 use crate::error::Error;
 use crate::limits;
-use crate::metrics::Source;
+use crate::metrics::MetricsSource;
 use crate::peer::Peer;
 use crate::rate_limit::RateLimit;
-use crate::request::info::{Info, Target};
+use crate::request::info::{RequestInfo, RequestTarget};
 use crate::server::Clock;
 use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 
-use writer::{Counts, Output, Writer};
+use writer::{AuditCounters, AuditOutput, AuditWriter};
 
 /// Where events go; nowhere by default. When dropped, everything that was handed over is written.
-pub struct Audit {
-    writer: Option<Writer>,
-    counts: Arc<Counts>,
-    mode: Mode,
+pub struct AuditLog {
+    writer: Option<AuditWriter>,
+    counts: Arc<AuditCounters>,
+    mode: AuditLogMode,
     anonymous_reads: AnonymousReads,
     /// On events that callers without a credential bring about.
     limit: RateLimit,
@@ -56,14 +56,14 @@ pub struct Audit {
 /// How requests and their events depend on each other; the names are those of kube-apiserver's
 /// `--audit-log-mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum AuditLogMode {
     /// A request is answered when its event is queued. Requests wait while the queue is full; unlike in
     /// kube-apiserver, no event is dropped for that.
     #[default]
     Batch,
     /// A request is answered when its event is written, or could not be.
     Blocking,
-    /// As [`Mode::Blocking`], and an event of the stage `RequestReceived` is written before the request has
+    /// As [`AuditLogMode::Blocking`], and an event of the stage `RequestReceived` is written before the request has
     /// any effect. If that fails, the request is rejected.
     BlockingStrict,
 }
@@ -78,46 +78,46 @@ pub enum AnonymousReads {
     Metadata,
 }
 
-impl Default for Audit {
-    fn default() -> Audit {
-        Audit {
+impl Default for AuditLog {
+    fn default() -> AuditLog {
+        AuditLog {
             writer: None,
             counts: Arc::default(),
-            mode: Mode::default(),
+            mode: AuditLogMode::default(),
             anonymous_reads: AnonymousReads::default(),
             limit: RateLimit::new(limits::AUDIT_ANONYMOUS_BURST, limits::AUDIT_ANONYMOUS_RATE),
         }
     }
 }
 
-impl Audit {
+impl AuditLog {
     /// To a file that is added to, or with the path `-` to standard output.
-    pub fn to_file(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<Audit> {
+    pub fn to_file(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<AuditLog> {
         let output = if path == Path::new("-") {
-            Output::Stdout
+            AuditOutput::Stdout
         } else {
-            Output::File(Box::new(file::LogFile::open(path, rotation, clock.clone())?))
+            AuditOutput::File(Box::new(file::LogFile::open(path, rotation, clock.clone())?))
         };
-        let counts = Arc::new(Counts::default());
-        let writer = Writer::start(output, counts.clone(), clock)?;
-        Ok(Audit { writer: Some(writer), counts, ..Audit::default() })
+        let counts = Arc::new(AuditCounters::default());
+        let writer = AuditWriter::start(output, counts.clone(), clock)?;
+        Ok(AuditLog { writer: Some(writer), counts, ..AuditLog::default() })
     }
 
     /// Sets how requests and their events depend on each other.
     #[must_use]
-    pub fn with_mode(self, mode: Mode) -> Audit {
-        Audit { mode, ..self }
+    pub fn with_mode(self, mode: AuditLogMode) -> AuditLog {
+        AuditLog { mode, ..self }
     }
 
     /// Sets whether permitted reads without a credential are logged.
     #[must_use]
-    pub fn with_anonymous_reads(self, anonymous_reads: AnonymousReads) -> Audit {
-        Audit { anonymous_reads, ..self }
+    pub fn with_anonymous_reads(self, anonymous_reads: AnonymousReads) -> AuditLog {
+        AuditLog { anonymous_reads, ..self }
     }
 
     /// Whether requests are rejected because events cannot be written.
     pub fn rejects_requests(&self) -> bool {
-        self.mode == Mode::BlockingStrict && self.counts.is_failing()
+        self.mode == AuditLogMode::BlockingStrict && self.counts.is_failing()
     }
 
     /// Writes what was handed over and ends. Blocks until it is done; what comes later is lost, and
@@ -135,12 +135,12 @@ impl Audit {
         parts: &'a Parts,
         id: &'a HeaderValue,
         clock: &'a Clock,
-    ) -> Record<'a> {
+    ) -> AuditRecord<'a> {
         let open = self.writer.as_ref().map(|writer| {
             let received = clock();
-            Open { audit: self, writer, peer, parts, id, clock, received, ending: Ending::Left }
+            OpenAuditRecord { audit: self, writer, peer, parts, id, clock, received, ending: RequestOutcome::Left }
         });
-        Record {
+        AuditRecord {
             user: None,
             impersonated: None,
             info: None,
@@ -152,7 +152,7 @@ impl Audit {
     }
 
     /// What is counted, for `/metrics`.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> MetricsSource {
         let counts = self.counts.clone();
         Box::new(move |out| counts.write(out))
     }
@@ -161,9 +161,9 @@ impl Audit {
 /// What is known of a request so far; the stages fill it in.
 ///
 /// A record that is dropped before it is complete is of a client that left, and written down as that.
-pub struct Record<'a> {
+pub struct AuditRecord<'a> {
     /// What was asked for.
-    pub info: Option<Info>,
+    pub info: Option<RequestInfo>,
     /// Who authenticated.
     pub user: Option<Arc<User>>,
     /// Whom they act as, if that is somebody else.
@@ -171,28 +171,28 @@ pub struct Record<'a> {
     /// What authorization said: whether it was allowed, and why.
     pub decision: Option<Decision>,
     /// Where and how to write it down; none if nobody wants to know.
-    open: Option<Open<'a>>,
+    open: Option<OpenAuditRecord<'a>>,
     /// The event, until there is room for it.
     line: Option<Vec<u8>>,
     /// Whether it was decided already if there is to be a line.
     decided: bool,
 }
 
-struct Open<'a> {
-    audit: &'a Audit,
-    writer: &'a Writer,
+struct OpenAuditRecord<'a> {
+    audit: &'a AuditLog,
+    writer: &'a AuditWriter,
     peer: &'a Peer,
     parts: &'a Parts,
     id: &'a HeaderValue,
     clock: &'a Clock,
     received: OffsetDateTime,
-    ending: Ending,
+    ending: RequestOutcome,
 }
 
 /// How a request ended.
-enum Ending {
+enum RequestOutcome {
     /// With an answer.
-    Answered { code: u16, watch: bool, answer: event::Answer },
+    Answered { code: u16, watch: bool, answer: event::ResponseSummary },
     /// With a failure.
     Failed(Status),
     /// With a panic.
@@ -201,14 +201,14 @@ enum Ending {
     Left,
 }
 
-impl Record<'_> {
+impl AuditRecord<'_> {
     /// The request was answered.
-    pub fn answered(&mut self, response: &Response<Body>) {
+    pub fn answered(&mut self, response: &Response<ResponseBody>) {
         if let Some(open) = &mut self.open {
-            open.ending = Ending::Answered {
+            open.ending = RequestOutcome::Answered {
                 code: response.status().as_u16(),
-                watch: matches!(response.body(), Body::Watch(_)),
-                answer: event::Answer::read(&open.parts.method, response),
+                watch: matches!(response.body(), ResponseBody::Watch(_)),
+                answer: event::ResponseSummary::from_response(&open.parts.method, response),
             };
         }
     }
@@ -216,16 +216,16 @@ impl Record<'_> {
     /// The request failed.
     pub fn failed(&mut self, error: &Error) {
         if let Some(open) = &mut self.open
-            && !matches!(open.ending, Ending::Panicked)
+            && !matches!(open.ending, RequestOutcome::Panicked)
         {
-            open.ending = Ending::Failed(error.status());
+            open.ending = RequestOutcome::Failed(error.status());
         }
     }
 
     /// The request ended in a panic.
     pub fn panicked(&mut self) {
         if let Some(open) = &mut self.open {
-            open.ending = Ending::Panicked;
+            open.ending = RequestOutcome::Panicked;
         }
     }
 
@@ -233,11 +233,11 @@ impl Record<'_> {
     /// not be written.
     pub async fn received(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
-        if open.audit.mode != Mode::BlockingStrict || self.logging(open) != Logging::Always {
+        if open.audit.mode != AuditLogMode::BlockingStrict || self.logging(open) != LoggingDecision::Always {
             return Ok(());
         }
-        let line = event::line(self, open, event::Stage::RequestReceived);
-        let room = open.writer.room(line.len()).await;
+        let line = event::line(self, open, event::AuditStage::RequestReceived);
+        let room = open.writer.reserve(line.len()).await;
         open.writer.write(line, room).await.map_err(|kind| {
             let text = format!("rejected because the audit event could not be written: {kind}");
             Error::Unavailable(text)
@@ -253,9 +253,9 @@ impl Record<'_> {
         };
         self.write();
         let Some(length) = self.line.as_ref().map(Vec::len) else { return };
-        let room = writer.room(length).await;
+        let room = writer.reserve(length).await;
         let Some(line) = self.line.take() else { return };
-        if mode == Mode::Batch {
+        if mode == AuditLogMode::Batch {
             writer.push(line, room);
         } else {
             // The request has been done: a failure is counted and reported, and the answer stands.
@@ -272,11 +272,11 @@ impl Record<'_> {
         self.decided = true;
         let audit = open.audit;
         match self.logging(open) {
-            Logging::Never => {}
-            Logging::Always => self.line = Some(event::line(self, open, event::Stage::End(0))),
-            Logging::Limited => {
-                let line = event::line(self, open, event::Stage::End(audit.limit.suppressed()));
-                match audit.limit.admit(writer::places(line.len()), Instant::now()) {
+            LoggingDecision::Never => {}
+            LoggingDecision::Always => self.line = Some(event::line(self, open, event::AuditStage::End(0))),
+            LoggingDecision::Limited => {
+                let line = event::line(self, open, event::AuditStage::End(audit.limit.suppressed()));
+                match audit.limit.admit(writer::permits_for(line.len()), Instant::now()) {
                     Some(_) => self.line = Some(line),
                     None => audit.counts.suppressed(),
                 }
@@ -284,34 +284,34 @@ impl Record<'_> {
         }
     }
 
-    fn logging(&self, open: &Open<'_>) -> Logging {
+    fn logging(&self, open: &OpenAuditRecord<'_>) -> LoggingDecision {
         let reads = matches!(open.parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-        let allowed = self.decision.as_ref().is_some_and(Decision::is_allow);
-        let path = self.info.as_ref().is_some_and(|info| matches!(info.target, Target::Path));
+        let allowed = self.decision.as_ref().is_some_and(Decision::is_allowed);
+        let path = self.info.as_ref().is_some_and(|info| matches!(info.target, RequestTarget::Path));
         match &self.user {
-            Some(user) if !user.is_in(UNAUTHENTICATED) && user.name != ANONYMOUS => Logging::Always,
-            Some(_) if allowed && !reads => Logging::Always,
+            Some(user) if !user.has_group(UNAUTHENTICATED) && user.name != ANONYMOUS => LoggingDecision::Always,
+            Some(_) if allowed && !reads => LoggingDecision::Always,
             Some(_) if allowed && path && open.audit.anonymous_reads == AnonymousReads::None => {
-                Logging::Never
+                LoggingDecision::Never
             }
-            Some(_) | None => Logging::Limited,
+            Some(_) | None => LoggingDecision::Limited,
         }
     }
 }
 
 /// Whether a request is logged.
 #[derive(PartialEq, Eq)]
-enum Logging {
+enum LoggingDecision {
     Never,
     /// Within the limit on requests without a credential.
     Limited,
     Always,
 }
 
-impl Drop for Record<'_> {
+impl Drop for AuditRecord<'_> {
     fn drop(&mut self) {
         let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
-        let left = self.open.as_ref().is_some_and(|open| matches!(open.ending, Ending::Left));
+        let left = self.open.as_ref().is_some_and(|open| matches!(open.ending, RequestOutcome::Left));
         if left {
             self.write();
         }

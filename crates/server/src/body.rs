@@ -8,11 +8,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::chain::flow::Seat;
+use crate::chain::flow_control::RequestSeat;
 use crate::error::Error;
 use crate::limits;
 use crate::list_body::ListBody;
-use crate::object::Unreadable;
+use crate::object::UnreadableObject;
 use crate::watch::WatchStream;
 
 /// The body of a request, wherever it comes from.
@@ -61,16 +61,16 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
 /// Over HTTP/1 a connection that is closed while the client still sends is reset, and the reset would
 /// overtake the answer. Over HTTP/2 the stream is reset; such resets are counted, and when there are
 /// too many the whole connection is closed, with the watches on it.
-pub struct Received(Option<hyper::body::Incoming>);
+pub struct RequestBody(Option<hyper::body::Incoming>);
 
-impl Received {
+impl RequestBody {
     /// All of `body` is still to come.
-    pub fn new(body: hyper::body::Incoming) -> Received {
-        Received(Some(body))
+    pub fn new(body: hyper::body::Incoming) -> RequestBody {
+        RequestBody(Some(body))
     }
 }
 
-impl HttpBody for Received {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -95,7 +95,7 @@ impl HttpBody for Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -106,9 +106,9 @@ impl Drop for Received {
 }
 
 /// The body of an answer.
-pub enum Body {
+pub enum ResponseBody {
     /// Known in full.
-    Full(Full),
+    Full(FullBody),
     /// A list, encoded as the client reads it.
     List(Box<ListBody>),
     /// A watch, until one side ends it.
@@ -117,12 +117,12 @@ pub enum Body {
 
 /// A body that is known in full.
 #[derive(Default)]
-pub struct Full {
+pub struct FullBody {
     bytes: Bytes,
     is_shared: bool,
     /// Whether frames were taken from the buffer, which the last one keeps alive.
     is_split: bool,
-    seat: Option<Seat>,
+    seat: Option<RequestSeat>,
 }
 
 /// Why a body that was begun cannot be ended. The client sees that it is cut off.
@@ -133,13 +133,13 @@ pub enum BodyError {
     Store(#[from] windlass_store::Error),
     /// An object of a past state is not what this program writes.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(#[from] UnreadableObject),
     /// The store has fewer objects of a past state than it had a moment ago.
     #[error("the rest of a past state is gone")]
     Incomplete,
 }
 
-impl Full {
+impl FullBody {
     /// What is still to be sent.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -157,30 +157,30 @@ impl Full {
         }
         let last = std::mem::take(&mut self.bytes);
         Some(match self.seat.take() {
-            Some(seat) if self.is_split || last.len() >= KEEPS_SEAT => keep_with(last, seat),
+            Some(seat) if self.is_split || last.len() >= KEEPS_SEAT => attach_seat(last, seat),
             _ => last,
         })
     }
 }
 
-impl Body {
+impl ResponseBody {
     /// No bytes.
-    pub fn empty() -> Body {
-        Body::Full(Full::default())
+    pub fn empty() -> ResponseBody {
+        ResponseBody::Full(FullBody::default())
     }
 
     /// Bytes that a cache holds anyway, or that other responses share.
-    pub fn shared(bytes: Bytes) -> Body {
-        Body::Full(Full { bytes, is_shared: true, ..Full::default() })
+    pub fn shared(bytes: Bytes) -> ResponseBody {
+        ResponseBody::Full(FullBody { bytes, is_shared: true, ..FullBody::default() })
     }
 
     /// Keeps the seat of a request until its response is written; of a watch until its initial objects are.
-    pub fn hold(&mut self, mut seat: Seat) {
+    pub fn hold_seat(&mut self, mut seat: RequestSeat) {
         seat.shrink_to(self.objects());
         match self {
-            Body::Full(full) => full.seat = Some(seat),
-            Body::List(list) => list.hold(seat),
-            Body::Watch(watch) => watch.hold(seat),
+            ResponseBody::Full(full) => full.seat = Some(seat),
+            ResponseBody::List(list) => list.hold_seat(seat),
+            ResponseBody::Watch(watch) => watch.hold_seat(seat),
         }
     }
 
@@ -188,48 +188,48 @@ impl Body {
     /// with other responses.
     pub fn own_bytes(&self) -> usize {
         match self {
-            Body::Full(full) if full.is_shared || full.bytes.len() <= limits::FRAME => 0,
-            Body::Full(full) => full.bytes.len(),
-            Body::List(list) => list.largest_copy(),
-            Body::Watch(_) => 0,
+            ResponseBody::Full(full) if full.is_shared || full.bytes.len() <= limits::FRAME => 0,
+            ResponseBody::Full(full) => full.bytes.len(),
+            ResponseBody::List(list) => list.largest_copy(),
+            ResponseBody::Watch(_) => 0,
         }
     }
 
     /// The objects that are still to be sent.
     fn objects(&self) -> usize {
         match self {
-            Body::Full(_) => 0,
-            Body::List(list) => list.objects_left(),
-            Body::Watch(watch) => watch.initial_left(),
+            ResponseBody::Full(_) => 0,
+            ResponseBody::List(list) => list.objects_left(),
+            ResponseBody::Watch(watch) => watch.initial_left(),
         }
     }
 }
 
 /// A frame that keeps a seat until it is written: HTTP/2 takes a frame and the body is dropped, long before the client
 /// reads.
-pub(crate) fn keep_with(frame: Bytes, seat: Seat) -> Bytes {
-    struct Kept {
+pub(crate) fn attach_seat(frame: Bytes, seat: RequestSeat) -> Bytes {
+    struct SeatedFrame {
         frame: Bytes,
-        _seat: Seat,
+        _seat: RequestSeat,
     }
-    impl AsRef<[u8]> for Kept {
+    impl AsRef<[u8]> for SeatedFrame {
         fn as_ref(&self) -> &[u8] {
             &self.frame
         }
     }
-    Bytes::from_owner(Kept { frame, _seat: seat })
+    Bytes::from_owner(SeatedFrame { frame, _seat: seat })
 }
 
 /// Below this, a frame takes less memory than the stream that it waits in.
 pub(crate) const KEEPS_SEAT: usize = 4 * 1024;
 
-impl<T: Into<Bytes>> From<T> for Body {
-    fn from(bytes: T) -> Body {
-        Body::Full(Full { bytes: bytes.into(), ..Full::default() })
+impl<T: Into<Bytes>> From<T> for ResponseBody {
+    fn from(bytes: T) -> ResponseBody {
+        ResponseBody::Full(FullBody { bytes: bytes.into(), ..FullBody::default() })
     }
 }
 
-impl HttpBody for Body {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -238,9 +238,9 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
-            Body::Full(full) => Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::List(list) => list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data))),
-            Body::Watch(stream) => {
+            ResponseBody::Full(full) => Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes)))),
+            ResponseBody::List(list) => list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data))),
+            ResponseBody::Watch(stream) => {
                 stream.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
         }
@@ -248,17 +248,17 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Body::Full(full) => full.bytes.is_empty(),
-            Body::List(list) => list.is_end(),
-            Body::Watch(_) => false,
+            ResponseBody::Full(full) => full.bytes.is_empty(),
+            ResponseBody::List(list) => list.is_finished(),
+            ResponseBody::Watch(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
-            Body::List(list) => list.length().map_or_else(SizeHint::default, SizeHint::with_exact),
-            Body::Watch(_) => SizeHint::default(),
+            ResponseBody::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
+            ResponseBody::List(list) => list.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+            ResponseBody::Watch(_) => SizeHint::default(),
         }
     }
 }

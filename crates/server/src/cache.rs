@@ -6,8 +6,8 @@
 //! others nothing.
 
 mod change;
-mod past;
-mod single;
+mod history;
+mod object_watchers;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::{Notify, watch};
-use windlass_store::{Event, Message, Page, Stored};
+use windlass_store::{ChangeEvent, FeedMessage, RangePage, StoredValue};
 
 use crate::object::Object;
 use crate::registry::kind::Kind;
 
-pub use change::{Change, ChangeType, line};
-pub use single::Single;
-use single::Singles;
-use window::Window;
+pub use change::{ObjectChange, WatchEventType, line};
+pub use object_watchers::ObjectWatcher;
+use object_watchers::ObjectWatchers;
+use window::ChangeWindow;
 
 /// The caches of all kinds.
-pub struct Caches {
+pub struct ResourceCaches {
     by_prefix: HashMap<String, Arc<KindCache>>,
     applied: Arc<AtomicU64>,
 }
@@ -36,13 +36,13 @@ pub struct Caches {
 pub struct KindCache {
     /// Which kind.
     pub kind: &'static Kind,
-    state: RwLock<State>,
+    state: RwLock<CacheState>,
     /// The newest revision of this kind, for those who ask at every request.
     last: AtomicU64,
     /// The newest revision of this kind, for watchers to wait on.
     newest: watch::Sender<u64>,
     /// Those who wait for one object only.
-    singles: Singles,
+    object_watchers: ObjectWatchers,
     /// Tells the task that wakes the watchers.
     changed: Notify,
     /// The newest revision of the whole store that every cache has seen.
@@ -50,14 +50,14 @@ pub struct KindCache {
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     objects: BTreeMap<Box<str>, Arc<Object>>,
-    window: Window,
+    window: ChangeWindow,
     last: u64,
 }
 
 /// A consistent view of part of a collection.
-pub struct Snapshot {
+pub struct CacheSnapshot {
     /// The revision it is the state of.
     pub revision: u64,
     /// The newest revision of the kind in it: it shows all states from here to `revision`.
@@ -68,25 +68,25 @@ pub struct Snapshot {
 
 /// The revision asked for is no longer in the window.
 #[derive(Debug, PartialEq, Eq)]
-pub struct TooOld {
+pub struct RevisionTooOld {
     /// The oldest revision that changes are known after.
     pub floor: u64,
 }
 
-impl Caches {
+impl ResourceCaches {
     /// Empty caches for `kinds`.
-    pub fn new(kinds: &[&'static Kind]) -> Caches {
+    pub fn new(kinds: &[&'static Kind]) -> ResourceCaches {
         let applied = Arc::new(AtomicU64::new(0));
         let by_prefix = kinds
             .iter()
             .filter(|kind| kind.review.is_none())
             .map(|kind| (prefix(kind), Arc::new(KindCache::new(kind, applied.clone()))))
             .collect();
-        Caches { by_prefix, applied }
+        ResourceCaches { by_prefix, applied }
     }
 
     /// The cache of `kind`.
-    pub fn of(&self, kind: &Kind) -> Option<&Arc<KindCache>> {
+    pub fn for_kind(&self, kind: &Kind) -> Option<&Arc<KindCache>> {
         self.by_prefix.get(&prefix(kind))
     }
 
@@ -112,13 +112,13 @@ impl Caches {
     /// Forgets all that was put in, before the feed has begun.
     pub fn clear(&self) {
         for cache in self.by_prefix.values() {
-            *cache.write() = State::default();
+            *cache.write() = CacheState::default();
             cache.last.store(0, Ordering::Release);
         }
     }
 
     /// Ends loading: the caches hold the state as of `revision`, and changes are known after `floor`.
-    pub fn loaded(&self, revision: u64, floor: u64) {
+    pub fn finish_load(&self, revision: u64, floor: u64) {
         for cache in self.by_prefix.values() {
             let mut state = cache.write();
             state.window.reset(floor);
@@ -131,11 +131,11 @@ impl Caches {
 
     /// Puts changes that happened before the load into the windows, so that watches from before
     /// a restart go on.
-    pub fn remember(&self, events: &[Event]) {
+    pub fn load_history(&self, events: &[ChangeEvent]) {
         for event in events {
             let Some((cache, name)) = self.route(&event.key) else { continue };
             let known = cache.get(name).filter(|o| o.revision == event.revision);
-            if let Some(change) = past_change(cache.kind, name, event, known) {
+            if let Some(change) = historical_change(cache.kind, name, event, known) {
                 cache.write().window.push(change);
             }
         }
@@ -144,29 +144,29 @@ impl Caches {
     /// Starts what wakes watchers. In a runtime, once.
     pub fn start(&self) {
         for cache in self.by_prefix.values() {
-            let told = cache.read().known_from();
-            tokio::spawn(KindCache::keep_waking(cache.clone(), told));
+            let told = cache.read().complete_since();
+            tokio::spawn(KindCache::run_notifier(cache.clone(), told));
         }
     }
 
     /// Makes every watcher look up, though nothing changed.
-    pub fn wake(&self) {
+    pub fn wake_watchers(&self) {
         for cache in self.by_prefix.values() {
             cache.newest.send_modify(|_| {});
-            cache.singles.wake();
+            cache.object_watchers.wake();
         }
     }
 
     /// Takes in what the store tells. Called on the commit thread, before anyone is told.
-    pub fn hear(&self, message: Message<'_>) {
+    pub fn handle_message(&self, message: FeedMessage<'_>) {
         match message {
-            Message::Changes(events) => self.apply(events),
-            Message::Reset(state) => self.replace(state),
+            FeedMessage::Changes(events) => self.apply(events),
+            FeedMessage::Reset(state) => self.replace(state),
         }
     }
 
     /// Takes in a whole state. What led to it is not known, so watches from before it end.
-    fn replace(&self, state: &Page) {
+    fn replace(&self, state: &RangePage) {
         for (prefix, cache) in &self.by_prefix {
             let from = state.items.partition_point(|(key, _)| key.as_str() < prefix.as_str());
             let rest = state.items.get(from..).unwrap_or_default();
@@ -180,7 +180,7 @@ impl Caches {
     }
 
     /// Takes in what was committed. Called on the commit thread, before anyone is told.
-    pub(crate) fn apply(&self, events: &[Event]) {
+    pub(crate) fn apply(&self, events: &[ChangeEvent]) {
         let Some(newest) = events.last().map(|e| e.revision) else { return };
         let mut rest = events;
         while let Some(first) = rest.first() {
@@ -212,18 +212,18 @@ impl Caches {
 impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
         let (newest, changed) = (watch::Sender::new(0), Notify::new());
-        let (last, singles) = (AtomicU64::new(0), Singles::default());
-        KindCache { kind, state: RwLock::default(), last, newest, singles, changed, applied }
+        let (last, object_watchers) = (AtomicU64::new(0), ObjectWatchers::default());
+        KindCache { kind, state: RwLock::default(), last, newest, object_watchers, changed, applied }
     }
 
     /// Wakes the watchers whenever something changed, until the runtime ends.
     ///
     /// The commit thread is not of the runtime: tasks it woke itself would all go through the
     /// runtime's one shared queue, which for thousands of watchers takes longer than telling them.
-    async fn keep_waking(cache: Arc<KindCache>, mut told: u64) {
+    async fn run_notifier(cache: Arc<KindCache>, mut told: u64) {
         loop {
             cache.changed.notified().await;
-            told = cache.wake_singles(told);
+            told = cache.notify_object_watchers(told);
             // Last: whoever sees a revision here knows that changes up to it were told of.
             cache.newest.send_replace(told);
         }
@@ -231,20 +231,20 @@ impl KindCache {
 
     /// Wakes those who wait for one of the objects that changed after `told`, and returns what is
     /// told of now.
-    fn wake_singles(&self, told: u64) -> u64 {
+    fn notify_object_watchers(&self, told: u64) -> u64 {
         // Before looking for watchers: one who comes later finds these changes by itself.
         let last = self.read().last;
-        if self.singles.is_empty() {
+        if self.object_watchers.is_empty() {
             return last.max(told);
         }
         match self.changes(told, usize::MAX) {
             Ok((changes, _)) => {
-                self.singles.tell(&changes);
+                self.object_watchers.notify(&changes);
                 changes.last().map_or(last, |change| change.revision.max(last))
             }
             // They find that the window does not have what they want.
             Err(_) => {
-                self.singles.tell_all(last);
+                self.object_watchers.notify_all(last);
                 last
             }
         }
@@ -286,8 +286,8 @@ impl KindCache {
         &self,
         scope: &str,
         after: Option<&str>,
-        mut keep: impl FnMut(&Object) -> Walk,
-    ) -> Snapshot {
+        mut keep: impl FnMut(&Object) -> WalkAction,
+    ) -> CacheSnapshot {
         let state = self.read();
         let from = match after {
             Some(key) => Bound::Excluded(key),
@@ -299,14 +299,14 @@ impl KindCache {
                 break;
             }
             match keep(object) {
-                Walk::Take => objects.push(object.clone()),
-                Walk::Skip => {}
-                Walk::Stop => break,
+                WalkAction::Include => objects.push(object.clone()),
+                WalkAction::Skip => {}
+                WalkAction::Stop => break,
             }
         }
         // Every change up to `applied` is in, and all of this kind up to `last`.
         let revision = self.applied.load(Ordering::Acquire).max(state.last);
-        Snapshot { revision, last: state.last, objects }
+        CacheSnapshot { revision, last: state.last, objects }
     }
 
     /// How many objects with a key in `scope` after `after` there were at `revision`; as good as is
@@ -342,7 +342,7 @@ impl KindCache {
 
     /// Up to `most` changes after `revision`, oldest first, and the revision up to which there
     /// are no others.
-    pub fn changes(&self, revision: u64, most: usize) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+    pub fn changes(&self, revision: u64, most: usize) -> Result<(Vec<Arc<ObjectChange>>, u64), RevisionTooOld> {
         let state = self.read();
         let changes = state.window.after(revision, most)?;
         let upto = match changes.last() {
@@ -353,24 +353,24 @@ impl KindCache {
     }
 
     /// The changes of one object after `revision`, oldest first; `newest` is the last one's revision.
-    pub fn changes_of_one(
+    pub fn changes_of_key(
         &self,
         key: &str,
         newest: u64,
         revision: u64,
-    ) -> Result<Vec<Arc<Change>>, TooOld> {
-        self.read().window.of_one(key, newest, revision)
+    ) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
+        self.read().window.changes_of_key(key, newest, revision)
     }
 
     /// The revision of an object's newest change; 0 if nobody remembers one.
-    fn newest_of(&self, key: &str) -> u64 {
+    fn newest_revision_of(&self, key: &str) -> u64 {
         let state = self.read();
         let object = state.objects.get(key).map(|object| object.revision);
         object.or_else(|| state.window.deletion_of(key)).unwrap_or(0)
     }
 
     /// The newest revision that watchers were told of.
-    pub fn told(&self) -> u64 {
+    pub fn notified_revision(&self) -> u64 {
         *self.newest.borrow()
     }
 
@@ -379,13 +379,13 @@ impl KindCache {
         self.newest.subscribe()
     }
 
-    fn apply(&self, events: &[Event]) {
+    fn apply(&self, events: &[ChangeEvent]) {
         let mut state = self.write();
         for event in events {
             let Some((_, name)) = split(&event.key) else { continue };
             let previous = state.objects.get(name).cloned();
-            match Change::new(self.kind, name, event, previous) {
-                Ok(Some(change)) => state.take(name, change),
+            match ObjectChange::new(self.kind, name, event, previous) {
+                Ok(Some(change)) => state.apply_change(name, change),
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "left out of the cache"),
             }
@@ -396,7 +396,7 @@ impl KindCache {
         self.changed.notify_one();
     }
 
-    fn replace<'a>(&self, revision: u64, items: impl Iterator<Item = (&'a str, &'a Stored)>) {
+    fn replace<'a>(&self, revision: u64, items: impl Iterator<Item = (&'a str, &'a StoredValue)>) {
         let mut objects = BTreeMap::new();
         for (name, stored) in items {
             let known = self.get(name).filter(|object| object.revision == stored.revision);
@@ -417,33 +417,33 @@ impl KindCache {
         self.changed.notify_one();
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, CacheState> {
         // A panic while the lock was held would have been in code that only moves values.
         self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, CacheState> {
         self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// What to do with an object met on a walk.
-pub enum Walk {
+pub enum WalkAction {
     /// It is part of the answer.
-    Take,
+    Include,
     /// It is not.
     Skip,
     /// It is not, and nothing after it.
     Stop,
 }
 
-impl State {
+impl CacheState {
     /// A revision after which all changes are known, and before which nobody has to be told.
-    fn known_from(&self) -> u64 {
+    fn complete_since(&self) -> u64 {
         self.last.max(self.window.floor())
     }
 
-    fn take(&mut self, name: &str, change: Change) {
+    fn apply_change(&mut self, name: &str, change: ObjectChange) {
         if change.is_delete() {
             self.objects.remove(name);
         } else {
@@ -472,18 +472,18 @@ fn split(key: &str) -> Option<(&str, &str)> {
 }
 
 /// A change from before the load; `known` is the object it made, if it is still the current one.
-fn past_change(
+fn historical_change(
     kind: &'static Kind,
     name: &str,
-    event: &Event,
+    event: &ChangeEvent,
     known: Option<Arc<Object>>,
-) -> Option<Change> {
+) -> Option<ObjectChange> {
     let previous = event.previous.as_ref();
     let previous = previous.and_then(|p| Object::new(kind, name, p.revision, &p.value).ok());
     let previous = previous.map(Arc::new);
     match known {
-        Some(object) => Some(Change::of(kind, object, previous)),
-        None => Change::new(kind, name, event, previous).ok().flatten(),
+        Some(object) => Some(ObjectChange::from_objects(kind, object, previous)),
+        None => ObjectChange::new(kind, name, event, previous).ok().flatten(),
     }
 }
 

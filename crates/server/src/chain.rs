@@ -9,7 +9,7 @@
 pub mod admission;
 pub mod authn;
 pub mod authz;
-pub mod flow;
+pub mod flow_control;
 mod impersonation;
 mod route;
 pub mod watch_access;
@@ -24,24 +24,24 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body::Body as _;
 
-use windlass_api::selector::fields::Selector;
+use windlass_api::selector::fields::FieldSelector;
 
 use authz::Decision;
-use authz::attributes::Attributes;
-use flow::Excess;
-use flow::level::Effect;
+use authz::attributes::AuthorizationAttributes;
+use flow_control::ExcessPolicy;
+use flow_control::priority_level::RequestEffect;
 use watch_access::WatchAccess;
 
-use crate::audit::Record;
-use crate::body::{Body, Incoming};
+use crate::audit::AuditRecord;
+use crate::body::{ResponseBody, Incoming};
 use crate::error::Error;
 use crate::limits;
-use crate::metrics::RequestFacts;
+use crate::metrics::RequestDimensions;
 use crate::peer::Peer;
-use crate::request::info::{Info, Target};
-use crate::request::negotiate::{self, Format, Output, View, Views};
-use crate::request::query::Query;
-use crate::respond;
+use crate::request::info::{RequestInfo, RequestTarget};
+use crate::request::negotiation::{self, OutputFormat, OutputOptions, ObjectView, SupportedViews};
+use crate::request::query::QueryParameters;
+use crate::response;
 use crate::server::Server;
 use crate::user::User;
 
@@ -49,7 +49,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Whether a request was authenticated: an extension of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authentication {
+pub enum AuthenticationOutcome {
     /// The caller has a credential that holds.
     Succeeded,
     /// The caller is anonymous, or has a credential that does not hold.
@@ -58,15 +58,15 @@ pub enum Authentication {
     Unknown,
 }
 
-/// Answers one request. The response has an [`Authentication`] among its extensions.
+/// Answers one request. The response has an [`AuthenticationOutcome`] among its extensions.
 pub async fn handle(
     server: &Arc<Server>,
     peer: &Arc<Peer>,
     request: Request<Incoming>,
-) -> Response<Body> {
+) -> Response<ResponseBody> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let query = Query::parse(parts.uri.query());
+    let query = QueryParameters::parse(parts.uri.query());
     let audit_id = audit_id(&parts.headers);
     let mutating = !matches!(parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let counted = server.metrics.inflight(mutating);
@@ -82,10 +82,10 @@ pub async fn handle(
     };
     drop(counted);
     let authentication = match (&record.user, &outcome) {
-        (Some(user), _) if user.is_anonymous() => Authentication::Failed,
-        (Some(_), _) => Authentication::Succeeded,
-        (None, Err(Error::Unauthorized)) => Authentication::Failed,
-        (None, _) => Authentication::Unknown,
+        (Some(user), _) if user.is_anonymous() => AuthenticationOutcome::Failed,
+        (Some(_), _) => AuthenticationOutcome::Succeeded,
+        (None, Err(Error::Unauthorized)) => AuthenticationOutcome::Failed,
+        (None, _) => AuthenticationOutcome::Unknown,
     };
     let mut response = match outcome {
         Ok(response) => {
@@ -94,7 +94,7 @@ pub async fn handle(
         }
         Err(error) => {
             record.failed(&error);
-            respond::error(&error, error_output(&parts.headers, &query))
+            response::error(&error, error_output(&parts.headers, &query))
         }
     };
     record.complete().await;
@@ -104,7 +104,7 @@ pub async fn handle(
     // Documents whose address is their content say so themselves.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if parts.method == Method::HEAD {
-        leave_out_body(&mut response);
+        strip_body(&mut response);
     }
     let dry_run = query.first("dryRun").is_some();
     server.metrics.request(facts, dry_run, response.status().as_u16(), started.elapsed());
@@ -119,9 +119,9 @@ pub async fn handle(
 }
 
 /// HTTP/2 clients take a body after a HEAD for a broken connection.
-fn leave_out_body(response: &mut Response<Body>) {
+fn strip_body(response: &mut Response<ResponseBody>) {
     let length = response.body().size_hint().exact();
-    *response.body_mut() = Body::empty();
+    *response.body_mut() = ResponseBody::empty();
     if let Some(length) = length {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
@@ -131,41 +131,41 @@ async fn stages(
     server: &Arc<Server>,
     peer: &Arc<Peer>,
     parts: &Parts,
-    query: &Query,
+    query: &QueryParameters,
     body: Incoming,
-    facts: &mut RequestFacts,
-    record: &mut Record<'_>,
-) -> Result<Response<Body>, Error> {
+    facts: &mut RequestDimensions,
+    record: &mut AuditRecord<'_>,
+) -> Result<Response<ResponseBody>, Error> {
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > limits::URL {
         return Err(Error::BadRequest("the URL is too long".into()));
     }
     let deadline = timeout(query)?;
     let watch = query.flag("watch").unwrap_or(false);
-    let fields = query.first("fieldSelector").and_then(|text| Selector::parse(text).ok());
+    let fields = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
     // The name that the selector pins.
     let selected = fields.as_ref().and_then(|fields| fields.requires_exact("metadata.name"));
-    let info = Info::parse(&parts.method, parts.uri.path(), watch, selected)
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), watch, selected)
         .map_err(|_| Error::NoSuchPath)?;
     record.info = Some(info);
     let info = record.info.as_ref().ok_or_else(|| Error::Internal("no request info".into()))?;
     let now = (server.clock)();
     let caller =
-        current(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
+        retry_when_stale(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
     let caller = caller.await?;
     record.user = Some(caller.clone());
     let impersonate = || impersonation::impersonate(server, &caller, &parts.headers, info);
-    record.impersonated = current(server, impersonate).await?;
+    record.impersonated = retry_when_stale(server, impersonate).await?;
     let user = record.impersonated.clone().unwrap_or_else(|| caller.clone());
     // What is spent on waiting is not there for working.
     let until = tokio::time::Instant::now() + deadline;
-    let weight = flow::work::estimate(server, info, query);
+    let weight = flow_control::work_estimator::estimate(server, info, query);
     let seat = server.flow.enter(peer, &user, info, weight, deadline).await?;
-    let asked = Attributes::of(&user, info, fields.as_ref());
+    let asked = AuthorizationAttributes::from_request(&user, info, fields.as_ref());
     let decide = || match &*record.decision.insert(server.authorizer.decide(&asked)) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(why) | Decision::NoOpinion(why) => Err(authz::denied(&asked, why)),
     };
-    current(server, decide).await?;
+    retry_when_stale(server, decide).await?;
     let work = route::route(server, &user, parts, query, info, body, now, facts);
     // Before it has any effect; those who were refused above have had none.
     let work = async {
@@ -176,42 +176,42 @@ async fn stages(
         Ok(result) => result?,
         Err(_) => return Err(Error::Timeout),
     };
-    if let Body::Watch(stream) = response.body_mut() {
+    if let ResponseBody::Watch(stream) = response.body_mut() {
         let (requested, users) = ((info, fields.as_ref()), (&*caller, &user));
         stream.guard(WatchAccess::new(server, peer, &parts.headers, requested, users));
     }
-    keep_seat(server, seat, &user, info, response)
+    hand_over_seat(server, seat, &user, info, response)
 }
 
 /// Leaves the seat to the response, which takes memory until it is written.
-fn keep_seat(
+fn hand_over_seat(
     server: &Server,
-    mut seat: flow::Seat,
+    mut seat: flow_control::RequestSeat,
     user: &User,
-    info: &Info,
-    mut response: Response<Body>,
-) -> Result<Response<Body>, Error> {
+    info: &RequestInfo,
+    mut response: Response<ResponseBody>,
+) -> Result<Response<ResponseBody>, Error> {
     let bytes = response.body().own_bytes();
     if bytes > 0 {
-        let excess = if changes_nothing(server, info) { Excess::Refused } else { Excess::Sent };
+        let excess = if changes_nothing(server, info) { ExcessPolicy::Reject } else { ExcessPolicy::SendAnyway };
         server.flow.charge(&mut seat, user, bytes, excess)?;
     }
-    response.body_mut().hold(seat);
+    response.body_mut().hold_seat(seat);
     Ok(response)
 }
 
 /// Whether a request reads, or is a review, which is only created to be answered.
-fn changes_nothing(server: &Server, info: &Info) -> bool {
+fn changes_nothing(server: &Server, info: &RequestInfo) -> bool {
     let is_review = resource(info)
         .and_then(|path| server.registry.by_path(&path.group, &path.version, &path.resource))
         .is_some_and(|(kind, _)| kind.review.is_some());
-    is_review || Effect::of(info) == Effect::Read
+    is_review || RequestEffect::for_request(info) == RequestEffect::Read
 }
 
 /// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.
 /// Whoever was just given a credential or a role may use it at any server. One question to the store is for all
 /// who wait, so that those who are refused for good are no burden on it; and nobody waits for a store that is away.
-async fn current<T>(
+async fn retry_when_stale<T>(
     server: &Server,
     mut check: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -231,7 +231,7 @@ async fn current<T>(
 }
 
 /// `?timeout=`, in Go's notation, at most the server's own limit.
-fn timeout(query: &Query) -> Result<std::time::Duration, Error> {
+fn timeout(query: &QueryParameters) -> Result<std::time::Duration, Error> {
     let Some(text) = query.first("timeout").filter(|t| !t.is_empty()) else {
         return Ok(limits::REQUEST);
     };
@@ -254,14 +254,14 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Failures are told in YAML to those who ask for YAML, else in JSON.
-fn error_output(headers: &HeaderMap, query: &Query) -> Output {
-    let fallback = Output { format: Format::Json, view: View::Object, pretty: false };
-    let chosen = negotiate::output(headers, query, Views::Resource).unwrap_or(fallback);
-    Output { view: View::Object, ..chosen }
+fn error_output(headers: &HeaderMap, query: &QueryParameters) -> OutputOptions {
+    let fallback = OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
+    let chosen = negotiation::output(headers, query, SupportedViews::Resource).unwrap_or(fallback);
+    OutputOptions { view: ObjectView::Object, ..chosen }
 }
 
-fn unknown_facts(parts: &Parts) -> RequestFacts {
-    RequestFacts {
+fn unknown_facts(parts: &Parts) -> RequestDimensions {
+    RequestDimensions {
         verb: match parts.method.as_str() {
             "GET" => "GET",
             "POST" => "POST",
@@ -279,9 +279,9 @@ fn unknown_facts(parts: &Parts) -> RequestFacts {
 }
 
 /// Whether a path is about a resource.
-fn resource(info: &Info) -> Option<&crate::request::info::ResourcePath> {
+fn resource(info: &RequestInfo) -> Option<&crate::request::info::ResourcePath> {
     match &info.target {
-        Target::Resource(path) => Some(path),
-        Target::Path => None,
+        RequestTarget::Resource(path) => Some(path),
+        RequestTarget::Path => None,
     }
 }

@@ -12,14 +12,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use crate::registry::Registry;
-use crate::registry::kind::{Action, Kind, Scope, Served, Subresource};
+use crate::registry::KindRegistry;
+use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
 
 /// The content type of the aggregated form; clients tell the forms apart by these parameters.
 pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The answer to `GET /api`; `address` is the `host:port` under which the server is reached.
-pub fn api_versions(registry: &Registry, address: &str) -> Value {
+pub fn api_versions(registry: &KindRegistry, address: &str) -> Value {
     let groups = registry.groups();
     let core = groups.iter().find(|(group, _)| group.is_empty());
     let versions = core.map(|(_, versions)| versions.as_slice()).unwrap_or_default();
@@ -31,14 +31,14 @@ pub fn api_versions(registry: &Registry, address: &str) -> Value {
 }
 
 /// The answer to `GET /apis`.
-pub fn api_group_list(registry: &Registry) -> Value {
+pub fn api_group_list(registry: &KindRegistry) -> Value {
     let groups: Vec<Value> =
         named_groups(registry).into_iter().map(|(name, versions)| group(name, &versions)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// The answer to `GET /apis/{group}`; `None` if there is no such group.
-pub fn api_group(registry: &Registry, name: &str) -> Option<Value> {
+pub fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
     let groups = named_groups(registry);
     let (name, versions) = groups.into_iter().find(|(group, _)| *group == name)?;
     let mut body = group(name, &versions);
@@ -49,7 +49,7 @@ pub fn api_group(registry: &Registry, name: &str) -> Option<Value> {
 
 /// The answer to `GET /api/v1` (with an empty group) and `GET /apis/{group}/{version}`; `None` if
 /// there is no such group-version.
-pub fn api_resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+pub fn api_resource_list(registry: &KindRegistry, group: &str, version: &str) -> Option<Value> {
     let kinds = registry.in_version(group, version);
     let (_, first) = kinds.first()?;
     let mut resources: Vec<(String, Value)> = Vec::new();
@@ -75,13 +75,13 @@ pub fn api_resource_list(registry: &Registry, group: &str, version: &str) -> Opt
 }
 
 /// The aggregated form of `GET /api`.
-pub fn aggregated_core(registry: &Registry) -> Value {
+pub fn aggregated_core(registry: &KindRegistry) -> Value {
     let groups = registry.groups();
     aggregated(registry, groups.into_iter().filter(|(group, _)| group.is_empty()))
 }
 
 /// The aggregated form of `GET /apis`.
-pub fn aggregated_groups(registry: &Registry) -> Value {
+pub fn aggregated_groups(registry: &KindRegistry) -> Value {
     aggregated(registry, named_groups(registry).into_iter())
 }
 
@@ -132,7 +132,7 @@ const NEWLY_STABLE: &[(&str, &str, &str)] = &[
     ("certificates.k8s.io", "PodCertificateRequest", "v1beta1"),
 ];
 
-fn named_groups(registry: &Registry) -> Vec<(&'static str, Vec<&'static str>)> {
+fn named_groups(registry: &KindRegistry) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups = registry.groups();
     groups.retain(|(group, _)| !group.is_empty());
     groups.sort_by_key(|(group, _)| ORDER.iter().position(|g| g == group).unwrap_or(ORDER.len()));
@@ -162,7 +162,7 @@ fn resource(kind: &Kind) -> Value {
     entry
 }
 
-fn subresource(kind: &Kind, served: &Served, sub: &Subresource) -> Value {
+fn subresource(kind: &Kind, served: &ServedVersion, sub: &Subresource) -> Value {
     let answered = response_kind(kind, served, sub);
     let mut entry = json!({
         "name": format!("{}/{}", kind.plural, sub.name),
@@ -197,25 +197,25 @@ struct ResponseKind {
     kind: &'static str,
 }
 
-fn response_kind(of: &Kind, served: &Served, sub: &Subresource) -> ResponseKind {
+fn response_kind(of: &Kind, served: &ServedVersion, sub: &Subresource) -> ResponseKind {
     match sub.action {
-        Action::View { .. } | Action::Finalize => {
+        SubresourceAction::View { .. } | SubresourceAction::Finalize => {
             ResponseKind { group: "", version: "", kind: of.name }
         }
-        Action::Create { group, version, kind, .. }
+        SubresourceAction::Create { group, version, kind, .. }
             if (group, version) == (served.group, served.version) =>
         {
             ResponseKind { group: "", version: "", kind }
         }
-        Action::Create { group, version, kind, .. } => ResponseKind { group, version, kind },
+        SubresourceAction::Create { group, version, kind, .. } => ResponseKind { group, version, kind },
     }
 }
 
 fn subresource_verbs(sub: &Subresource) -> &'static [&'static str] {
     match sub.action {
-        Action::View { .. } => &["get", "patch", "update"],
-        Action::Create { .. } => &["create"],
-        Action::Finalize => &["update"],
+        SubresourceAction::View { .. } => &["get", "patch", "update"],
+        SubresourceAction::Create { .. } => &["create"],
+        SubresourceAction::Finalize => &["update"],
     }
 }
 
@@ -228,7 +228,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 }
 
 fn aggregated(
-    registry: &Registry,
+    registry: &KindRegistry,
     groups: impl Iterator<Item = (&'static str, Vec<&'static str>)>,
 ) -> Value {
     let items: Vec<Value> = groups
@@ -259,7 +259,7 @@ fn aggregated(
     })
 }
 
-fn aggregated_resource(kind: &Kind, served: &Served) -> Value {
+fn aggregated_resource(kind: &Kind, served: &ServedVersion) -> Value {
     let mut entry = json!({
         "resource": kind.plural,
         "responseKind": { "group": "", "version": "", "kind": kind.name },

@@ -8,14 +8,14 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::body::Body;
+use crate::body::ResponseBody;
 use crate::error::Error;
-use crate::openapi::{Answer, PROTOBUF_V2, Rendered};
-use crate::request::negotiate::{self, View, Views};
-use crate::request::query::Query;
+use crate::openapi::{DocumentResponse, PROTOBUF_V2, RenderedDocument};
+use crate::request::negotiation::{self, ObjectView, SupportedViews};
+use crate::request::query::QueryParameters;
 use crate::server::Server;
 use crate::tokens::openid;
-use crate::{discovery, respond};
+use crate::{discovery, response};
 
 /// Whether something is served under a path.
 pub fn exists(server: &Server, path: &str) -> bool {
@@ -34,9 +34,9 @@ pub fn exists(server: &Server, path: &str) -> bool {
 pub fn answer(
     server: &Arc<Server>,
     parts: &Parts,
-    query: &Query,
+    query: &QueryParameters,
     path: &str,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<ResponseBody>, Error> {
     let registry = &server.registry;
     let segments: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     match segments.as_slice() {
@@ -109,61 +109,61 @@ fn paths(server: &Server) -> Vec<String> {
 /// A discovery root: aggregated for those who ask for it.
 fn root(
     parts: &Parts,
-    query: &Query,
+    query: &QueryParameters,
     aggregated: impl FnOnce() -> Value,
     legacy: impl FnOnce() -> Value,
-) -> Result<Response<Body>, Error> {
-    let output = negotiate::output(&parts.headers, query, Views::Discovery)?;
-    let mut response = if output.view == View::Discovery {
+) -> Result<Response<ResponseBody>, Error> {
+    let output = negotiation::output(&parts.headers, query, SupportedViews::Discovery)?;
+    let mut response = if output.view == ObjectView::Discovery {
         let body = Bytes::from(aggregated().to_string());
         let etag = discovery::etag(&body);
-        document(parts, Rendered { body, etag }, discovery::AGGREGATED)
+        document(parts, RenderedDocument { body, etag }, discovery::AGGREGATED)
     } else {
-        respond::value(StatusCode::OK, output, &legacy())
+        response::value(StatusCode::OK, output, &legacy())
     };
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(response)
 }
 
-fn plain(parts: &Parts, query: &Query, value: Value) -> Result<Response<Body>, Error> {
-    let output = negotiate::output(&parts.headers, query, Views::None)?;
-    Ok(respond::value(StatusCode::OK, output, &value))
+fn plain(parts: &Parts, query: &QueryParameters, value: Value) -> Result<Response<ResponseBody>, Error> {
+    let output = negotiation::output(&parts.headers, query, SupportedViews::None)?;
+    Ok(response::value(StatusCode::OK, output, &value))
 }
 
 /// What describes the issuer of service-account tokens, for everybody who checks them.
-fn issuer_document(found: Option<Value>, media: &'static str) -> Result<Response<Body>, Error> {
+fn issuer_document(found: Option<Value>, media: &'static str) -> Result<Response<ResponseBody>, Error> {
     let body = found.ok_or(Error::NoSuchPath)?.to_string();
-    let mut response = respond::typed(StatusCode::OK, media, body);
+    let mut response = response::typed(StatusCode::OK, media, body);
     let an_hour = HeaderValue::from_static("public, max-age=3600");
     response.headers_mut().insert(CACHE_CONTROL, an_hour);
     Ok(response)
 }
 
-fn openapi_v2(server: &Server, parts: &Parts) -> Result<Response<Body>, Error> {
+fn openapi_v2(server: &Server, parts: &Parts) -> Result<Response<ResponseBody>, Error> {
     let accept = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
     // kubectl asks for protobuf alone; everybody else reads JSON.
     if accept.contains("proto-openapi.spec.v2") {
         return Ok(document(parts, server.documents.v2_protobuf(), PROTOBUF_V2));
     }
-    Ok(document(parts, server.documents.v2(), "application/json"))
+    Ok(document(parts, server.documents.v2_document(), "application/json"))
 }
 
 fn openapi_v3(
     server: &Server,
     parts: &Parts,
-    query: &Query,
+    query: &QueryParameters,
     path: &str,
-) -> Result<Response<Body>, Error> {
-    match server.documents.v3(path, query.first("hash")) {
-        Answer::NotFound => Err(Error::NoSuchPath),
-        Answer::Moved(location) => {
-            let mut response = respond::text(StatusCode::MOVED_PERMANENTLY, Bytes::new());
+) -> Result<Response<ResponseBody>, Error> {
+    match server.documents.v3_document(path, query.first("hash")) {
+        DocumentResponse::NotFound => Err(Error::NoSuchPath),
+        DocumentResponse::Moved(location) => {
+            let mut response = response::text(StatusCode::MOVED_PERMANENTLY, Bytes::new());
             if let Ok(location) = HeaderValue::from_str(&location) {
                 response.headers_mut().insert(LOCATION, location);
             }
             Ok(response)
         }
-        Answer::Found { document: rendered, immutable } => {
+        DocumentResponse::Found { document: rendered, immutable } => {
             let mut response = document(parts, rendered, "application/json");
             if immutable {
                 // The address carries the content's hash: it can be kept for ever.
@@ -176,12 +176,12 @@ fn openapi_v3(
 }
 
 /// A document with its tag, or 304 to who has it.
-fn document(parts: &Parts, rendered: Rendered, media: &'static str) -> Response<Body> {
+fn document(parts: &Parts, rendered: RenderedDocument, media: &'static str) -> Response<ResponseBody> {
     let known = parts.headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
     let mut response = if known == Some(rendered.etag.as_str()) {
-        respond::typed(StatusCode::NOT_MODIFIED, media, Bytes::new())
+        response::typed(StatusCode::NOT_MODIFIED, media, Bytes::new())
     } else {
-        respond::with_body(StatusCode::OK, media, Body::shared(rendered.body))
+        response::with_body(StatusCode::OK, media, ResponseBody::shared(rendered.body))
     };
     if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
         response.headers_mut().insert(ETAG, etag);

@@ -4,8 +4,8 @@
 //! kube-apiserver would send, without a catch-all arm. Text that only helps an operator goes to
 //! the log ([`Error::internal`]), never to the client.
 
-use windlass_api::field::{Errors, quote};
-use windlass_api::status::{Cause, CauseType, Details, Status, qualified};
+use windlass_api::field::{FieldErrors, quote};
+use windlass_api::status::{StatusCause, CauseType, StatusDetails, Status, qualified_kind};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -15,13 +15,13 @@ pub enum Error {
     /// 401.
     Unauthorized,
     /// 403 about a resource; `details` name it.
-    Forbidden(Subject, String),
+    Forbidden(ErrorSubject, String),
     /// 403 about a path that is no resource.
     ForbiddenPath(String),
     /// 403: the namespace is going away.
-    NamespaceTerminating(Subject, String),
+    NamespaceTerminating(ErrorSubject, String),
     /// 404 about an object.
-    NotFound(Subject),
+    NotFound(ErrorSubject),
     /// 404 about a resource, version or subresource that does not exist.
     NoSuchResource,
     /// 404 in plain text: nothing is served under this path.
@@ -35,16 +35,16 @@ pub enum Error {
     /// 409 on create; `retry` asks the client to come again (a generated name collided).
     AlreadyExists {
         /// What exists.
-        subject: Subject,
+        subject: ErrorSubject,
         /// It is going away.
         deleting: bool,
         /// The server made up the name.
         generated: bool,
     },
     /// 409: the object is not what the writer believed.
-    Conflict(Subject, String),
+    Conflict(ErrorSubject, String),
     /// 409: fields are owned by other managers.
-    ApplyConflict(String, Vec<Cause>),
+    ApplyConflict(String, Vec<StatusCause>),
     /// 410, with a token to go on inconsistently.
     Expired(String, String),
     /// 413.
@@ -62,7 +62,7 @@ pub enum Error {
         /// Its name.
         name: String,
         /// The broken rules.
-        errors: Errors,
+        errors: FieldErrors,
     },
     /// 422 without a field: a JSON patch could not be carried out.
     UnprocessablePatch,
@@ -77,7 +77,7 @@ pub enum Error {
     /// 504: the client asked for a version that is still to come.
     FutureVersion {
         /// What was asked for.
-        asked: u64,
+        requested: u64,
         /// What there is.
         current: u64,
     },
@@ -89,7 +89,7 @@ pub enum Error {
 
 /// What an error is about: `configmaps "x"`.
 #[derive(Clone, Debug, Default)]
-pub struct Subject {
+pub struct ErrorSubject {
     /// The API group; empty for core.
     pub group: String,
     /// The plural resource; for delete preconditions the kind.
@@ -98,34 +98,34 @@ pub struct Subject {
     pub name: String,
 }
 
-impl Subject {
+impl ErrorSubject {
     /// An object, or with an empty name a whole resource.
     pub fn new(group: &str, resource: &str, name: &str) -> Self {
-        Subject { group: group.into(), resource: resource.into(), name: name.into() }
+        ErrorSubject { group: group.into(), resource: resource.into(), name: name.into() }
     }
 
     fn words(&self) -> String {
-        let resource = qualified(&self.group, &self.resource);
+        let resource = qualified_kind(&self.group, &self.resource);
         if self.name.is_empty() { resource } else { format!("{resource} {}", quote(&self.name)) }
     }
 
     fn quoted(&self) -> String {
-        format!("{} {}", qualified(&self.group, &self.resource), quote(&self.name))
+        format!("{} {}", qualified_kind(&self.group, &self.resource), quote(&self.name))
     }
 
-    fn details(&self) -> Details {
-        Details {
+    fn details(&self) -> StatusDetails {
+        StatusDetails {
             name: self.name.clone(),
             group: self.group.clone(),
             kind: self.resource.clone(),
-            ..Details::default()
+            ..StatusDetails::default()
         }
     }
 }
 
 impl Error {
     /// A 422 about query options (`ListOptions`, `PatchOptions`, …).
-    pub fn options(kind: &str, errors: Errors) -> Self {
+    pub fn options(kind: &str, errors: FieldErrors) -> Self {
         let name = String::new();
         Error::Invalid { group: "meta.k8s.io".into(), kind: kind.into(), name, errors }
     }
@@ -165,7 +165,7 @@ impl Error {
             }
             Error::ForbiddenPath(why) => {
                 let text = format!("forbidden: {why}");
-                Status::failure(403, "Forbidden", text).with_details(Details::default())
+                Status::failure(403, "Forbidden", text).with_details(StatusDetails::default())
             }
             Error::NamespaceTerminating(subject, namespace) => terminating(subject, namespace),
             Error::NotFound(subject) => {
@@ -218,32 +218,32 @@ impl Error {
             Error::Unclassified(text) => Status::failure(500, "", text),
             Error::Internal(_) => internal_error(),
             Error::Unavailable(text) => retry(503, "ServiceUnavailable", text, 1),
-            Error::FutureVersion { asked, current } => future_version(*asked, *current),
+            Error::FutureVersion { requested: asked, current } => future_version(*asked, *current),
             Error::Timeout => {
                 let text = "request did not complete within the allotted timeout";
-                Status::failure(504, "Timeout", text).with_details(Details::default())
+                Status::failure(504, "Timeout", text).with_details(StatusDetails::default())
             }
         }
     }
 }
 
 fn plain(code: u16, reason: &str, text: &str) -> Status {
-    Status::failure(code, reason, text).with_details(Details::default())
+    Status::failure(code, reason, text).with_details(StatusDetails::default())
 }
 
 fn retry(code: u16, reason: &str, text: &str, seconds: u32) -> Status {
     Status::failure(code, reason, text)
-        .with_details(Details { retry_after_seconds: seconds, ..Details::default() })
+        .with_details(StatusDetails { retry_after_seconds: seconds, ..StatusDetails::default() })
 }
 
-fn terminating(subject: &Subject, namespace: &str) -> Status {
+fn terminating(subject: &ErrorSubject, namespace: &str) -> Status {
     let why = format!("namespace {namespace} is being terminated");
     let text = format!(
         "{} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
         subject.words()
     );
     let mut details = subject.details();
-    details.causes = vec![Cause {
+    details.causes = vec![StatusCause {
         kind: CauseType::NamespaceTerminating,
         message: why,
         field: "metadata.namespace".into(),
@@ -251,7 +251,7 @@ fn terminating(subject: &Subject, namespace: &str) -> Status {
     Status::failure(403, "Forbidden", text).with_details(details)
 }
 
-fn exists(subject: &Subject, deleting: bool, generated: bool) -> Status {
+fn exists(subject: &ErrorSubject, deleting: bool, generated: bool) -> Status {
     let mut details = subject.details();
     let mut text = format!("{} already exists", subject.quoted());
     if deleting {
@@ -264,33 +264,33 @@ fn exists(subject: &Subject, deleting: bool, generated: bool) -> Status {
     Status::failure(409, "AlreadyExists", text).with_details(details)
 }
 
-fn apply_conflict(text: &str, causes: &[Cause]) -> Status {
+fn apply_conflict(text: &str, causes: &[StatusCause]) -> Status {
     Status::failure(409, "Conflict", text)
-        .with_details(Details { causes: causes.to_vec(), ..Details::default() })
+        .with_details(StatusDetails { causes: causes.to_vec(), ..StatusDetails::default() })
 }
 
 fn internal_error() -> Status {
     let text = "Internal error occurred: the server could not complete the request";
-    Status::failure(500, "InternalError", text).with_details(Details {
-        causes: vec![Cause {
+    Status::failure(500, "InternalError", text).with_details(StatusDetails {
+        causes: vec![StatusCause {
             kind: CauseType::UnexpectedServerResponse,
             message: "the server could not complete the request".into(),
             field: String::new(),
         }],
-        ..Details::default()
+        ..StatusDetails::default()
     })
 }
 
 fn future_version(asked: u64, current: u64) -> Status {
     let text = format!("Too large resource version: {asked}, current: {current}");
-    Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(Details {
-        causes: vec![Cause {
+    Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(StatusDetails {
+        causes: vec![StatusCause {
             kind: CauseType::ResourceVersionTooLarge,
             message: "Too large resource version".into(),
             field: String::new(),
         }],
         retry_after_seconds: 1,
-        ..Details::default()
+        ..StatusDetails::default()
     })
 }
 
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn words_are_those_of_kubernetes() {
-        let one = Subject::new("certificates.k8s.io", "clustertrustbundles", "a");
-        let all = Subject::new("", "secrets", "");
+        let one = ErrorSubject::new("certificates.k8s.io", "clustertrustbundles", "a");
+        let all = ErrorSubject::new("", "secrets", "");
         for (error, code, text) in [
             (
                 Error::NotFound(one.clone()),

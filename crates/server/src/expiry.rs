@@ -7,9 +7,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use windlass_api::timestamp;
-use windlass_store::{Change, Expect, Write};
+use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
-use crate::cache::{KindCache, Walk, store_key};
+use crate::cache::{KindCache, WalkAction, store_key};
 use crate::object::Object;
 use crate::server::Server;
 
@@ -26,7 +26,7 @@ pub async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>) {
             _ = shutdown.wait_for(|down| *down) => return,
         }
         for kind in server.registry.kinds() {
-            if let (Some(ttl), Some(cache)) = (kind.ttl, server.caches.of(kind)) {
+            if let (Some(ttl), Some(cache)) = (kind.ttl, server.caches.for_kind(kind)) {
                 sweep(&server, cache, ttl).await;
             }
         }
@@ -41,14 +41,14 @@ pub async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
         let mut seen = 0;
         let page = cache.snapshot("", after.as_deref(), |_| {
             seen += 1;
-            if seen > BATCH { Walk::Stop } else { Walk::Take }
+            if seen > BATCH { WalkAction::Stop } else { WalkAction::Include }
         });
         let Some(last) = page.objects.last().map(|o| o.key.to_string()) else { return };
         for object in page.objects.iter().filter(|o| has_expired(o, oldest)) {
-            let write = Write {
+            let write = WriteRequest {
                 key: store_key(cache.kind, &object.key),
-                expect: Expect::Revision(object.revision),
-                change: Change::Delete,
+                expect: WritePrecondition::Revision(object.revision),
+                change: KeyChange::Delete,
             };
             match server.store.commit(write).await {
                 // Somebody wrote or deleted it in the meantime.

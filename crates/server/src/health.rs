@@ -3,41 +3,41 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::body::Body;
+use crate::body::ResponseBody;
 use crate::limits;
-use crate::request::query::Query;
-use crate::respond;
+use crate::request::query::QueryParameters;
+use crate::response;
 use crate::server::Server;
 
 /// One thing that must be well.
-struct Check {
+struct HealthCheck {
     name: &'static str,
-    well: fn(&Server) -> bool,
+    is_healthy: fn(&Server) -> bool,
 }
 
-const PING: Check = Check { name: "ping", well: |_| true };
-const STORE: Check = Check { name: "etcd", well: |server| server.store.failure().is_none() };
+const PING: HealthCheck = HealthCheck { name: "ping", is_healthy: |_| true };
+const STORE: HealthCheck = HealthCheck { name: "etcd", is_healthy: |server| server.store.failure().is_none() };
 /// A server that was cut off may be behind by any number of changes; others may not be. It is not
 /// unwell: to start it again would not help.
-const REACH: Check = Check {
+const REACH: HealthCheck = HealthCheck {
     name: "etcd-readiness",
-    well: |server| server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF),
+    is_healthy: |server| server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF),
 };
-const POLICY: Check = Check {
+const POLICY: HealthCheck = HealthCheck {
     name: "poststarthook/rbac/bootstrap-roles",
-    well: |server| server.policy.is_in_place(),
+    is_healthy: |server| server.policy.is_applied(),
 };
 /// With a strict audit log, a server that cannot write it answers next to nothing.
-const AUDIT: Check = Check { name: "audit-log", well: |server| !server.audit.rejects_requests() };
-const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !server.is_leaving() };
+const AUDIT: HealthCheck = HealthCheck { name: "audit-log", is_healthy: |server| !server.audit.rejects_requests() };
+const SHUTDOWN: HealthCheck = HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
 
 /// Answers a health path; `None` when there is no such check.
-pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Body>> {
+pub fn health(server: &Server, path: &str, query: &QueryParameters) -> Option<Response<ResponseBody>> {
     let (root, single) = match path.trim_end_matches('/').trim_start_matches('/').split_once('/') {
         Some((root, check)) => (root, Some(check)),
         None => (path.trim_matches('/'), None),
     };
-    let checks: &[Check] = match root {
+    let checks: &[HealthCheck] = match root {
         "healthz" | "livez" => &[PING, STORE],
         "readyz" => &[PING, STORE, REACH, POLICY, AUDIT, SHUTDOWN],
         _ => return None,
@@ -52,17 +52,17 @@ pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Bod
 fn report(
     server: &Server,
     root: &str,
-    checks: &[Check],
-    query: &Query,
+    checks: &[HealthCheck],
+    query: &QueryParameters,
     single: bool,
-) -> Response<Body> {
-    let excluded: Vec<&str> = query.all("exclude").collect();
+) -> Response<ResponseBody> {
+    let excluded: Vec<&str> = query.values("exclude").collect();
     let mut lines = String::new();
     let mut well = true;
     for check in checks {
         if excluded.contains(&check.name) {
             lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
-        } else if (check.well)(server) {
+        } else if (check.is_healthy)(server) {
             lines.push_str(&format!("[+]{} ok\n", check.name));
         } else {
             lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
@@ -71,13 +71,13 @@ fn report(
     }
     if !well {
         lines.push_str(&format!("{root} check failed\n"));
-        return respond::text(StatusCode::INTERNAL_SERVER_ERROR, lines);
+        return response::text(StatusCode::INTERNAL_SERVER_ERROR, lines);
     }
     if single || query.flag("verbose").is_none() {
-        return respond::text(StatusCode::OK, "ok");
+        return response::text(StatusCode::OK, "ok");
     }
     lines.push_str(&format!("{root} check passed\n"));
-    respond::text(StatusCode::OK, lines)
+    response::text(StatusCode::OK, lines)
 }
 
 /// The body of `/version`: the Kubernetes version whose behaviour is implemented, and ours.

@@ -11,20 +11,20 @@
 //!                 watch ◀──────────────── cache (objects, recent changes) ◀──────┘
 //! ```
 //!
-//! - [`respond`], [`body`], [`table`], [`object`]: how answers are written, and objects encoded.
+//! - [`response`], [`body`], [`table`], [`object`]: how answers are written, and objects encoded.
 //! - [`documents`] serves [`discovery`] and [`openapi`]; [`health`] and [`metrics`] are for operators.
 //! - [`user`], [`peer`], [`tokens`]: who calls, from where, and the tokens that service accounts get.
 //! - [`policy`]: the roles and bindings that there are from the start.
-//! - [`advertise`]: the Service `default/kubernetes`, through which clients find the servers.
+//! - [`endpoint_advertiser`]: the Service `default/kubernetes`, through which clients find the servers.
 //! - [`audit`]: every request written down, once.
-//! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
-//! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them ([`rate_limit`]); [`error`] is every
+//! - [`local_client`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
+//! - [`server`] is what the parts share; [`feature_gates`] and [`limits`] what bounds them ([`rate_limit`]); [`error`] is every
 //!   way in which a request ends badly, and how it is told.
 //!
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
 //! comes from the cache.
 
-pub mod advertise;
+pub mod endpoint_advertiser;
 pub mod audit;
 pub mod body;
 pub mod cache;
@@ -33,13 +33,13 @@ pub mod discovery;
 pub mod documents;
 pub mod error;
 pub mod expiry;
-pub mod faults;
-pub mod features;
+pub mod fault_injection;
+pub mod feature_gates;
 pub mod health;
 pub mod limits;
 pub mod list_body;
-pub mod listen;
-pub mod local;
+pub mod listener;
+pub mod local_client;
 pub mod metrics;
 pub mod object;
 pub mod offload;
@@ -49,7 +49,7 @@ pub mod policy;
 pub mod rate_limit;
 pub mod registry;
 pub mod request;
-pub mod respond;
+pub mod response;
 pub mod server;
 pub mod table;
 pub mod tls;

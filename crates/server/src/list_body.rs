@@ -3,43 +3,43 @@
 //! A list that waits for its client holds references to cached objects and one frame at most, whatever its format: a
 //! client that opens many lists and reads none must not make the server hold a copy of the collection for each.
 
-mod form;
-mod past;
+mod encoding;
+mod history;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use crate::body::{BodyError, KEEPS_SEAT, keep_with};
-use crate::chain::flow::Seat;
+use crate::body::{BodyError, KEEPS_SEAT, attach_seat};
+use crate::chain::flow_control::RequestSeat;
 use crate::limits;
 use crate::object::Object;
-pub use form::{Envelope, ItemForm};
-pub use past::{PastObjects, PastPage, object, objects_in, range};
+pub use encoding::{ListEnvelope, ItemEncoder};
+pub use history::{HistoricalObjects, HistoricalPage, object, objects_in, range};
 
 /// Items of this size are sent as the cache has them; smaller ones are joined.
 const SENT_AS_IS: usize = 16 * 1024;
 
 /// The stream of a list's frames.
 pub struct ListBody {
-    envelope: Envelope,
-    form: ItemForm,
+    envelope: ListEnvelope,
+    form: ItemEncoder,
     objects: std::vec::IntoIter<Arc<Object>>,
     /// Objects of a past state that are still to be read from the store.
-    past: Option<PastPage>,
+    past: Option<HistoricalPage>,
     /// Objects that are not encoded yet, wherever they are.
     left: usize,
     /// The bytes still to come, where that is known before they are encoded.
     length: Option<u64>,
     /// A large item that follows the frame before.
     large: Option<Bytes>,
-    progress: Progress,
-    seat: Option<Seat>,
+    progress: ListProgress,
+    seat: Option<RequestSeat>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum ListProgress {
     /// Nothing is encoded yet.
     Head,
     /// An item follows, the first one without a separator.
@@ -52,10 +52,10 @@ enum Progress {
 impl ListBody {
     /// A list of `objects`, followed by those that `past` reads.
     pub fn new(
-        envelope: Envelope,
-        form: ItemForm,
+        envelope: ListEnvelope,
+        form: ItemEncoder,
         objects: Vec<Arc<Object>>,
-        past: Option<PastObjects>,
+        past: Option<HistoricalObjects>,
     ) -> ListBody {
         let left = objects.len() + past.as_ref().map_or(0, |past| past.count);
         let length = form.length(&objects, past.as_ref()).map(|items| {
@@ -66,17 +66,17 @@ impl ListBody {
             envelope,
             form,
             objects: objects.into_iter(),
-            past: past.map(PastPage::new),
+            past: past.map(HistoricalPage::new),
             left,
             length,
             large: None,
-            progress: Progress::Head,
+            progress: ListProgress::Head,
             seat: None,
         }
     }
 
     /// Keeps `seat` until the last frame is written.
-    pub fn hold(&mut self, seat: Seat) {
+    pub fn hold_seat(&mut self, seat: RequestSeat) {
         self.seat = Some(seat);
     }
 
@@ -88,7 +88,7 @@ impl ListBody {
     /// The most bytes that a frame holds of its own, beyond an ordinary frame: a large object in another format than the
     /// cache has.
     pub fn largest_copy(&self) -> usize {
-        let sizes = self.objects.as_slice().iter().map(|object| self.form.copied(object));
+        let sizes = self.objects.as_slice().iter().map(|object| self.form.copied_size(object));
         let past = self.past.as_ref().map_or(0, |_| limits::PAST_BYTES);
         sizes.max().unwrap_or_default().saturating_sub(limits::FRAME) + past
     }
@@ -99,8 +99,8 @@ impl ListBody {
     }
 
     /// Whether nothing follows.
-    pub fn is_end(&self) -> bool {
-        self.progress == Progress::Ended && self.large.is_none()
+    pub fn is_finished(&self) -> bool {
+        self.progress == ListProgress::Ended && self.large.is_none()
     }
 
     /// The next frame, or the end. An error is a past state that the store no longer has.
@@ -113,7 +113,7 @@ impl ListBody {
                 Ok(Some(page)) => self.objects = page.into_iter(),
                 Ok(None) => self.past = None,
                 Err(error) => {
-                    (self.progress, self.past) = (Progress::Ended, None);
+                    (self.progress, self.past) = (ListProgress::Ended, None);
                     return Poll::Ready(Some(Err(error)));
                 }
             }
@@ -122,11 +122,11 @@ impl ListBody {
         if let Some(length) = &mut self.length {
             *length = length.saturating_sub(frame.len() as u64);
         }
-        if self.is_end()
+        if self.is_finished()
             && let Some(seat) = self.seat.take()
             && frame.len() >= KEEPS_SEAT
         {
-            frame = keep_with(frame, seat);
+            frame = attach_seat(frame, seat);
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -135,21 +135,21 @@ impl ListBody {
         if let Some(large) = self.large.take() {
             return Some(large);
         }
-        if self.progress == Progress::Ended {
+        if self.progress == ListProgress::Ended {
             return None;
         }
-        let mut frame = Vec::with_capacity(self.room());
-        if self.progress == Progress::Head {
+        let mut frame = Vec::with_capacity(self.frame_capacity());
+        if self.progress == ListProgress::Head {
             frame.extend_from_slice(&self.envelope.head);
-            self.progress = Progress::First;
+            self.progress = ListProgress::First;
         }
         while frame.len() < limits::FRAME {
             let Some(object) = self.objects.next() else { break };
-            if std::mem::replace(&mut self.progress, Progress::Items) == Progress::Items {
+            if std::mem::replace(&mut self.progress, ListProgress::Items) == ListProgress::Items {
                 frame.extend_from_slice(self.envelope.between);
             }
             self.left -= 1;
-            if let Some(item) = self.form.as_is(&object, SENT_AS_IS) {
+            if let Some(item) = self.form.cached_bytes(&object, SENT_AS_IS) {
                 frame.push(b'{');
                 self.large = Some(item);
                 return Some(frame.into());
@@ -158,14 +158,14 @@ impl ListBody {
         }
         if self.objects.as_slice().is_empty() && self.past.is_none() {
             frame.extend_from_slice(&self.envelope.tail);
-            self.progress = Progress::Ended;
+            self.progress = ListProgress::Ended;
         }
         Some(frame.into())
     }
 
     /// The capacity of a frame: of a short list what it needs, of a long one some more than a full frame, because the
     /// last item ends behind it.
-    fn room(&self) -> usize {
+    fn frame_capacity(&self) -> usize {
         let full = limits::FRAME + limits::FRAME / 4;
         self.length.map_or(full, |length| full.min(usize::try_from(length).unwrap_or(full)))
     }

@@ -11,10 +11,10 @@ use prometheus_client::metrics::gauge::Gauge as RawGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
 
-use crate::registry::kind::{Issued, Kind, Served};
+use crate::registry::kind::{CertificateIssuance, Kind, ServedVersion};
 
 /// The server's counters.
-pub struct Metrics {
+pub struct ServerMetrics {
     prometheus: Prometheus,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram>,
@@ -25,15 +25,15 @@ pub struct Metrics {
     lifetimes_honored: Family<SignerLabels, Counter>,
     store_errors: Family<StoreLabels, Counter>,
     watches_revoked: Counter,
-    sources: Vec<Source>,
+    sources: Vec<MetricsSource>,
 }
 
 /// Writes further metrics, of other parts of the process, in text form.
-pub type Source = Box<dyn Fn(&mut String) + Send + Sync>;
+pub type MetricsSource = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// What a request was, in labels whose values are all known beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestFacts {
+pub struct RequestDimensions {
     /// `GET`, `LIST`, `WATCH`, `POST`, …
     pub verb: &'static str,
     /// The API group.
@@ -120,9 +120,9 @@ const LIFETIMES: [f64; 14] = [
     31_104_000.0,
 ];
 
-impl Metrics {
+impl ServerMetrics {
     /// All counters at zero; `sources` are asked at every scrape.
-    pub fn new(sources: Vec<Source>) -> Metrics {
+    pub fn new(sources: Vec<MetricsSource>) -> ServerMetrics {
         let mut prometheus = Prometheus::default();
         let requests = Family::default();
         prometheus.register(
@@ -175,7 +175,7 @@ impl Metrics {
             "Open watches ended because their requester is no longer allowed",
             watches_revoked.clone(),
         );
-        Metrics {
+        ServerMetrics {
             prometheus,
             requests,
             durations,
@@ -196,8 +196,8 @@ impl Metrics {
     }
 
     /// Counts a finished request.
-    pub fn request(&self, facts: RequestFacts, dry_run: bool, code: u16, took: Duration) {
-        let RequestFacts { verb, group, version, resource, subresource, scope } = facts;
+    pub fn request(&self, facts: RequestDimensions, dry_run: bool, code: u16, took: Duration) {
+        let RequestDimensions { verb, group, version, resource, subresource, scope } = facts;
         let labels = RequestLabels {
             code: code.into(),
             component: COMPONENT,
@@ -230,13 +230,13 @@ impl Metrics {
     }
 
     /// Counts a request while it is worked on.
-    pub fn inflight(&self, mutating: bool) -> Gauge {
+    pub fn inflight(&self, mutating: bool) -> GaugeGuard {
         let request_kind = if mutating { "mutating" } else { "readOnly" };
-        Gauge::up(self.inflight.get_or_create_owned(&InflightLabels { request_kind }))
+        GaugeGuard::increment(self.inflight.get_or_create_owned(&InflightLabels { request_kind }))
     }
 
     /// Counts a watch while it lives.
-    pub fn watch_started(&self, served: &Served, kind: &Kind) -> Gauge {
+    pub fn watch_started(&self, served: &ServedVersion, kind: &Kind) -> GaugeGuard {
         let labels = LongrunningLabels {
             component: COMPONENT,
             group: served.group,
@@ -244,7 +244,7 @@ impl Metrics {
             verb: "WATCH",
             version: served.version,
         };
-        Gauge::up(self.longrunning.get_or_create_owned(&labels))
+        GaugeGuard::increment(self.longrunning.get_or_create_owned(&labels))
     }
 
     /// Counts an open watch that ended because it was no longer allowed.
@@ -253,7 +253,7 @@ impl Metrics {
     }
 
     /// Counts a certificate for which a lifetime was asked for.
-    pub fn issued(&self, issued: Issued) {
+    pub fn issued(&self, issued: CertificateIssuance) {
         let labels = [("signerName", issued.signer)];
         self.lifetimes_requested.get_or_create(&labels).inc();
         if issued.honored {
@@ -276,16 +276,16 @@ impl Metrics {
 }
 
 /// A count that goes down again when this is dropped.
-pub struct Gauge(RawGauge<i64, AtomicI64>);
+pub struct GaugeGuard(RawGauge<i64, AtomicI64>);
 
-impl Gauge {
-    fn up(gauge: RawGauge<i64, AtomicI64>) -> Gauge {
+impl GaugeGuard {
+    fn increment(gauge: RawGauge<i64, AtomicI64>) -> GaugeGuard {
         gauge.inc();
-        Gauge(gauge)
+        GaugeGuard(gauge)
     }
 }
 
-impl Drop for Gauge {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -325,13 +325,13 @@ fn process(out: &mut String) {
 }
 
 /// A source of the caches' sizes.
-pub fn storage_source(caches: Arc<crate::cache::Caches>, kinds: Vec<&'static Kind>) -> Source {
+pub fn storage_source(caches: Arc<crate::cache::ResourceCaches>, kinds: Vec<&'static Kind>) -> MetricsSource {
     Box::new(move |out| {
         out.push_str("# HELP apiserver_storage_objects Objects stored, by kind\n");
         out.push_str("# TYPE apiserver_storage_objects gauge\n");
         for kind in kinds.iter().filter(|kind| kind.review.is_none()) {
-            let count = caches.of(kind).map_or(0, |c| c.len());
-            let resource = windlass_api::status::qualified(kind.stored().group, kind.plural);
+            let count = caches.for_kind(kind).map_or(0, |c| c.len());
+            let resource = windlass_api::status::qualified_kind(kind.stored().group, kind.plural);
             out.push_str(&format!(
                 "apiserver_storage_objects{{resource=\"{resource}\"}} {count}\n"
             ));
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn scrapers_find_kubernetes_names() {
-        let metrics = Metrics::new(vec![Box::new(|out| out.push_str("more 1\n"))]);
-        let facts = RequestFacts {
+        let metrics = ServerMetrics::new(vec![Box::new(|out| out.push_str("more 1\n"))]);
+        let facts = RequestDimensions {
             verb: "LIST",
             group: "",
             version: "v1",
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_time_left_to_certificates_is_counted() {
-        let metrics = Metrics::new(Vec::new());
+        let metrics = ServerMetrics::new(Vec::new());
         metrics.client_certificate(time::Duration::hours(3));
         let text = metrics.text();
         for (bucket, count) in [("7200.0", 0), ("21600.0", 1)] {
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_gauge_goes_down_when_dropped() {
-        let metrics = Metrics::new(Vec::new());
+        let metrics = ServerMetrics::new(Vec::new());
         let held = metrics.inflight(true);
         assert!(metrics.text().contains("{request_kind=\"mutating\"} 1"));
         drop(held);

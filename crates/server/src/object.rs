@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::registry::kind::{Kind, Selectable, Served};
+use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
 /// One version of one object.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Object {
 /// Stored bytes that are not what this program writes.
 #[derive(Debug, thiserror::Error)]
 #[error("the object under {key} cannot be read: {what}")]
-pub struct Unreadable {
+pub struct UnreadableObject {
     key: String,
     what: String,
 }
@@ -38,9 +38,9 @@ const META: &[u8] = b"\"metadata\":{";
 
 impl Object {
     /// Makes an object of what the store holds under `key` at `revision`.
-    pub fn new(kind: &Kind, key: &str, revision: u64, stored: &[u8]) -> Result<Object, Unreadable> {
-        let fail = |what: &str| Unreadable { key: key.into(), what: what.into() };
-        let at = find(stored, META).ok_or_else(|| fail("no metadata"))?;
+    pub fn new(kind: &Kind, key: &str, revision: u64, stored: &[u8]) -> Result<Object, UnreadableObject> {
+        let fail = |what: &str| UnreadableObject { key: key.into(), what: what.into() };
+        let at = find_bytes(stored, META).ok_or_else(|| fail("no metadata"))?;
         let (head, tail) = stored.split_at(at + META.len());
         let mut bytes = Vec::with_capacity(stored.len() + 44);
         bytes.extend_from_slice(head);
@@ -53,7 +53,7 @@ impl Object {
     }
 
     /// Makes an object that was never stored, as a dry run answers with: it has no version.
-    pub fn unversioned(kind: &Kind, key: &str, stored: &[u8]) -> Result<Object, Unreadable> {
+    pub fn unversioned(kind: &Kind, key: &str, stored: &[u8]) -> Result<Object, UnreadableObject> {
         let mut object = Object::new(kind, key, 0, stored)?;
         object.bytes = Bytes::copy_from_slice(stored);
         Ok(object)
@@ -106,16 +106,16 @@ impl Object {
 
     /// Whether a text in it may contain a tab.
     pub fn has_tabs(&self) -> bool {
-        find(&self.bytes, b"\\t").is_some()
+        find_bytes(&self.bytes, b"\\t").is_some()
     }
 
     /// Whether [`Object::json`] is a reference to the bytes of this object, not a copy.
-    pub fn is_as_stored(&self, kind: &Kind, served: &Served) -> bool {
+    pub fn is_as_stored(&self, kind: &Kind, served: &ServedVersion) -> bool {
         served == kind.stored()
     }
 
     /// The whole object as JSON, in the version it is served in.
-    pub fn json(&self, kind: &Kind, served: &Served) -> Bytes {
+    pub fn json(&self, kind: &Kind, served: &ServedVersion) -> Bytes {
         if self.is_as_stored(kind, served) {
             return self.bytes.clone();
         }
@@ -131,17 +131,17 @@ impl Object {
 
     /// The object as an item of a list: without `kind` and `apiVersion`, and without the opening
     /// brace (`"metadata":{…},…}`).
-    pub fn item(&self, kind: &Kind, served: &Served) -> Bytes {
+    pub fn item(&self, kind: &Kind, served: &ServedVersion) -> Bytes {
         if served.convert.is_none() {
             return self.bytes.slice(self.meta_at..);
         }
         let whole = self.json(kind, served);
-        let at = find(&whole, META).unwrap_or_default();
+        let at = find_bytes(&whole, META).unwrap_or_default();
         whole.slice(at..)
     }
 
     /// The object as a tree, in the version it is served in.
-    pub fn value(&self, kind: &Kind, served: &Served) -> Value {
+    pub fn value(&self, kind: &Kind, served: &ServedVersion) -> Value {
         let mut value = self.stored_value();
         if let Some(convert) = served.convert {
             value = (convert.from_stored)(value);
@@ -217,27 +217,27 @@ fn member(out: &mut Vec<u8>, first: &mut bool, name: &str, value: &Value) {
     let _ = serde_json::to_writer(&mut *out, value);
 }
 
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+fn find_bytes(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|w| w == what)
 }
 
-type Parts = (Box<[(Box<str>, Box<str>)]>, Box<[Box<str>]>);
+type IndexedFields = (Box<[(Box<str>, Box<str>)]>, Box<[Box<str>]>);
 
 #[derive(serde::Deserialize)]
-struct Head {
-    metadata: HeadMeta,
+struct ObjectHead {
+    metadata: ObjectHeadMeta,
 }
 
 #[derive(serde::Deserialize)]
-struct HeadMeta {
+struct ObjectHeadMeta {
     #[serde(default)]
     labels: std::collections::BTreeMap<Box<str>, Box<str>>,
 }
 
-fn parts(kind: &Kind, stored: &[u8]) -> Result<Parts, serde_json::Error> {
+fn parts(kind: &Kind, stored: &[u8]) -> Result<IndexedFields, serde_json::Error> {
     if kind.selectable.is_empty() {
         // Reads the labels and skips everything else: several times faster than a tree.
-        let head: Head = serde_json::from_slice(stored)?;
+        let head: ObjectHead = serde_json::from_slice(stored)?;
         return Ok((head.metadata.labels.into_iter().collect(), Box::default()));
     }
     let value: Value = serde_json::from_slice(stored)?;
@@ -247,8 +247,8 @@ fn parts(kind: &Kind, stored: &[u8]) -> Result<Parts, serde_json::Error> {
     Ok((labels.collect(), fields.collect()))
 }
 
-fn selected(value: &Value, by: &Selectable) -> String {
-    match by.at.iter().find_map(|pointer| value.pointer(pointer)) {
+fn selected(value: &Value, by: &SelectableField) -> String {
+    match by.pointers.iter().find_map(|pointer| value.pointer(pointer)) {
         None | Some(Value::Null) => by.absent.to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
@@ -264,8 +264,8 @@ mod tests {
         name: "Thing",
         plural: "things",
         served: &[
-            Served { group: "g", version: "v1", type_name: "", convert: None },
-            Served { group: "g", version: "v1beta1", type_name: "", convert: None },
+            ServedVersion { group: "g", version: "v1", type_name: "", convert: None },
+            ServedVersion { group: "g", version: "v1beta1", type_name: "", convert: None },
         ],
         ..Kind::DEFAULT
     };

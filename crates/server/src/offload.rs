@@ -10,27 +10,27 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::chain::flow::pool::{Bounds, Entry, Pool};
+use crate::chain::flow_control::seat_pool::{PoolBounds, PoolEntry, SeatPool};
 use crate::error::Error;
 use crate::limits;
 use crate::user::User;
 
 /// The threads for work on large objects.
-pub struct Offload(Arc<Pool>);
+pub struct OffloadPool(Arc<SeatPool>);
 
-impl Offload {
+impl OffloadPool {
     /// As many threads as there are `cores`, but two at least, and one user never has the last of them.
-    pub fn new(cores: usize) -> Offload {
+    pub fn new(cores: usize) -> OffloadPool {
         let seats = cores.max(2);
         let for_others = (seats / limits::SEATS_FOR_OTHERS).max(1);
         // Flow control has bounded how many requests can come to wait here.
         let (per_user, in_all) = (usize::MAX, usize::MAX);
-        Offload(Pool::new(Bounds {
+        OffloadPool(SeatPool::new(PoolBounds {
             seats,
-            of_one: seats - for_others,
-            heaviest: 1,
-            per_user,
-            in_all,
+            seats_per_user: seats - for_others,
+            seats_per_request: 1,
+            queued_per_user: per_user,
+            queued_total: in_all,
         }))
     }
 
@@ -46,15 +46,15 @@ impl Offload {
             return work();
         }
         let _seat = match self.0.enter(&user.name, 1) {
-            Entry::Seat(seat) => seat,
-            Entry::Place(place) => {
+            PoolEntry::Seat(seat) => seat,
+            PoolEntry::Queued(place) => {
                 place.wait(limits::REQUEST).await.map_err(|_| Error::TooManyRequests)?
             }
-            Entry::Full => return Err(Error::TooManyRequests),
+            PoolEntry::Full => return Err(Error::TooManyRequests),
         };
         // The connection is looked at here: a request whose client is gone ends.
         tokio::task::yield_now().await;
-        aside(work)
+        run_in_place(work)
     }
 }
 
@@ -92,7 +92,7 @@ pub fn size(value: &Value) -> usize {
 }
 
 /// Does the work while another thread takes over what this one would have done next.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
+fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
             tokio::task::block_in_place(work)
@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn others_are_answered_while_large_work_is_done() {
-        let offload = Arc::new(Offload::new(2));
+        let offload = Arc::new(OffloadPool::new(2));
         let (started, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let work = {
             let (offload, started, done) = (offload.clone(), started.clone(), done.clone());
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_given_up_does_no_further_stage() {
-        let (offload, user) = (Offload::new(2), user("a"));
+        let (offload, user) = (OffloadPool::new(2), user("a"));
         let mut done = false;
         {
             let stage = offload.run(&user, limits::LARGE, || {

@@ -4,7 +4,7 @@
 //! JSON and in protobuf. They are made from the registry and the schema tables whenever one is
 //! asked for, a part at a time, and not kept: together they are larger than the rest of an idle
 //! server. Only their hashes stay, since the list of documents has them. Those who read a document at the same time
-//! share it ([`shared`]).
+//! share it ([`shared_documents`]).
 
 mod definitions;
 mod endpoints;
@@ -13,7 +13,7 @@ mod parameters;
 mod paths;
 #[cfg(test)]
 pub(crate) mod samples;
-pub mod shared;
+pub mod shared_documents;
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use crate::discovery::{etag, hex};
-use crate::registry::Registry;
-use crate::registry::kind::Action;
-use definitions::{Definition, Dialect};
-use endpoints::Endpoint;
-use shared::SharedDocuments;
+use crate::registry::KindRegistry;
+use crate::registry::kind::SubresourceAction;
+use definitions::{SchemaDefinition, OpenApiVersion};
+use endpoints::ApiEndpoint;
+use shared_documents::SharedDocuments;
 
 /// The content type of the JSON documents.
 pub const JSON: &str = "application/json";
@@ -42,15 +42,15 @@ pub const JSON: &str = "application/json";
 pub const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Makes the documents.
-pub struct Documents {
-    registry: Registry,
+pub struct OpenApiDocuments {
+    registry: KindRegistry,
     hashes: OnceLock<BTreeMap<String, String>>,
     shared: SharedDocuments,
 }
 
 /// A document, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedDocument {
     /// The bytes.
     pub body: Bytes,
     /// The entity tag, with its quotes.
@@ -59,12 +59,12 @@ pub struct Rendered {
 
 /// What to answer to a request for a version 3 document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DocumentResponse {
     /// The document. If the client named its hash, it never changes under that address
     /// (`Cache-Control: public, immutable`).
     Found {
         /// The document.
-        document: Rendered,
+        document: RenderedDocument,
         /// Whether clients may keep it for good.
         immutable: bool,
     },
@@ -74,18 +74,18 @@ pub enum Answer {
     NotFound,
 }
 
-impl Documents {
+impl OpenApiDocuments {
     /// The documents of everything in a registry.
-    pub fn new(registry: &Registry) -> Documents {
-        Documents {
-            registry: Registry::new(registry.kinds()),
+    pub fn new(registry: &KindRegistry) -> OpenApiDocuments {
+        OpenApiDocuments {
+            registry: KindRegistry::new(registry.kinds()),
             hashes: OnceLock::new(),
             shared: SharedDocuments::default(),
         }
     }
 
     /// The answer to `GET /openapi/v3`: where the documents are.
-    pub fn v3_root(&self) -> Rendered {
+    pub fn v3_root(&self) -> RenderedDocument {
         let paths: BTreeMap<&String, Value> = self
             .hashes()
             .iter()
@@ -95,41 +95,41 @@ impl Documents {
     }
 
     /// The answer to `GET /openapi/v3/{path}?hash={hash}`.
-    pub fn v3(&self, path: &str, hash: Option<&str>) -> Answer {
+    pub fn v3_document(&self, path: &str, hash: Option<&str>) -> DocumentResponse {
         let path = path.trim_matches('/');
-        let Some(current) = self.hashes().get(path) else { return Answer::NotFound };
+        let Some(current) = self.hashes().get(path) else { return DocumentResponse::NotFound };
         match hash {
             Some(hash) if !hash.is_empty() && hash != current => {
-                Answer::Moved(address(path, current))
+                DocumentResponse::Moved(address(path, current))
             }
             _ => {
-                let Some(document) = self.document(path) else { return Answer::NotFound };
+                let Some(document) = self.build_v3(path) else { return DocumentResponse::NotFound };
                 let document = self.shared.get(path, || {
                     let mut body = Vec::new();
                     document.write(&mut body);
-                    Rendered { body: body.into(), etag: format!("\"{current}\"") }
+                    RenderedDocument { body: body.into(), etag: format!("\"{current}\"") }
                 });
-                Answer::Found { document, immutable: hash.is_some_and(|h| !h.is_empty()) }
+                DocumentResponse::Found { document, immutable: hash.is_some_and(|h| !h.is_empty()) }
             }
         }
     }
 
     /// The answer to `GET /openapi/v2` in JSON.
-    pub fn v2(&self) -> Rendered {
+    pub fn v2_document(&self) -> RenderedDocument {
         self.shared.get("v2", || {
             let mut body = Vec::new();
-            self.everything().write(&mut body);
+            self.build_v2().write(&mut body);
             rendered(body)
         })
     }
 
     /// The answer to `GET /openapi/v2` in protobuf ([`PROTOBUF_V2`]).
-    pub fn v2_protobuf(&self) -> Rendered {
+    pub fn v2_protobuf(&self) -> RenderedDocument {
         self.shared.get("v2.protobuf", || {
-            let document = self.everything();
-            let mut out = gnostic::Document::new(&info());
+            let document = self.build_v2();
+            let mut out = gnostic::GnosticDocument::new(&info());
             for endpoint in &document.endpoints {
-                out.path(&endpoint.path, &paths::render(endpoint, Dialect::V2));
+                out.path(&endpoint.path, &paths::render(endpoint, OpenApiVersion::V2));
             }
             for (name, definition) in &document.definitions {
                 out.definition(name, &document.definition(name, definition));
@@ -140,7 +140,7 @@ impl Documents {
 
     fn hashes(&self) -> &BTreeMap<String, String> {
         self.hashes.get_or_init(|| {
-            let hash = |path: String| Some((path.clone(), self.document(&path)?.hash()));
+            let hash = |path: String| Some((path.clone(), self.build_v3(&path)?.hash()));
             self.paths().into_iter().filter_map(hash).collect()
         })
     }
@@ -159,11 +159,11 @@ impl Documents {
         paths
     }
 
-    fn document(&self, path: &str) -> Option<Document> {
+    fn build_v3(&self, path: &str) -> Option<OpenApiDocument> {
         let endpoints = match path {
-            "api" => vec![endpoints::of_core()],
-            "apis" => vec![endpoints::of_groups()],
-            "version" => vec![endpoints::of_server()],
+            "api" => vec![endpoints::core_endpoint()],
+            "apis" => vec![endpoints::groups_endpoint()],
+            "version" => vec![endpoints::version_endpoint()],
             _ => {
                 let groups = self.registry.groups();
                 let name = path.strip_prefix("api/").map(|version| ("", version));
@@ -176,76 +176,76 @@ impl Documents {
                 match versions.into_iter().find(|v| *v == version) {
                     Some(version) => {
                         return Some(self.compose(
-                            endpoints::of_version(&self.registry, group, version),
-                            Dialect::V3,
+                            endpoints::version_endpoints(&self.registry, group, version),
+                            OpenApiVersion::V3,
                             &[(group, version)],
                         ));
                     }
-                    None if version.is_empty() => vec![endpoints::of_group(group)],
+                    None if version.is_empty() => vec![endpoints::group_endpoint(group)],
                     None => return None,
                 }
             }
         };
-        Some(self.compose(endpoints, Dialect::V3, &[]))
+        Some(self.compose(endpoints, OpenApiVersion::V3, &[]))
     }
 
     /// The one document of version 2.
-    fn everything(&self) -> Document {
+    fn build_v2(&self) -> OpenApiDocument {
         let mut endpoints =
-            vec![endpoints::of_core(), endpoints::of_groups(), endpoints::of_server()];
+            vec![endpoints::core_endpoint(), endpoints::groups_endpoint(), endpoints::version_endpoint()];
         let mut versions = Vec::new();
         for (group, of_group) in self.registry.groups() {
             if !group.is_empty() {
-                endpoints.push(endpoints::of_group(group));
+                endpoints.push(endpoints::group_endpoint(group));
             }
             for version in of_group {
-                endpoints.extend(endpoints::of_version(&self.registry, group, version));
+                endpoints.extend(endpoints::version_endpoints(&self.registry, group, version));
                 versions.push((group, version));
             }
         }
-        self.compose(endpoints, Dialect::V2, &versions)
+        self.compose(endpoints, OpenApiVersion::V2, &versions)
     }
 
     fn compose(
         &self,
-        mut endpoints: Vec<Endpoint>,
-        dialect: Dialect,
+        mut endpoints: Vec<ApiEndpoint>,
+        dialect: OpenApiVersion,
         versions: &[(&'static str, &'static str)],
-    ) -> Document {
+    ) -> OpenApiDocument {
         endpoints.sort_by(|a, b| a.path.cmp(&b.path));
         let events = (!versions.is_empty()).then_some(WATCH_EVENT);
-        let types = endpoints.iter().flat_map(Endpoint::types).chain(events);
+        let types = endpoints.iter().flat_map(ApiEndpoint::types).chain(events);
         let definitions = definitions::reachable(types);
-        Document { definitions, endpoints, dialect, kinds: self.kinds(versions) }
+        OpenApiDocument { definitions, endpoints, dialect, kinds: self.kinds(versions) }
     }
 
     /// The group, version and kind of the types that have one.
-    fn kinds(&self, versions: &[(&'static str, &'static str)]) -> BTreeMap<String, Vec<Gvk>> {
-        let mut kinds: BTreeMap<String, Vec<Gvk>> = BTreeMap::new();
+    fn kinds(&self, versions: &[(&'static str, &'static str)]) -> BTreeMap<String, Vec<GroupVersionKind>> {
+        let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         for kind in self.registry.kinds() {
             for served in kind.served {
-                let gvk = Gvk { group: served.group, version: served.version, kind: kind.name };
+                let gvk = GroupVersionKind { group: served.group, version: served.version, kind: kind.name };
                 kinds.insert(served.type_name.to_owned(), vec![gvk]);
                 let list = format!("{}List", served.type_name);
                 if let Some((_, kind)) =
                     definitions::full_name(&list).and_then(|n| n.rsplit_once('.'))
                 {
-                    kinds.insert(list, vec![Gvk { kind, ..gvk }]);
+                    kinds.insert(list, vec![GroupVersionKind { kind, ..gvk }]);
                 }
             }
             for sub in kind.subresources {
-                if let Action::Create { group, version, kind, type_name } = sub.action {
-                    kinds.insert(type_name.to_owned(), vec![Gvk { group, version, kind }]);
+                if let SubresourceAction::Create { group, version, kind, type_name } = sub.action {
+                    kinds.insert(type_name.to_owned(), vec![GroupVersionKind { group, version, kind }]);
                 }
             }
         }
         for kind in ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"] {
-            kinds.insert(format!("{META}.{kind}"), vec![Gvk { group: "", version: "v1", kind }]);
+            kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind { group: "", version: "v1", kind }]);
         }
         for (name, kind) in [(DELETE_OPTIONS, "DeleteOptions"), (WATCH_EVENT, "WatchEvent")] {
             let others = versions.iter().filter(|v| **v != ("", "v1"));
             let all = [("", "v1")].into_iter().chain(others.copied());
-            let all = all.map(|(group, version)| Gvk { group, version, kind });
+            let all = all.map(|(group, version)| GroupVersionKind { group, version, kind });
             kinds.insert(name.to_owned(), all.collect());
         }
         kinds
@@ -254,13 +254,13 @@ impl Documents {
 
 /// A group, a version and a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gvk {
+struct GroupVersionKind {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
 }
 
-impl Gvk {
+impl GroupVersionKind {
     fn as_json(&self) -> Value {
         json!({ "group": self.group, "version": self.version, "kind": self.kind })
     }
@@ -271,15 +271,15 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// A document before it is written. Its parts become JSON one at a time, while it is.
-struct Document {
-    definitions: BTreeMap<&'static str, Definition>,
-    endpoints: Vec<Endpoint>,
-    dialect: Dialect,
-    kinds: BTreeMap<String, Vec<Gvk>>,
+struct OpenApiDocument {
+    definitions: BTreeMap<&'static str, SchemaDefinition>,
+    endpoints: Vec<ApiEndpoint>,
+    dialect: OpenApiVersion,
+    kinds: BTreeMap<String, Vec<GroupVersionKind>>,
 }
 
-impl Document {
-    fn definition(&self, name: &str, definition: &Definition) -> Value {
+impl OpenApiDocument {
+    fn definition(&self, name: &str, definition: &SchemaDefinition) -> Value {
         let kinds = self.kinds.get(name).map(Vec::as_slice).unwrap_or_default();
         definitions::render(definition, self.dialect, kinds)
     }
@@ -291,58 +291,58 @@ impl Document {
     }
 
     fn hash(&self) -> String {
-        let mut hash = Hash(digest::Context::new(&digest::SHA512));
+        let mut hash = HashWriter(digest::Context::new(&digest::SHA512));
         self.write(&mut io::BufWriter::new(&mut hash));
         hex(hash.0.finish().as_ref())
     }
 }
 
-impl Serialize for Document {
+impl Serialize for OpenApiDocument {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self.dialect {
-            Dialect::V2 => {
+            OpenApiVersion::V2 => {
                 map.serialize_entry("swagger", "2.0")?;
                 map.serialize_entry("info", &info())?;
-                map.serialize_entry("paths", &Paths(self))?;
-                map.serialize_entry("definitions", &Definitions(self))?;
+                map.serialize_entry("paths", &PathsSection(self))?;
+                map.serialize_entry("definitions", &DefinitionsSection(self))?;
                 map.serialize_entry("securityDefinitions", &security())?;
                 map.serialize_entry("security", &json!([{ "BearerToken": [] }]))?;
             }
-            Dialect::V3 => {
+            OpenApiVersion::V3 => {
                 map.serialize_entry("openapi", "3.0.0")?;
                 map.serialize_entry("info", &info())?;
-                map.serialize_entry("paths", &Paths(self))?;
-                map.serialize_entry("components", &Components(self))?;
+                map.serialize_entry("paths", &PathsSection(self))?;
+                map.serialize_entry("components", &ComponentsSection(self))?;
             }
         }
         map.end()
     }
 }
 
-struct Components<'a>(&'a Document);
+struct ComponentsSection<'a>(&'a OpenApiDocument);
 
-impl Serialize for Components<'_> {
+impl Serialize for ComponentsSection<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("schemas", &Definitions(self.0))?;
+        map.serialize_entry("schemas", &DefinitionsSection(self.0))?;
         map.serialize_entry("securitySchemes", &security())?;
         map.end()
     }
 }
 
-struct Definitions<'a>(&'a Document);
+struct DefinitionsSection<'a>(&'a OpenApiDocument);
 
-impl Serialize for Definitions<'_> {
+impl Serialize for DefinitionsSection<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let definitions = self.0.definitions.iter();
         serializer.collect_map(definitions.map(|(name, d)| (name, self.0.definition(name, d))))
     }
 }
 
-struct Paths<'a>(&'a Document);
+struct PathsSection<'a>(&'a OpenApiDocument);
 
-impl Serialize for Paths<'_> {
+impl Serialize for PathsSection<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let endpoints = self.0.endpoints.iter();
         serializer.collect_map(endpoints.map(|e| (&e.path, paths::render(e, self.0.dialect))))
@@ -350,9 +350,9 @@ impl Serialize for Paths<'_> {
 }
 
 /// Takes in what is written to it.
-struct Hash(digest::Context);
+struct HashWriter(digest::Context);
 
-impl io::Write for Hash {
+impl io::Write for HashWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -363,8 +363,8 @@ impl io::Write for Hash {
     }
 }
 
-fn rendered(body: Vec<u8>) -> Rendered {
-    Rendered { etag: etag(&body), body: body.into() }
+fn rendered(body: Vec<u8>) -> RenderedDocument {
+    RenderedDocument { etag: etag(&body), body: body.into() }
 }
 
 fn address(path: &str, hash: &str) -> String {

@@ -8,18 +8,18 @@ use std::time::Duration;
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::chain::authn::client_cert::{ClientCas, Refused, Verified};
+use crate::chain::authn::client_cert::{ClientCas, ClientCertError, VerifiedClientCert};
 use crate::user::User;
 
 /// The other end of a connection. One per connection, shared by its requests.
 pub struct Peer {
     address: Option<SocketAddr>,
-    origin: Origin,
+    origin: PeerOrigin,
 }
 
-enum Origin {
+enum PeerOrigin {
     /// A TLS client, with the certificates it presented.
-    Tls { chain: Vec<CertificateDer<'static>>, verdicts: Mutex<Vec<Verdict>> },
+    Tls { chain: Vec<CertificateDer<'static>>, verdicts: Mutex<Vec<CertificateVerdict>> },
     /// A part of this process, acting as a user.
     Local(Arc<User>),
 }
@@ -27,11 +27,11 @@ enum Origin {
 /// What a connection's certificate was found to be, as long as the CAs are the same and it has
 /// not expired: verifying a chain costs far more than a request. One that was refused is remembered as
 /// well, for a while: it costs the most, and anybody can present it.
-struct Verdict {
+struct CertificateVerdict {
     cas: Arc<ClientCas>,
-    found: Result<Arc<Verified>, Refused>,
+    outcome: Result<Arc<VerifiedClientCert>, ClientCertError>,
     /// From when and until when it is what would be found again.
-    holds: Range<OffsetDateTime>,
+    valid_during: Range<OffsetDateTime>,
 }
 
 /// How long a certificate stays refused, that may become valid with time.
@@ -42,13 +42,13 @@ const VERDICTS: usize = 2;
 
 impl Peer {
     /// A TLS client.
-    pub fn tls(address: SocketAddr, chain: Vec<CertificateDer<'static>>) -> Peer {
-        Peer { address: Some(address), origin: Origin::Tls { chain, verdicts: Mutex::default() } }
+    pub fn from_tls(address: SocketAddr, chain: Vec<CertificateDer<'static>>) -> Peer {
+        Peer { address: Some(address), origin: PeerOrigin::Tls { chain, verdicts: Mutex::default() } }
     }
 
     /// A part of this process that acts as `user`.
     pub fn local(user: User) -> Peer {
-        Peer { address: None, origin: Origin::Local(Arc::new(user)) }
+        Peer { address: None, origin: PeerOrigin::Local(Arc::new(user)) }
     }
 
     /// The client's address; none inside the process.
@@ -59,8 +59,8 @@ impl Peer {
     /// The user a part of this process acts as.
     pub fn local_user(&self) -> Option<Arc<User>> {
         match &self.origin {
-            Origin::Local(user) => Some(user.clone()),
-            Origin::Tls { .. } => None,
+            PeerOrigin::Local(user) => Some(user.clone()),
+            PeerOrigin::Tls { .. } => None,
         }
     }
 
@@ -69,15 +69,15 @@ impl Peer {
         &self,
         cas: &Arc<ClientCas>,
         now: OffsetDateTime,
-    ) -> Result<Option<Arc<Verified>>, Refused> {
-        let Origin::Tls { chain, verdicts } = &self.origin else { return Ok(None) };
+    ) -> Result<Option<Arc<VerifiedClientCert>>, ClientCertError> {
+        let PeerOrigin::Tls { chain, verdicts } = &self.origin else { return Ok(None) };
         if chain.is_empty() {
             return Ok(None);
         }
         let mut verdicts = verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = verdicts.iter().find(|verdict| Arc::ptr_eq(&verdict.cas, cas));
-        if let Some(known) = known.filter(|known| known.holds.contains(&now)) {
-            return known.found.clone().map(Some);
+        if let Some(known) = known.filter(|known| known.valid_during.contains(&now)) {
+            return known.outcome.clone().map(Some);
         }
         let found = cas.verify(chain, now).map(Arc::new);
         let until = found.as_ref().map_or(now + REFUSED, |verified| verified.until);
@@ -85,7 +85,7 @@ impl Peer {
         if verdicts.len() >= VERDICTS {
             verdicts.remove(0);
         }
-        verdicts.push(Verdict { cas: cas.clone(), found: found.clone(), holds: now..until });
+        verdicts.push(CertificateVerdict { cas: cas.clone(), outcome: found.clone(), valid_during: now..until });
         found.map(Some)
     }
 }
@@ -94,7 +94,7 @@ impl Peer {
 mod tests {
     use time::macros::datetime;
     use windlass_pki::{
-        Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+        CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
     };
 
     use super::*;
@@ -105,28 +105,28 @@ mod tests {
         Serial::random(&SystemRandom::new()).unwrap()
     }
 
-    fn authority() -> Authority {
+    fn authority() -> CertificateAuthority {
         let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
         let validity = Validity::lasting(NOW, time::Duration::days(9)).unwrap();
-        Authority::self_signed(&subject, validity, key, serial()).unwrap()
+        CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
     }
 
-    fn trust(ca: &Authority) -> Arc<ClientCas> {
+    fn trust(ca: &CertificateAuthority) -> Arc<ClientCas> {
         Arc::new(ClientCas::new(&[ca.certificate().der().clone()]).unwrap())
     }
 
-    fn peer(ca: &Authority) -> Peer {
+    fn peer(ca: &CertificateAuthority) -> Peer {
         let key = PrivateKey::generate().unwrap();
-        let leaf = Leaf {
+        let leaf = LeafTemplate {
             subject: Subject::new("jane", &[]).unwrap(),
             alt_names: Vec::new(),
-            purposes: vec![Purpose::ClientAuth],
+            purposes: vec![KeyPurpose::ClientAuth],
             validity: Validity::lasting(NOW, time::Duration::days(1)).unwrap(),
             public_key: key.public_key(),
             serial: serial(),
         };
         let chain = vec![issue(ca, &leaf).unwrap().into()];
-        Peer::tls("127.0.0.1:1".parse().unwrap(), chain)
+        Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain)
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         for _ in 0..10 {
             ask(&trust(&ca));
         }
-        let Origin::Tls { verdicts, .. } = &peer.origin else { panic!("not TLS") };
+        let PeerOrigin::Tls { verdicts, .. } = &peer.origin else { panic!("not TLS") };
         assert_eq!(verdicts.lock().unwrap().len(), VERDICTS);
     }
 }

@@ -1,7 +1,7 @@
 //! The default roles and bindings, and how they get into the store.
 //!
 //! - `defaults.policy` is what there is, one line a rule; [`parse`] reads it.
-//! - [`merge`] says what has to be written so that an object grants what it should; [`cover`] says
+//! - [`merge`] says what has to be written so that an object grants what it should; [`coverage`] says
 //!   whether rules already do.
 //!
 //! What is missing comes back at every start; what was added stays. Whoever wants an object left
@@ -13,7 +13,7 @@
 //! there allows nothing). But it says so: `/readyz` fails and the log has an error, until one of
 //! the tries that follow works out.
 
-pub mod cover;
+pub mod coverage;
 pub mod merge;
 pub mod parse;
 
@@ -28,34 +28,34 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
-use crate::local::Local;
+use crate::local_client::LocalClient;
 use crate::server::Server;
 use crate::user::{MASTERS, User};
-use merge::Step;
-use parse::Preset;
+use merge::MergeAction;
+use parse::DefaultObject;
 
 /// Whether the default policy is in place.
 #[derive(Debug)]
-pub struct Policy {
-    in_place: watch::Sender<bool>,
+pub struct DefaultPolicy {
+    applied: watch::Sender<bool>,
 }
 
-impl Default for Policy {
+impl Default for DefaultPolicy {
     /// It is not yet.
-    fn default() -> Policy {
-        Policy { in_place: watch::Sender::new(false) }
+    fn default() -> DefaultPolicy {
+        DefaultPolicy { applied: watch::Sender::new(false) }
     }
 }
 
-impl Policy {
+impl DefaultPolicy {
     /// Whether every default object was seen to grant what it should since the start.
-    pub fn is_in_place(&self) -> bool {
-        *self.in_place.borrow()
+    pub fn is_applied(&self) -> bool {
+        *self.applied.borrow()
     }
 
     /// Tells when it is.
-    pub fn changes(&self) -> watch::Receiver<bool> {
-        self.in_place.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<bool> {
+        self.applied.subscribe()
     }
 }
 
@@ -65,11 +65,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Brings the default policy in. If that fails, goes on trying while the server runs.
 pub async fn establish(server: &Arc<Server>) {
     if !try_once(server).await {
-        tokio::spawn(keep_trying(server.clone()));
+        tokio::spawn(retry_until_applied(server.clone()));
     }
 }
 
-async fn keep_trying(server: Arc<Server>) {
+async fn retry_until_applied(server: Arc<Server>) {
     let mut shutdown = server.shutdown.clone();
     loop {
         tokio::select! {
@@ -78,7 +78,7 @@ async fn keep_trying(server: Arc<Server>) {
             () = tokio::time::sleep(RETRY) => {}
         }
         // Some objects live in namespaces, which may be what is missing.
-        crate::server::namespaces(&server).await;
+        crate::server::create_namespaces(&server).await;
         if try_once(&server).await {
             tracing::info!("the default policy is in place");
             return;
@@ -96,24 +96,24 @@ async fn try_once(server: &Arc<Server>) -> bool {
         }
     };
     let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
-    let local = Local::new(server.clone(), owner);
-    let served = presets.iter().filter(|d| server.caches.of(d.kind).is_some());
-    let outcomes = join_all(served.map(|preset| bring_in(server, &local, preset))).await;
+    let local = LocalClient::new(server.clone(), owner);
+    let served = presets.iter().filter(|d| server.caches.for_kind(d.kind).is_some());
+    let outcomes = join_all(served.map(|preset| apply_default(server, &local, preset))).await;
     let in_place = outcomes.into_iter().all(|good| good);
-    server.policy.in_place.send_replace(in_place);
+    server.policy.applied.send_replace(in_place);
     in_place
 }
 
 /// How often an object is looked at again because somebody else wrote it meanwhile.
 const TRIES: usize = 5;
 
-async fn bring_in(server: &Server, local: &Local, preset: &Preset) -> bool {
+async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObject) -> bool {
     let mut why = "others go on changing it".to_owned();
     for _ in 0..TRIES {
         match write(server, local, preset).await {
             Ok(()) => return true,
-            Err(Failure::Overtaken) => {}
-            Err(Failure::Refused(message)) => {
+            Err(PolicyWriteError::Conflict) => {}
+            Err(PolicyWriteError::Refused(message)) => {
                 why = message;
                 break;
             }
@@ -125,22 +125,22 @@ async fn bring_in(server: &Server, local: &Local, preset: &Preset) -> bool {
 }
 
 /// Why a write did not happen.
-enum Failure {
+enum PolicyWriteError {
     /// Somebody else was faster.
-    Overtaken,
+    Conflict,
     /// Anything else, in words.
     Refused(String),
 }
 
-async fn write(server: &Server, local: &Local, preset: &Preset) -> Result<(), Failure> {
-    let found = server.caches.of(preset.kind).and_then(|cache| cache.get(&preset.key));
+async fn write(server: &Server, local: &LocalClient, preset: &DefaultObject) -> Result<(), PolicyWriteError> {
+    let found = server.caches.for_kind(preset.kind).and_then(|cache| cache.get(&preset.key));
     let existing = found.map(|object| object.value(preset.kind, preset.kind.stored()));
     let (all, one) = (preset.collection(), preset.path());
-    match merge::step(&preset.object, existing.as_ref()) {
-        Step::Keep => Ok(()),
-        Step::Create => send(local, Method::POST, &all, &preset.object).await,
-        Step::Update(object) => send(local, Method::PUT, &one, &object).await,
-        Step::Replace { uid } => {
+    match merge::plan_merge(&preset.object, existing.as_ref()) {
+        MergeAction::Keep => Ok(()),
+        MergeAction::Create => send(local, Method::POST, &all, &preset.object).await,
+        MergeAction::Update(object) => send(local, Method::PUT, &one, &object).await,
+        MergeAction::Replace { uid } => {
             let options = json!({"preconditions": {"uid": uid}});
             send(local, Method::DELETE, &one, &options).await?;
             send(local, Method::POST, &all, &preset.object).await
@@ -148,8 +148,8 @@ async fn write(server: &Server, local: &Local, preset: &Preset) -> Result<(), Fa
     }
 }
 
-async fn send(local: &Local, method: Method, path: &str, body: &Value) -> Result<(), Failure> {
-    let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
+async fn send(local: &LocalClient, method: Method, path: &str, body: &Value) -> Result<(), PolicyWriteError> {
+    let refused = |error: &dyn std::fmt::Display| PolicyWriteError::Refused(error.to_string());
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -162,13 +162,13 @@ async fn send(local: &Local, method: Method, path: &str, body: &Value) -> Result
     match code {
         200..=299 => Ok(()),
         // It is there already, was changed, or is gone.
-        404 | 409 => Err(Failure::Overtaken),
+        404 | 409 => Err(PolicyWriteError::Conflict),
         _ => {
             let body = response.into_body().collect().await;
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             let status: Value = serde_json::from_slice(&body).unwrap_or_default();
             let message = status["message"].as_str().unwrap_or_default();
-            Err(Failure::Refused(format!("{code} {message}")))
+            Err(PolicyWriteError::Refused(format!("{code} {message}")))
         }
     }
 }

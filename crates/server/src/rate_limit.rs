@@ -7,10 +7,10 @@ use std::time::Instant;
 pub struct RateLimit {
     burst: f64,
     per_second: f64,
-    state: Mutex<State>,
+    state: Mutex<TokenBucket>,
 }
 
-struct State {
+struct TokenBucket {
     tokens: f64,
     refilled: Option<Instant>,
     suppressed: u64,
@@ -20,7 +20,7 @@ impl RateLimit {
     /// Admits `burst` at once, and `per_second` in the long run.
     pub fn new(burst: u32, per_second: f64) -> RateLimit {
         let burst = f64::from(burst);
-        let state = State { tokens: burst, refilled: None, suppressed: 0 };
+        let state = TokenBucket { tokens: burst, refilled: None, suppressed: 0 };
         RateLimit { burst, per_second, state: Mutex::new(state) }
     }
 
@@ -46,7 +46,7 @@ impl RateLimit {
         Some(std::mem::take(&mut state.suppressed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TokenBucket> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_burst_needs_all_of_it() {
+    fn events_larger_than_the_burst_take_all_of_it() {
         let (limit, start) = (RateLimit::new(2, 1.0), Instant::now());
         assert_eq!(limit.admit(100, start), Some(0));
         assert_eq!(limit.admit(1, start), None);

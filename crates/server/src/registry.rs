@@ -1,7 +1,7 @@
 //! The kinds that are served, one folder each, and how a path finds its kind.
 
 pub mod bundles;
-pub mod cells;
+pub mod table_cells;
 pub mod certificatesigningrequests;
 pub mod clustertrustbundles;
 pub mod configmaps;
@@ -15,7 +15,7 @@ pub mod leases;
 pub mod namespaces;
 pub mod nodes;
 pub mod nodetrusts;
-pub mod parts;
+pub mod object_fields;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
 pub mod podcertificaterequests;
@@ -30,7 +30,7 @@ pub mod services;
 
 use std::collections::BTreeMap;
 
-use kind::{Kind, Served};
+use kind::{Kind, ServedVersion};
 
 /// Every kind the server knows.
 pub static KINDS: &[&Kind] = &[
@@ -69,21 +69,21 @@ pub static KINDS: &[&Kind] = &[
 ];
 
 /// Looks up kinds by path and by name.
-pub struct Registry {
+pub struct KindRegistry {
     kinds: Vec<&'static Kind>,
-    by_path: BTreeMap<(&'static str, &'static str, &'static str), (&'static Kind, &'static Served)>,
+    by_path: BTreeMap<(&'static str, &'static str, &'static str), (&'static Kind, &'static ServedVersion)>,
 }
 
-impl Registry {
+impl KindRegistry {
     /// A registry of the given kinds.
-    pub fn new(kinds: &[&'static Kind]) -> Registry {
+    pub fn new(kinds: &[&'static Kind]) -> KindRegistry {
         let mut by_path = BTreeMap::new();
         for kind in kinds.iter().copied() {
             for served in kind.served {
                 by_path.insert((served.group, served.version, kind.plural), (kind, served));
             }
         }
-        Registry { kinds: kinds.to_vec(), by_path }
+        KindRegistry { kinds: kinds.to_vec(), by_path }
     }
 
     /// All kinds, in order.
@@ -97,7 +97,7 @@ impl Registry {
         group: &str,
         version: &str,
         plural: &str,
-    ) -> Option<(&'static Kind, &'static Served)> {
+    ) -> Option<(&'static Kind, &'static ServedVersion)> {
         self.by_path.get(&(group, version, plural)).copied()
     }
 
@@ -106,7 +106,7 @@ impl Registry {
         &self,
         api_version: &str,
         kind: &str,
-    ) -> Option<(&'static Kind, &'static Served)> {
+    ) -> Option<(&'static Kind, &'static ServedVersion)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut all = self.by_path.values().copied();
         all.find(|(k, s)| k.name == kind && s.group == group && s.version == version)
@@ -129,7 +129,7 @@ impl Registry {
     }
 
     /// The kinds of a group-version, by plural.
-    pub fn in_version(&self, group: &str, version: &str) -> Vec<(&'static Kind, &'static Served)> {
+    pub fn in_version(&self, group: &str, version: &str) -> Vec<(&'static Kind, &'static ServedVersion)> {
         let all = self.by_path.iter();
         let found = all.filter(|((g, v, _), _)| *g == group && *v == version);
         found.map(|(_, found)| *found).collect()

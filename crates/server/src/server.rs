@@ -10,24 +10,24 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
-use windlass_store::{Message, Store};
+use windlass_store::{FeedMessage, Store};
 
-use crate::audit::Audit;
-use crate::cache::{Caches, KindCache};
-use crate::chain::admission::Plugins;
+use crate::audit::AuditLog;
+use crate::cache::{ResourceCaches, KindCache};
+use crate::chain::admission::AdmissionPlugins;
 use crate::chain::authn::Authenticator;
 use crate::chain::authz::Authorizer;
-use crate::chain::flow::{self, Flow};
+use crate::chain::flow_control::{self, FlowController};
 use crate::error::Error;
-use crate::faults::Faults;
-use crate::features::Features;
+use crate::fault_injection::FaultInjection;
+use crate::feature_gates::ServerFeatureGates;
 use crate::limits;
-use crate::local::Local;
-use crate::metrics::{Metrics, Source, storage_source};
-use crate::offload::Offload;
-use crate::openapi::Documents;
+use crate::local_client::LocalClient;
+use crate::metrics::{ServerMetrics, MetricsSource, storage_source};
+use crate::offload::OffloadPool;
+use crate::openapi::OpenApiDocuments;
 use crate::registry::kind::Kind;
-use crate::registry::{KINDS, Registry};
+use crate::registry::{KINDS, KindRegistry};
 use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
 use crate::verbs::update::store_error;
@@ -37,39 +37,39 @@ pub struct Server {
     /// Where objects are durable.
     pub store: Arc<dyn Store>,
     /// Where they are read from.
-    pub caches: Arc<Caches>,
+    pub caches: Arc<ResourceCaches>,
     /// Which kinds there are.
-    pub registry: Registry,
+    pub registry: KindRegistry,
     /// Who calls.
     pub authenticator: Authenticator,
     /// What they may do.
     pub authorizer: Authorizer,
     /// When they may do it.
-    pub flow: Flow,
+    pub flow: FlowController,
     /// Where the work on large objects is done.
-    pub offload: Offload,
+    pub offload: OffloadPool,
     /// Which rules on writes are on.
-    pub plugins: Plugins,
+    pub plugins: AdmissionPlugins,
     /// Where it is written down.
-    pub audit: Audit,
+    pub audit: AuditLog,
     /// Which checks fail, in tests.
-    pub faults: Faults,
+    pub faults: FaultInjection,
     /// What describes the API.
-    pub documents: Documents,
+    pub documents: OpenApiDocuments,
     /// What is counted.
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
     /// The wall clock.
     pub clock: Clock,
     /// Signs service-account tokens.
     pub tokens: Option<TokenSigner>,
     /// Which features are on.
-    pub features: Features,
+    pub features: ServerFeatureGates,
     /// Whether the default policy is in place.
-    pub policy: crate::policy::Policy,
+    pub policy: crate::policy::DefaultPolicy,
     /// The least time that a watch stays open unless it asks for less, and half of the longest.
     pub min_request_timeout: Duration,
     /// Turns true when the server is about to go down; it is not ready then, but answers as before.
-    pub leaving: watch::Receiver<bool>,
+    pub shutting_down: watch::Receiver<bool>,
     /// Turns true when the server goes down; watches end then.
     pub shutdown: watch::Receiver<bool>,
 }
@@ -99,15 +99,15 @@ impl Server {
     }
 
     /// Whether it goes down, now or soon.
-    pub fn is_leaving(&self) -> bool {
-        *self.leaving.borrow() || *self.shutdown.borrow()
+    pub fn is_shutting_down(&self) -> bool {
+        *self.shutting_down.borrow() || *self.shutdown.borrow()
     }
 
     /// The cache of a core kind that a check looks into. That there is none is a failure of the check, not
     /// the absence of an object.
     pub fn core(&self, plural: &str) -> Result<&Arc<KindCache>, Error> {
         let kind = self.registry.by_path("", "v1", plural);
-        let cache = kind.and_then(|(kind, _)| self.caches.of(kind));
+        let cache = kind.and_then(|(kind, _)| self.caches.for_kind(kind));
         cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))
     }
 
@@ -126,7 +126,7 @@ pub fn system_clock() -> Clock {
 }
 
 /// What a server is made of.
-pub struct Setup {
+pub struct ServerOptions {
     /// Where objects are durable.
     pub store: Arc<dyn Store>,
     /// Which kinds there are.
@@ -136,103 +136,103 @@ pub struct Setup {
     /// Signs service-account tokens.
     pub tokens: Option<TokenSigner>,
     /// Which features are on.
-    pub features: Features,
+    pub features: ServerFeatureGates,
     /// The wall clock.
     pub clock: Clock,
     /// Turns true when the server is about to go down.
-    pub leaving: watch::Receiver<bool>,
+    pub shutting_down: watch::Receiver<bool>,
     /// Turns true when the server goes down.
     pub shutdown: watch::Receiver<bool>,
     /// Metrics of other parts of the process.
-    pub metrics: Vec<Source>,
+    pub metrics: Vec<MetricsSource>,
     /// How many requests are worked on at a time.
-    pub flow: flow::Limits,
+    pub flow: flow_control::InflightLimits,
     /// The least time that a watch stays open unless it asks for less, and half of the longest.
     pub min_request_timeout: Duration,
     /// Which rules on writes are on.
-    pub plugins: Plugins,
+    pub plugins: AdmissionPlugins,
     /// Where requests are written down.
-    pub audit: Audit,
+    pub audit: AuditLog,
     /// Which checks fail, in tests.
-    pub faults: Faults,
+    pub faults: FaultInjection,
 }
 
-impl Setup {
+impl ServerOptions {
     /// Everything that can be served, on `store`, for nobody yet.
-    pub fn new(store: Arc<dyn Store>, shutdown: watch::Receiver<bool>) -> Setup {
-        Setup {
+    pub fn new(store: Arc<dyn Store>, shutdown: watch::Receiver<bool>) -> ServerOptions {
+        ServerOptions {
             store,
             kinds: KINDS,
             authenticator: Authenticator::default(),
             tokens: None,
-            features: Features::default(),
+            features: ServerFeatureGates::default(),
             clock: system_clock(),
-            leaving: shutdown.clone(),
+            shutting_down: shutdown.clone(),
             shutdown,
             metrics: Vec::new(),
-            flow: flow::Limits::default(),
+            flow: flow_control::InflightLimits::default(),
             min_request_timeout: limits::MIN_REQUEST_TIMEOUT,
-            plugins: Plugins::default(),
-            audit: Audit::default(),
-            faults: Faults::default(),
+            plugins: AdmissionPlugins::default(),
+            audit: AuditLog::default(),
+            faults: FaultInjection::default(),
         }
     }
 }
 
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist, and so do the default roles.
-pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
-    let Setup { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
+pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::Error> {
+    let ServerOptions { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
     let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
-    let caches = Arc::new(Caches::new(&kinds));
-    attach(&store, &caches).await?;
+    let caches = Arc::new(ResourceCaches::new(&kinds));
+    attach_caches(&store, &caches).await?;
     metrics.push(storage_source(caches.clone(), kinds.clone()));
-    let flow = Flow::new(setup.flow, faults.clone());
+    let flow = FlowController::new(setup.flow, faults.clone());
     metrics.push(flow.source());
     metrics.push(setup.audit.source());
-    let registry = Registry::new(&kinds);
+    let registry = KindRegistry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
         store,
         caches,
-        documents: Documents::new(&registry),
+        documents: OpenApiDocuments::new(&registry),
         registry,
         authenticator: setup.authenticator,
         authorizer,
         flow,
-        offload: Offload::new(std::thread::available_parallelism().map_or(1, usize::from)),
+        offload: OffloadPool::new(std::thread::available_parallelism().map_or(1, usize::from)),
         plugins: setup.plugins,
         audit: setup.audit,
         faults,
-        metrics: Metrics::new(metrics),
+        metrics: ServerMetrics::new(metrics),
         clock: setup.clock,
         tokens: setup.tokens,
         features,
-        policy: crate::policy::Policy::default(),
+        policy: crate::policy::DefaultPolicy::default(),
         min_request_timeout: setup.min_request_timeout,
-        leaving: setup.leaving,
+        shutting_down: setup.shutting_down,
         shutdown,
     });
-    namespaces(&server).await;
+    create_namespaces(&server).await;
     crate::policy::establish(&server).await;
     tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
-    tokio::spawn(wake_at_the_end(server.clone()));
+    tokio::spawn(wake_watches_on_shutdown(server.clone()));
     Ok(server)
 }
 
 /// Watches wait for changes only; this makes them look up when the server goes down.
-async fn wake_at_the_end(server: Arc<Server>) {
+async fn wake_watches_on_shutdown(server: Arc<Server>) {
     let mut shutdown = server.shutdown.clone();
     // An error means that whoever could shut down is gone: that is the end as well.
     let _ = shutdown.wait_for(|down| *down).await;
-    server.caches.wake();
+    server.caches.wake_watchers();
 }
 
 /// The namespaces every Kubernetes has.
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Makes those that are missing.
-pub(crate) async fn namespaces(server: &Arc<Server>) {
+pub(crate) async fn create_namespaces(server: &Arc<Server>) {
     let Ok(cache) = server.core("namespaces") else { return };
     for name in NAMESPACES.iter().filter(|name| cache.get(name).is_none()) {
         let body = format!(
@@ -243,7 +243,7 @@ pub(crate) async fn namespaces(server: &Arc<Server>) {
             .body(Full::from(body));
         let Ok(request) = request else { continue };
         let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
-        let response = Local::new(server.clone(), owner).oneshot(request).await;
+        let response = LocalClient::new(server.clone(), owner).oneshot(request).await;
         if let Ok(response) = response
             && !response.status().is_success()
         {
@@ -266,14 +266,14 @@ const TRIES: usize = 5;
 const SHARED_PAGE: (usize, usize) = (8 << 20, 10_000);
 
 /// Fills caches from the store and keeps them up to date from then on.
-pub async fn attach(
+pub async fn attach_caches(
     store: &Arc<dyn Store>,
-    caches: &Arc<Caches>,
+    caches: &Arc<ResourceCaches>,
 ) -> Result<(), windlass_store::Error> {
     let mut tries = 1;
     loop {
-        let attached = match fill(store, caches).await {
-            Ok(filled) => follow(store, caches, filled),
+        let attached = match fill_caches(store, caches).await {
+            Ok(filled) => subscribe_caches(store, caches, filled),
             Err(error) => Err(error),
         };
         match attached {
@@ -291,7 +291,7 @@ pub async fn attach(
 }
 
 /// What the caches hold when they have been filled.
-struct Filled {
+struct FilledCaches {
     /// The state at this revision.
     revision: u64,
     /// Changes after this one are to be remembered.
@@ -299,33 +299,33 @@ struct Filled {
 }
 
 /// Lets the store tell the caches what led to their state, and from then on what changes it.
-fn follow(
+fn subscribe_caches(
     store: &Arc<dyn Store>,
-    caches: &Arc<Caches>,
-    Filled { revision, floor }: Filled,
+    caches: &Arc<ResourceCaches>,
+    FilledCaches { revision, floor }: FilledCaches,
 ) -> Result<(), windlass_store::Error> {
     let feed = caches.clone();
-    let sink = move |message: Message<'_>| match message {
-        Message::Changes(events) => {
+    let sink = move |message: FeedMessage<'_>| match message {
+        FeedMessage::Changes(events) => {
             let (past, new) = events.split_at(events.partition_point(|e| e.revision <= revision));
-            feed.remember(past);
-            feed.hear(Message::Changes(new));
+            feed.load_history(past);
+            feed.handle_message(FeedMessage::Changes(new));
         }
-        Message::Reset(_) => feed.hear(message),
+        FeedMessage::Reset(_) => feed.handle_message(message),
     };
-    store.follow(floor, Box::new(sink))
+    store.watch(floor, Box::new(sink))
 }
 
 /// Reads everything at one revision.
-async fn fill(
+async fn fill_caches(
     store: &Arc<dyn Store>,
-    caches: &Arc<Caches>,
-) -> Result<Filled, windlass_store::Error> {
+    caches: &Arc<ResourceCaches>,
+) -> Result<FilledCaches, windlass_store::Error> {
     let mut after: Option<String> = None;
     let mut revision = None;
     let mut limit = PAGE;
     loop {
-        let range = windlass_store::Range {
+        let range = windlass_store::KeyRange {
             prefix: String::new(),
             after: after.take(),
             limit: Some(limit),
@@ -350,6 +350,6 @@ async fn fill(
     }
     let revision = revision.unwrap_or_default();
     let floor = store.floor().max(revision.saturating_sub(REMEMBERED));
-    caches.loaded(revision, floor);
-    Ok(Filled { revision, floor })
+    caches.finish_load(revision, floor);
+    Ok(FilledCaches { revision, floor })
 }

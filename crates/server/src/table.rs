@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::object::Object;
-use crate::registry::cells;
-use crate::registry::kind::{Column, Kind, Served};
-use crate::request::negotiate::MetaVersion;
-use crate::respond::{list_meta, partial};
-use crate::verbs::Call;
+use crate::registry::table_cells;
+use crate::registry::kind::{TableColumn, Kind, ServedVersion};
+use crate::request::negotiation::MetaVersion;
+use crate::response::{list_meta, partial};
+use crate::verbs::RequestContext;
 
 /// For kinds without columns of their own.
-const DEFAULT_COLUMNS: &[Column] =
-    &[cells::NAME, Column { name: "Created At", kind: "date", ..cells::AGE }];
+const DEFAULT_COLUMNS: &[TableColumn] =
+    &[table_cells::NAME, TableColumn { name: "Created At", kind: "date", ..table_cells::AGE }];
 
 /// Everything that a row depends on besides its object.
 #[derive(Clone, Copy)]
-pub struct RowForm {
+pub struct RowEncoder {
     kind: &'static Kind,
-    served: &'static Served,
+    served: &'static ServedVersion,
     version: MetaVersion,
     include: IncludeObject,
     now: OffsetDateTime,
@@ -32,21 +32,21 @@ enum IncludeObject {
     Object,
 }
 
-impl RowForm {
+impl RowEncoder {
     /// The rows that a request asks for, with ages as of its time.
-    pub fn new(call: &Call<'_>, version: MetaVersion) -> RowForm {
+    pub fn new(call: &RequestContext<'_>, version: MetaVersion) -> RowEncoder {
         let include = match call.query.first("includeObject") {
             Some("None") => IncludeObject::None,
             Some("Object") => IncludeObject::Object,
             _ => IncludeObject::Metadata,
         };
-        RowForm { kind: call.kind, served: call.served, version, include, now: call.now }
+        RowEncoder { kind: call.kind, served: call.served, version, include, now: call.now }
     }
 
     /// The same rows with ages as of `now`.
     #[must_use]
-    pub fn at(self, now: OffsetDateTime) -> RowForm {
-        RowForm { now, ..self }
+    pub fn with_now(self, now: OffsetDateTime) -> RowEncoder {
+        RowEncoder { now, ..self }
     }
 
     /// The table of these rows, with the metadata of the list (or object) they are.

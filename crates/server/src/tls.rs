@@ -31,16 +31,16 @@ use crate::rate_limit::RateLimit;
 /// A certificate chain and its key that TLS cannot be served with.
 #[derive(Debug, thiserror::Error)]
 #[error("the serving certificate cannot be used: {0}")]
-pub struct Unusable(String);
+pub struct ServingCertificateError(String);
 
 /// TLS 1.2 and 1.3 with the given chain and key, HTTP/2 and HTTP/1.1.
-pub fn config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, Unusable> {
-    let fail = |e: &dyn std::fmt::Display| Unusable(e.to_string());
+pub fn config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCertificateError> {
+    let fail = |e: &dyn std::fmt::Display| ServingCertificateError(e.to_string());
     let chain = windlass_pki::pem::certificates(chain).map_err(|e| fail(&e))?;
     let block = windlass_pki::pem::private_key(key).map_err(|e| fail(&e))?;
     let key = PrivateKeyDer::try_from(block.contents.to_vec()).map_err(|e| fail(&e))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Arc::new(AskOnly { provider: provider.clone() });
+    let verifier = Arc::new(AnyClientCertVerifier { provider: provider.clone() });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| fail(&e))?
@@ -140,11 +140,11 @@ fn verify_tls12_with_key(
 
 /// Asks for a client certificate, takes any, and checks only that the client has its key.
 #[derive(Debug)]
-struct AskOnly {
+struct AnyClientCertVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for AskOnly {
+impl ClientCertVerifier for AnyClientCertVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

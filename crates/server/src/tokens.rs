@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use windlass_pki::{JwsAlgorithm, PrivateKey, PublicKey};
 
-pub use verify::{KeySet, Rejected, TokenVerifier, VerifierError};
+pub use verify::{KeySet, TokenRejection, TokenVerifier, VerifierError};
 
 /// Signs service-account tokens.
 pub struct TokenSigner {
@@ -22,14 +22,14 @@ pub struct TokenSigner {
 /// A key that cannot sign tokens.
 #[derive(Debug, thiserror::Error)]
 #[error("the service-account key cannot sign tokens: {0}")]
-pub struct BadKey(String);
+pub struct SigningKeyError(String);
 
 impl TokenSigner {
     /// Signs with `key`, in the name of `issuer`.
-    pub fn new(key: PrivateKey, issuer: &str) -> Result<TokenSigner, BadKey> {
+    pub fn new(key: PrivateKey, issuer: &str) -> Result<TokenSigner, SigningKeyError> {
         let algorithm = key
             .jws_algorithm()
-            .ok_or_else(|| BadKey("no JWT algorithm uses a key of this type".into()))?;
+            .ok_or_else(|| SigningKeyError("no JWT algorithm uses a key of this type".into()))?;
         let key_id = key_id(key.public_key());
         Ok(TokenSigner { key, algorithm, key_id, issuer: issuer.to_owned() })
     }
@@ -45,12 +45,12 @@ impl TokenSigner {
     }
 
     /// Signs claims; the issuer is added.
-    pub fn sign(&self, mut claims: Value) -> Result<String, BadKey> {
+    pub fn sign(&self, mut claims: Value) -> Result<String, SigningKeyError> {
         claims["iss"] = json!(self.issuer);
         let header = json!({"alg": self.algorithm.name(), "kid": self.key_id});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", part(&header), part(&claims));
-        let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| BadKey(e.to_string()))?;
+        let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| SigningKeyError(e.to_string()))?;
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }

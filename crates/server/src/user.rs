@@ -41,11 +41,11 @@ impl User {
 
     /// Whether the caller has not been authenticated, by Kubernetes' criteria.
     pub fn is_anonymous(&self) -> bool {
-        self.name == ANONYMOUS || self.is_in(UNAUTHENTICATED)
+        self.name == ANONYMOUS || self.has_group(UNAUTHENTICATED)
     }
 
     /// Whether the caller is in `group`.
-    pub fn is_in(&self, group: &str) -> bool {
+    pub fn has_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 }

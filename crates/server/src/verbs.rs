@@ -1,7 +1,7 @@
 //! What can be done with a resource, one file a verb.
 
 pub mod create;
-pub mod current;
+pub mod freshness;
 pub mod decode;
 pub mod delete;
 pub mod get;
@@ -18,25 +18,25 @@ use http::HeaderMap;
 use time::OffsetDateTime;
 
 use crate::cache::KindCache;
-use crate::error::{Error, Subject};
-use crate::registry::kind::{Kind, Scope, Served};
+use crate::error::{Error, ErrorSubject};
+use crate::registry::kind::{Kind, Scope, ServedVersion};
 use crate::request::info::ResourcePath;
-use crate::request::query::Query;
+use crate::request::query::QueryParameters;
 use crate::server::Server;
 use crate::user::User;
 
 /// A request on a resource, after authorization and routing.
-pub struct Call<'a> {
+pub struct RequestContext<'a> {
     /// The server it came to.
     pub server: &'a Arc<Server>,
     /// The kind it is about.
     pub kind: &'static Kind,
     /// In which version.
-    pub served: &'static Served,
+    pub served: &'static ServedVersion,
     /// The parts of the path.
     pub path: &'a ResourcePath,
     /// The query.
-    pub query: &'a Query,
+    pub query: &'a QueryParameters,
     /// The headers.
     pub headers: &'a HeaderMap,
     /// Who asks.
@@ -45,10 +45,10 @@ pub struct Call<'a> {
     pub now: OffsetDateTime,
 }
 
-impl Call<'_> {
+impl RequestContext<'_> {
     /// The cache of the kind.
     pub fn cache(&self) -> Result<&Arc<KindCache>, Error> {
-        let cache = self.server.caches.of(self.kind);
+        let cache = self.server.caches.for_kind(self.kind);
         cache.ok_or_else(|| Error::Internal(format!("{} has no cache", self.kind.plural)))
     }
 
@@ -61,12 +61,12 @@ impl Call<'_> {
     }
 
     /// The object `name`, for errors.
-    pub fn subject(&self, name: &str) -> Subject {
-        Subject::new(self.served.group, self.kind.plural, name)
+    pub fn subject(&self, name: &str) -> ErrorSubject {
+        ErrorSubject::new(self.served.group, self.kind.plural, name)
     }
 
     /// 422 about an object of the kind.
-    pub fn invalid(&self, name: &str, errors: windlass_api::field::Errors) -> Error {
+    pub fn invalid(&self, name: &str, errors: windlass_api::field::FieldErrors) -> Error {
         Error::Invalid {
             group: self.served.group.into(),
             kind: self.kind.name.into(),
@@ -76,7 +76,7 @@ impl Call<'_> {
     }
 
     /// Does the work of one stage, about so many bytes, where it keeps nobody else waiting.
-    pub async fn work<T>(
+    pub async fn run_offloaded<T>(
         &self,
         size: usize,
         work: impl FnOnce() -> Result<T, Error>,

@@ -10,18 +10,18 @@ use futures::{FutureExt, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use crate::cache::{Change, ChangeType, KindCache, Single, TooOld};
-use crate::chain::flow::Seat;
-use crate::chain::flow::watches::OpenWatch;
+use crate::cache::{ObjectChange, WatchEventType, KindCache, ObjectWatcher, RevisionTooOld};
+use crate::chain::flow_control::RequestSeat;
+use crate::chain::flow_control::watch_limiter::OpenWatch;
 use crate::chain::watch_access::WatchAccess;
 use crate::error::Error;
-use crate::metrics::Gauge;
+use crate::metrics::GaugeGuard;
 use crate::object::Object;
-use crate::registry::kind::Served;
-use crate::request::selection::Selection;
+use crate::registry::kind::ServedVersion;
+use crate::request::selection::ObjectSelection;
 
 /// How a watcher wants its events written.
-pub enum Shape {
+pub enum EventEncoding {
     /// As they are: encoded once, shared by all.
     Objects,
     /// Written for this watcher alone: tables, metadata only, YAML-free by nature.
@@ -36,11 +36,11 @@ pub struct WatchPlan {
     /// Where from.
     pub cache: Arc<KindCache>,
     /// In which version.
-    pub served: &'static Served,
+    pub served: &'static ServedVersion,
     /// Which objects.
-    pub selection: Selection,
+    pub selection: ObjectSelection,
     /// In which form.
-    pub shape: Shape,
+    pub shape: EventEncoding,
     /// Objects to begin with, as ADDED events. Each is let go when it is sent: it may have been replaced long ago.
     pub initial: std::vec::IntoIter<Arc<Object>>,
     /// A bookmark with this annotation ends the initial objects.
@@ -56,22 +56,22 @@ pub struct WatchPlan {
     /// Ends the watch when the server goes down.
     pub shutdown: watch::Receiver<bool>,
     /// Counted while the watch lives, by kind and by user.
-    pub counted: (Gauge, OpenWatch),
+    pub counted: (GaugeGuard, OpenWatch),
 }
 
 /// The stream of a watch's lines.
 pub struct WatchStream {
     plan: WatchPlan,
     /// Held until the initial objects are sent: until then it is a list.
-    seat: Option<Seat>,
-    phase: Phase,
+    seat: Option<RequestSeat>,
+    phase: WatchPhase,
     newest: Pin<Box<dyn Stream<Item = ()> + Send>>,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
     /// The revision up to which the watcher knows everything.
     at: u64,
     bookmarked: u64,
-    reach: Reach,
+    reach: WatchScope,
     /// None until [`WatchStream::guard`] is called; nothing is delivered before.
     access: Option<Box<WatchAccess>>,
     /// When the next bookmark is due, if bookmarks are sent.
@@ -79,14 +79,14 @@ pub struct WatchStream {
 }
 
 /// What of the collection's changes the watcher looks at.
-enum Reach {
+enum WatchScope {
     /// All of them.
     All,
     /// Those of one object.
-    One(Single),
+    One(ObjectWatcher),
 }
 
-enum Phase {
+enum WatchPhase {
     /// The initial objects that are left.
     Initial,
     Live,
@@ -107,10 +107,10 @@ impl WatchStream {
         let ends = Instant::now() + plan.timeout;
         let at = plan.after;
         let single = plan.selection.single_key(plan.cache.kind);
-        let single = single.map(|key| Single::new(plan.cache.clone(), &key));
+        let single = single.map(|key| ObjectWatcher::new(plan.cache.clone(), &key));
         let (receiver, reach) = match single {
-            Some(single) => (single.receiver(), Reach::One(single)),
-            None => (plan.cache.subscribe(), Reach::All),
+            Some(single) => (single.receiver(), WatchScope::One(single)),
+            None => (plan.cache.subscribe(), WatchScope::All),
         };
         let newest = Box::pin(wakeups(receiver));
         let bookmark_due = Instant::now() + BOOKMARK_EVERY;
@@ -118,7 +118,7 @@ impl WatchStream {
         WatchStream {
             plan,
             seat: None,
-            phase: Phase::Initial,
+            phase: WatchPhase::Initial,
             newest,
             timer,
             ends,
@@ -137,7 +137,7 @@ impl WatchStream {
     }
 
     /// Keeps the seat of the request while there are initial objects to send.
-    pub fn hold(&mut self, seat: Seat) {
+    pub fn hold_seat(&mut self, seat: RequestSeat) {
         if self.initial_left() > 0 {
             self.seat = Some(seat);
         }
@@ -162,10 +162,10 @@ impl WatchStream {
             None => Err(Error::Internal("a watch that nothing guards".into())),
         };
         if Instant::now() >= self.ends {
-            self.phase = Phase::Ended;
+            self.phase = WatchPhase::Ended;
         }
         allowed.map_err(|error| {
-            self.phase = Phase::Ended;
+            self.phase = WatchPhase::Ended;
             error_line(&error)
         })
     }
@@ -173,15 +173,15 @@ impl WatchStream {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.phase {
-                Phase::Ended => return Poll::Ready(None),
-                Phase::Initial => {
+                WatchPhase::Ended => return Poll::Ready(None),
+                WatchPhase::Initial => {
                     if let Some(chunk) = self.initial() {
                         return Poll::Ready(Some(chunk));
                     }
                 }
-                Phase::Live => match self.live() {
+                WatchPhase::Live => match self.live() {
                     Some(chunk) => return Poll::Ready(Some(chunk)),
-                    None if *self.plan.shutdown.borrow() => self.phase = Phase::Ended,
+                    None if *self.plan.shutdown.borrow() => self.phase = WatchPhase::Ended,
                     None => {
                         if let Poll::Ready(due) = self.poll_timer(cx) {
                             match due {
@@ -190,7 +190,7 @@ impl WatchStream {
                             }
                         }
                         if ready!(self.newest.as_mut().poll_next(cx)).is_none() {
-                            self.phase = Phase::Ended;
+                            self.phase = WatchPhase::Ended;
                         }
                     }
                 },
@@ -199,14 +199,14 @@ impl WatchStream {
     }
 
     fn initial(&mut self) -> Option<Bytes> {
-        let mut chunk = Chunk::default();
+        let mut chunk = EventChunk::default();
         while !chunk.is_full()
             && let Some(object) = self.plan.initial.next()
         {
-            chunk.push(self.line_of(&object, ChangeType::Added));
+            chunk.push(self.line_of(&object, WatchEventType::Added));
         }
         if self.plan.initial.as_slice().is_empty() {
-            self.phase = Phase::Live;
+            self.phase = WatchPhase::Live;
             self.plan.initial = Vec::new().into_iter();
             self.seat = None;
             if self.plan.initial_end {
@@ -217,18 +217,18 @@ impl WatchStream {
     }
 
     fn live(&mut self) -> Option<Bytes> {
-        let mut chunk = Chunk::default();
+        let mut chunk = EventChunk::default();
         loop {
             let (changes, upto) = match self.changes() {
                 Ok(found) => found,
                 Err(too_old) => {
-                    self.phase = Phase::Ended;
+                    self.phase = WatchPhase::Ended;
                     chunk.push(expired(self.at, too_old.floor));
                     return chunk.finish();
                 }
             };
             for change in &changes {
-                if let Some(seen_as) = change.as_seen_by(|o| self.plan.selection.matches(o)) {
+                if let Some(seen_as) = change.event_type_for(|o| self.plan.selection.matches(o)) {
                     chunk.push(self.line(change, seen_as));
                 }
                 self.at = change.revision;
@@ -244,15 +244,15 @@ impl WatchStream {
     }
 
     /// Changes to look at, and the revision up to which there are no others.
-    fn changes(&self) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+    fn changes(&self) -> Result<(Vec<Arc<ObjectChange>>, u64), RevisionTooOld> {
         match &self.reach {
-            Reach::One(single) => {
+            WatchScope::One(single) => {
                 // In this order: what is told of up to here has been told to `single`.
-                let (told, newest) = (self.plan.cache.told(), single.newest());
-                let changes = self.plan.cache.changes_of_one(single.key(), newest, self.at)?;
+                let (told, newest) = (self.plan.cache.notified_revision(), single.newest());
+                let changes = self.plan.cache.changes_of_key(single.key(), newest, self.at)?;
                 Ok((changes, told.max(newest).max(self.at)))
             }
-            Reach::All => self.plan.cache.changes(self.at, BATCH),
+            WatchScope::All => self.plan.cache.changes(self.at, BATCH),
         }
     }
 
@@ -260,7 +260,7 @@ impl WatchStream {
         ready!(self.timer.poll_unpin(cx));
         let now = Instant::now();
         if now >= self.ends {
-            self.phase = Phase::Ended;
+            self.phase = WatchPhase::Ended;
             let news = self.plan.bookmarks && self.at > self.bookmarked;
             return Poll::Ready(news.then(|| self.bookmark(false)));
         }
@@ -280,22 +280,22 @@ impl WatchStream {
             next = next.min(self.bookmark_due);
         }
         if let Some(access) = &self.access {
-            next = next.min(access.due());
+            next = next.min(access.next_check_at());
         }
         self.timer.as_mut().reset(next);
     }
 
-    fn line(&mut self, change: &Arc<Change>, seen_as: ChangeType) -> Bytes {
+    fn line(&mut self, change: &Arc<ObjectChange>, seen_as: WatchEventType) -> Bytes {
         match self.plan.shape {
-            Shape::Objects => change.line(self.plan.served, seen_as),
-            Shape::Custom(_) => self.line_of(&change.shown(seen_as), seen_as),
+            EventEncoding::Objects => change.line(self.plan.served, seen_as),
+            EventEncoding::Custom(_) => self.line_of(&change.object_for(seen_as), seen_as),
         }
     }
 
-    fn line_of(&mut self, object: &Object, seen_as: ChangeType) -> Bytes {
+    fn line_of(&mut self, object: &Object, seen_as: WatchEventType) -> Bytes {
         let json = match &mut self.plan.shape {
-            Shape::Objects => object.json(self.plan.cache.kind, self.plan.served),
-            Shape::Custom(write) => write(object).into(),
+            EventEncoding::Objects => object.json(self.plan.cache.kind, self.plan.served),
+            EventEncoding::Custom(write) => write(object).into(),
         };
         crate::cache::line(seen_as.as_str(), &json)
     }
@@ -309,7 +309,7 @@ impl WatchStream {
             ""
         };
         let tail = String::from_utf8_lossy(&self.plan.empty);
-        if let Shape::Custom(write) = &mut self.plan.shape {
+        if let EventEncoding::Custom(write) = &mut self.plan.shape {
             // Such a client can read nothing but its view, so a bookmark has that form too.
             let head = crate::object::head(kind.name, &kind.stored().api_version());
             let stored = format!("{head}\"metadata\":{{{note}}}{tail}");
@@ -349,12 +349,12 @@ fn wakeups(newest: watch::Receiver<u64>) -> impl Stream<Item = ()> + Send {
 
 /// Lines joined into one piece; a single line is passed on without a copy.
 #[derive(Default)]
-struct Chunk {
+struct EventChunk {
     only: Option<Bytes>,
     joined: BytesMut,
 }
 
-impl Chunk {
+impl EventChunk {
     fn push(&mut self, line: Bytes) {
         match self.only.take() {
             None if self.joined.is_empty() => self.only = Some(line),

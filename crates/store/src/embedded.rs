@@ -8,7 +8,7 @@
 mod checkpoint;
 mod failure;
 mod lock;
-mod moving;
+mod migrate;
 mod offline;
 mod reader;
 mod record;
@@ -30,29 +30,29 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
-use checkpoint::Checkpoints;
-pub(crate) use failure::Fuse;
-use failure::OnPath;
-pub(crate) use failure::io as io_error;
-pub(crate) use moving::{Filling, Reading};
+use crate::{BoxFuture, CommittedWrite, Error, ChangeEvent, RangePage, KeyRange, Revision, Sink, Store, WriteRequest};
+use checkpoint::CheckpointScheduler;
+pub(crate) use failure::FatalLatch;
+use failure::PathContext;
+pub(crate) use failure::io_error as io_error;
+pub(crate) use migrate::{EmbeddedTarget, EmbeddedSource};
 pub(crate) use offline::refuse_untrusted;
-pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
-use reader::Readers;
-use retention::{Retention, Stride};
-pub(crate) use schema::partial;
-use schema::{Access, connect, db_path, wal_path};
-use verify::Contents;
-use watermark::Watermark;
-use writer::{Command, Job, Position, REPLAY, Writer};
-pub(crate) use writer::{feed, tell};
+pub use offline::{RESTORE_JUMP, StoreReport, backup, check, check_file, restore};
+use reader::ReaderPool;
+use retention::{RetentionPolicy, CompactionStride};
+pub(crate) use schema::partial_path;
+use schema::{AccessMode, connect, db_path, wal_path};
+use verify::VerifiedContents;
+use watermark::WatermarkFile;
+use writer::{WriterCommand, WriteJob, StorePosition, REPLAY, CommitWriter};
+pub(crate) use writer::{deliver_changes, deliver};
 
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// How to open an [`Embedded`] store.
 #[derive(Clone)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// The data directory; made if it does not exist.
     pub dir: PathBuf,
     /// History older than this is forgotten.
@@ -70,7 +70,7 @@ pub struct Options {
     pub(crate) max_pages: Option<u32>,
 }
 
-impl Options {
+impl EmbeddedOptions {
     /// The defaults for a data directory: five minutes of history, within limits.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -88,53 +88,53 @@ impl Options {
 
 /// The store on a local disk. Dropping it closes it.
 #[derive(Debug)]
-pub struct Embedded {
-    inbox: Sender<Command>,
-    position: Arc<Position>,
-    readers: Arc<Readers>,
-    fuse: Fuse,
+pub struct EmbeddedStore {
+    inbox: Sender<WriterCommand>,
+    position: Arc<StorePosition>,
+    readers: Arc<ReaderPool>,
+    latch: FatalLatch,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the store in a directory, or makes a new one there.
     ///
     /// The whole database is read and verified first, so this blocks for a few seconds per
     /// gigabyte, and refuses damaged data instead of serving it.
-    pub fn open(options: Options) -> Result<Self, Error> {
+    pub fn open(options: EmbeddedOptions) -> Result<Self, Error> {
         let dir = &options.dir;
-        make_dir(dir)?;
-        let lock = lock::lock(dir)?;
+        create_dir(dir)?;
+        let lock = lock::lock_directory(dir)?;
         let path = db_path(dir);
-        if !path.try_exists().on(&path)? {
-            refuse_remains(dir)?;
+        if !path.try_exists().with_path(&path)? {
+            refuse_leftover_files(dir)?;
             schema::create(dir)?;
         }
-        let mut conn = connect(&path, Access::Write)?;
+        let mut conn = connect(&path, AccessMode::Write)?;
         let contents = open_verified(dir, &path, &conn)?;
         #[cfg(test)]
         if let Some(pages) = options.max_pages {
-            conn.pragma_update(None, "max_page_count", pages).on(&path)?;
+            conn.pragma_update(None, "max_page_count", pages).with_path(&path)?;
         }
-        let fuse = Fuse::new(path.clone());
-        let position = Arc::new(Position {
+        let fuse = FatalLatch::new(path.clone());
+        let position = Arc::new(StorePosition {
             revision: AtomicU64::new(contents.revision),
             floor: AtomicU64::new(contents.floor),
         });
-        let mut watermark = Watermark::open(dir)?;
-        watermark.note(contents.revision);
+        let mut watermark = WatermarkFile::open(dir)?;
+        watermark.record(contents.revision);
         let (inbox, commands) = channel();
-        let writer = Writer {
-            checkpoints: Checkpoints::start(&path, &mut conn, &fuse)?,
+        let writer = CommitWriter {
+            checkpoints: CheckpointScheduler::start(&path, &mut conn, &fuse)?,
             path: path.clone(),
             conn,
             inbox: commands,
             position: Arc::clone(&position),
-            fuse: fuse.clone(),
+            latch: fuse.clone(),
             sinks: Vec::new(),
             watermark,
             retention: retention(&options, &contents),
-            stride: Stride::new(),
+            stride: CompactionStride::new(),
             compactions: Vec::new(),
             resting_until: None,
             lock,
@@ -142,43 +142,43 @@ impl Embedded {
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run())
-            .on(&path)?;
-        let readers = Readers::new(path, options.readers);
+            .with_path(&path)?;
+        let readers = ReaderPool::new(path, options.readers);
         tracing::debug!(dir = %options.dir.display(), revision = contents.revision, "store is open");
-        Ok(Self { inbox, position, readers, fuse, thread: Mutex::new(Some(thread)) })
+        Ok(Self { inbox, position, readers, latch: fuse, thread: Mutex::new(Some(thread)) })
     }
 
-    fn send(&self, command: Command) -> Result<(), Error> {
+    fn send(&self, command: WriterCommand) -> Result<(), Error> {
         self.inbox.send(command).map_err(|_| self.ended())
     }
 
     /// Why the commit thread does not answer.
     fn ended(&self) -> Error {
-        self.fuse.blown().unwrap_or(Error::Closed)
+        self.latch.cause().unwrap_or(Error::Closed)
     }
 
     /// Tells the commit thread to end; returns it the first time.
-    fn shut(&self) -> Option<JoinHandle<()>> {
+    fn shut_down(&self) -> Option<JoinHandle<()>> {
         self.readers.close();
-        let _ = self.inbox.send(Command::Close);
+        let _ = self.inbox.send(WriterCommand::Close);
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// Makes the data directory, durably and for its owner only, if it does not exist.
-fn make_dir(dir: &Path) -> Result<(), Error> {
-    windlass_safe_path::create_directory(dir, 0o700).map(drop).on(dir)
+fn create_dir(dir: &Path) -> Result<(), Error> {
+    windlass_safe_path::create_directory(dir, 0o700).map(drop).with_path(dir)
 }
 
 /// Without a database there must be nothing that belonged to one.
-fn refuse_remains(dir: &Path) -> Result<(), Error> {
+fn refuse_leftover_files(dir: &Path) -> Result<(), Error> {
     let path = db_path(dir);
     let wal = wal_path(&path);
-    let what = if wal.try_exists().on(&wal)? {
+    let what = if wal.try_exists().with_path(&wal)? {
         "it is missing, but its write-ahead log is there".to_owned()
-    } else if schema::partial(&path).try_exists().on(&path)? {
+    } else if schema::partial_path(&path).try_exists().with_path(&path)? {
         "it is missing, but a restore was begun and not finished".to_owned()
-    } else if schema::importing(&path).try_exists().on(&path)? {
+    } else if schema::importing_path(&path).try_exists().with_path(&path)? {
         "it is missing, but an import was begun and not finished; finish it with `windlass store \
          import` and the same file, or take it back with `windlass store import --undo`"
             .to_owned()
@@ -191,49 +191,49 @@ fn refuse_remains(dir: &Path) -> Result<(), Error> {
 }
 
 /// What to keep of the history, which already has what the database holds of it.
-fn retention(options: &Options, contents: &Contents) -> Retention {
-    let Options { retain_age, retain_events, retain_bytes, clock, .. } = options;
+fn retention(options: &EmbeddedOptions, contents: &VerifiedContents) -> RetentionPolicy {
+    let EmbeddedOptions { retain_age, retain_events, retain_bytes, clock, .. } = options;
     let clock = Arc::clone(clock);
-    let mut retention = Retention::new(*retain_age, *retain_events, *retain_bytes, clock);
+    let mut retention = RetentionPolicy::new(*retain_age, *retain_events, *retain_bytes, clock);
     for (revision, bytes) in &contents.history {
         retention.record(*revision, *bytes);
     }
     retention
 }
 
-fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<Contents, Error> {
-    schema::recognise(path, conn)?;
+fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<VerifiedContents, Error> {
+    schema::check_format(path, conn)?;
     schema::refuse_read_only(path, conn)?;
     schema::use_wal(path, conn)?;
     let contents = verify::verify(path, conn)?;
     // Verifying read everything once; none of it is worth keeping in memory.
-    conn.execute_batch("PRAGMA shrink_memory").on(path)?;
+    conn.execute_batch("PRAGMA shrink_memory").with_path(path)?;
     match watermark::read(dir) {
         Some(noted) if noted > contents.revision => {
-            Err(verify::behind(path, contents.revision, noted))
+            Err(verify::behind_watermark_error(path, contents.revision, noted))
         }
         _ => Ok(contents),
     }
 }
 
-impl Store for Embedded {
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>> {
+impl Store for EmbeddedStore {
+    fn commit(&self, write: WriteRequest) -> BoxFuture<'_, Result<CommittedWrite, Error>> {
         Box::pin(async move {
             let (done, answer) = oneshot::channel();
-            self.send(Command::Write(Job { write, done }))?;
+            self.send(WriterCommand::Write(WriteJob { write, done }))?;
             answer.await.unwrap_or_else(|_| Err(self.ended()))
         })
     }
 
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>> {
+    fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>> {
         Box::pin(self.readers.read(move |path, tx| reader::range(path, tx, &range)))
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         Box::pin(self.readers.read(move |path, tx| reader::history(path, tx, after, limit)))
     }
 
-    fn follow(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+    fn watch(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
         // Most of the replay happens here, so that commits wait only for the rest of it.
         let mut seen = after;
         loop {
@@ -241,21 +241,21 @@ impl Store for Embedded {
                 self.readers.with_connection(|path, tx| reader::history(path, tx, seen, REPLAY))?;
             if let Some(last) = events.last() {
                 seen = last.revision;
-                feed(&mut sink, &events)?;
+                deliver_changes(&mut sink, &events)?;
             }
             if events.len() < REPLAY {
                 break;
             }
         }
         let (done, answer) = sync_channel(1);
-        self.send(Command::Follow { after: seen, sink, done })?;
+        self.send(WriterCommand::AttachSink { after: seen, sink, done })?;
         answer.recv().unwrap_or_else(|_| Err(self.ended()))
     }
 
     fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let (done, answer) = oneshot::channel();
-            self.send(Command::Compact { upto, done })?;
+            self.send(WriterCommand::Compact { upto, done })?;
             answer.await.unwrap_or_else(|_| Err(self.ended()))
         })
     }
@@ -269,29 +269,29 @@ impl Store for Embedded {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.fuse.blown()
+        self.latch.cause()
     }
 
     fn failed(&self) -> BoxFuture<'static, Error> {
-        Box::pin(self.fuse.wait())
+        Box::pin(self.latch.wait())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            if let Some(thread) = self.shut() {
+            if let Some(thread) = self.shut_down() {
                 // Ending takes a last checkpoint, which may take a while.
                 let _ = tokio::task::spawn_blocking(|| thread.join()).await;
             }
-            self.fuse.blown().map_or(Ok(()), Err)
+            self.latch.cause().map_or(Ok(()), Err)
         })
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         // A sink that owns the store may drop it on the commit thread, which cannot wait for
         // itself.
-        if let Some(thread) = self.shut()
+        if let Some(thread) = self.shut_down()
             && thread.thread().id() != std::thread::current().id()
         {
             let _ = thread.join();

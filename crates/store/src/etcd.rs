@@ -11,12 +11,12 @@ mod compactor;
 mod core;
 mod feed;
 mod keys;
-mod mark;
+mod meta_key;
 mod members;
-mod moving;
-mod position;
+mod migrate;
+mod applied_revision;
 mod reader;
-mod recount;
+mod revision_offset;
 #[cfg(test)]
 mod tests;
 mod txn;
@@ -34,15 +34,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::embedded::Fuse;
-use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
-use client::Client;
+use crate::embedded::FatalLatch;
+use crate::{BoxFuture, CommittedWrite, Error, ChangeEvent, RangePage, KeyRange, Revision, Sink, Store, WriteRequest};
+use client::EtcdClient;
 use compactor::Compactor;
-use core::{Core, Go};
-use feed::{Feed, Follow, replay};
-use keys::Keys;
-pub(crate) use moving::{Filling, Reading};
-pub use recount::{Raised, raise_revision};
+use core::{EtcdCore, ReplayControl};
+use feed::{EventFeed, AttachRequest, replay};
+use keys::KeySpace;
+pub(crate) use migrate::{EtcdTarget, EtcdSource};
+pub use revision_offset::{RaisedRevision, raise_revision};
 
 /// How to reach an [`Etcd`] store.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct EtcdOptions {
     /// The members' client addresses, as `http://` or `https://` URLs.
     pub endpoints: Vec<String>,
     /// What secures the connections to `https://` endpoints.
-    pub tls: Option<Tls>,
+    pub tls: Option<EtcdTlsFiles>,
     /// The store's keys are those below this one.
     pub prefix: String,
     /// How long one member may take to answer before another is asked.
@@ -67,7 +67,7 @@ use EtcdOptions as Options;
 
 /// The files that secure the connections to etcd, all in PEM.
 #[derive(Debug, Clone, Default)]
-pub struct Tls {
+pub struct EtcdTlsFiles {
     /// The certificates that may have signed those of the members.
     pub ca: Option<PathBuf>,
     /// This client's certificate and its key.
@@ -95,24 +95,24 @@ impl EtcdOptions {
 }
 
 /// The store on an etcd cluster. Dropping it closes it.
-pub struct Etcd {
-    core: Arc<Core>,
-    inbox: UnboundedSender<Follow>,
+pub struct EtcdStore {
+    core: Arc<EtcdCore>,
+    inbox: UnboundedSender<AttachRequest>,
     handle: Handle,
     runtime: Mutex<Option<Runtime>>,
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Connects to the cluster; blocks until it has answered or is out of patience.
     pub fn open(options: Options) -> Result<Self, Error> {
         let (runtime, name) = runtime(&options)?;
-        let fuse = Fuse::new(name.clone());
+        let fuse = FatalLatch::new(name.clone());
         let (interval, age) = (options.compaction, options.retain_age);
         let opening = async move {
-            let client = Client::open(&options, name, fuse.clone()).await?;
-            Core::open(client, Keys::below(&options.prefix), fuse).await.map(Arc::new)
+            let client = EtcdClient::open(&options, name, fuse.clone()).await?;
+            EtcdCore::open(client, KeySpace::with_prefix(&options.prefix), fuse).await.map(Arc::new)
         };
-        let core = match wait(runtime.handle(), opening) {
+        let core = match block_on(runtime.handle(), opening) {
             Ok(core) => core,
             Err(error) => {
                 runtime.shutdown_background();
@@ -120,7 +120,7 @@ impl Etcd {
             }
         };
         let (inbox, wanted) = unbounded_channel();
-        runtime.spawn(Feed::new(Arc::clone(&core), wanted).run());
+        runtime.spawn(EventFeed::new(Arc::clone(&core), wanted).run());
         runtime.spawn(Compactor::new(Arc::clone(&core), interval, age, Instant::now()).run());
         tracing::debug!(etcd = %core.client.name.display(), revision = core.position(), "store is open");
         let handle = runtime.handle().clone();
@@ -128,7 +128,7 @@ impl Etcd {
     }
 
     /// Runs a call on the store's runtime, where it ends even if the caller goes away.
-    fn call<T, F>(&self, call: impl FnOnce(Arc<Core>) -> F) -> BoxFuture<'_, Result<T, Error>>
+    fn call<T, F>(&self, call: impl FnOnce(Arc<EtcdCore>) -> F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -140,9 +140,9 @@ impl Etcd {
         Box::pin(async move { task.await.unwrap_or(Err(Error::Closed)) })
     }
 
-    fn shut(&self) {
+    fn shut_down(&self) {
         self.core.closed.store(true, Ordering::Release);
-        self.core.end();
+        self.core.shut_down();
     }
 }
 
@@ -166,7 +166,7 @@ fn threads() -> usize {
 }
 
 /// Blocks until a task has ended, from any thread.
-fn wait<T: Send + 'static>(
+fn block_on<T: Send + 'static>(
     handle: &Handle,
     task: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
@@ -177,8 +177,8 @@ fn wait<T: Send + 'static>(
     answer.recv().unwrap_or(Err(Error::Closed))
 }
 
-impl Store for Etcd {
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>> {
+impl Store for EtcdStore {
+    fn commit(&self, write: WriteRequest) -> BoxFuture<'_, Result<CommittedWrite, Error>> {
         self.call(|core| async move {
             let _open = core.gate.read().await;
             if core.closed.load(Ordering::Acquire) {
@@ -188,39 +188,39 @@ impl Store for Etcd {
         })
     }
 
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>> {
+    fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>> {
         self.call(|core| async move { reader::range(&core, &range).await })
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.call(move |core| async move {
-            let upto = core.within(after).await?;
+            let upto = core.check_history(after).await?;
             core.prepare(after, upto).await?;
             let mut found = Vec::new();
-            let mut tell = |events: &[Event]| {
+            let mut tell = |events: &[ChangeEvent]| {
                 let room = limit - found.len();
                 found.extend(events.iter().take(room).cloned());
-                Ok(if found.len() < limit { Go::On } else { Go::Enough })
+                Ok(if found.len() < limit { ReplayControl::Continue } else { ReplayControl::Stop })
             };
             core.replay(after, upto, &mut tell).await?;
             Ok(found)
         })
     }
 
-    fn follow(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+    fn watch(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
         if self.core.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
         // Most of the replay happens here, so that the feed waits only for the rest of it.
         let core = Arc::clone(&self.core);
-        let (after, sink) = wait(&self.handle, async move {
-            let upto = core.within(after).await?;
+        let (after, sink) = block_on(&self.handle, async move {
+            let upto = core.check_history(after).await?;
             core.prepare(after, upto).await?;
             let seen = replay(&core, after, upto, &mut sink).await?;
             Ok((seen, sink))
         })?;
         let (done, answer) = sync_channel(1);
-        self.inbox.send(Follow { after, sink, done }).map_err(|_| Error::Closed)?;
+        self.inbox.send(AttachRequest { after, sink, done }).map_err(|_| Error::Closed)?;
         answer.recv().unwrap_or(Err(Error::Closed))
     }
 
@@ -237,20 +237,20 @@ impl Store for Etcd {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.core.fuse.blown()
+        self.core.latch.cause()
     }
 
     fn failed(&self) -> BoxFuture<'static, Error> {
-        Box::pin(self.core.fuse.wait())
+        Box::pin(self.core.latch.wait())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.core.closed.store(true, Ordering::Release);
             let _commits_are_done = self.core.gate.write().await;
-            self.shut();
+            self.shut_down();
             self.inbox.closed().await;
-            self.core.fuse.blown().map_or(Ok(()), Err)
+            self.core.latch.cause().map_or(Ok(()), Err)
         })
     }
 
@@ -270,9 +270,9 @@ impl Store for Etcd {
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdStore {
     fn drop(&mut self) {
-        self.shut();
+        self.shut_down();
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Waiting for the threads is not allowed where this may be dropped.
         if let Some(runtime) = runtime {

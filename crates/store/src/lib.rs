@@ -25,7 +25,7 @@
 mod embedded;
 mod error;
 mod etcd;
-mod moving;
+mod migrate;
 #[cfg(test)]
 mod suite;
 
@@ -36,11 +36,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 pub use embedded::{
-    Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
+    Clock, EmbeddedStore, EmbeddedOptions, RESTORE_JUMP, StoreReport, backup, check, check_file, restore,
 };
 pub use error::Error;
-pub use etcd::{Etcd, EtcdOptions, Raised, Tls, raise_revision};
-pub use moving::{Listener, Moved, News, Place, Step, export, import, undo_import};
+pub use etcd::{EtcdStore, EtcdOptions, RaisedRevision, EtcdTlsFiles, raise_revision};
+pub use migrate::{MigrationListener, MigrationSummary, MigrationEvent, StoreLocation, MigrationStep, export, import, undo_import};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///
@@ -52,18 +52,18 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One wanted change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
+pub struct WriteRequest {
     /// The key to change.
     pub key: String,
     /// What must hold of the key for the change to happen.
-    pub expect: Expect,
+    pub expect: WritePrecondition,
     /// The change.
-    pub change: Change,
+    pub change: KeyChange,
 }
 
 /// What a [`Write`] expects of its key's current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum WritePrecondition {
     /// Anything.
     Any,
     /// The key does not exist.
@@ -74,7 +74,7 @@ pub enum Expect {
 
 /// What a [`Write`] does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     /// Set the value.
     Put(Bytes),
     /// Remove the key. Removing a key that does not exist is a [`Error::Conflict`], whatever was
@@ -84,18 +84,18 @@ pub enum Change {
 
 /// An acknowledged [`Write`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedWrite {
     /// The revision of the change.
     pub revision: Revision,
     /// The revision that created the key; for a deletion, that created what was deleted.
     pub created: Revision,
     /// What the key held before, if it existed.
-    pub previous: Option<Stored>,
+    pub previous: Option<StoredValue>,
 }
 
 /// One change, as the feed tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct ChangeEvent {
     /// The revision of the change.
     pub revision: Revision,
     /// The changed key.
@@ -105,12 +105,12 @@ pub struct Event {
     /// The revision that created this incarnation of the key; equal to `revision` for a creation.
     pub created: Revision,
     /// What the key held before; `None` for a creation.
-    pub previous: Option<Stored>,
+    pub previous: Option<StoredValue>,
 }
 
 /// The state of a key that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredValue {
     /// The revision that last changed the key.
     pub revision: Revision,
     /// The revision that created this incarnation of the key.
@@ -121,7 +121,7 @@ pub struct Stored {
 
 /// Which keys to read, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Range {
+pub struct KeyRange {
     /// Only keys that start with this.
     pub prefix: String,
     /// Only keys greater than this one, to continue after a page.
@@ -134,28 +134,28 @@ pub struct Range {
 
 /// Keys in ascending byte order, all read at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct RangePage {
     /// The revision the page shows.
     pub revision: Revision,
     /// The keys that exist, with their state.
-    pub items: Vec<(String, Stored)>,
+    pub items: Vec<(String, StoredValue)>,
     /// Whether keys follow that the limit cut off.
     pub more: bool,
 }
 
 /// What a sink is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum FeedMessage<'a> {
     /// One or more changes, in revision order, without gaps.
-    Changes(&'a [Event]),
+    Changes(&'a [ChangeEvent]),
     /// The whole state at a revision. The changes that led to it are lost: history was compacted
     /// before this process had heard of it. What follows goes on from there.
-    Reset(&'a Page),
+    Reset(&'a RangePage),
 }
 
-impl<'a> Message<'a> {
+impl<'a> FeedMessage<'a> {
     /// The changes, if it is some.
-    pub fn changes(self) -> &'a [Event] {
+    pub fn changes(self) -> &'a [ChangeEvent] {
         match self {
             Self::Changes(events) => events,
             Self::Reset(_) => &[],
@@ -168,24 +168,24 @@ impl<'a> Message<'a> {
 /// It runs on the commit thread and every commit waits for it, so it must be quick, must not block
 /// and must not call back into the store. One that panics is dropped and fails the store: what it
 /// feeds would be stale from there on.
-pub type Sink = Box<dyn FnMut(Message<'_>) + Send>;
+pub type Sink = Box<dyn FnMut(FeedMessage<'_>) + Send>;
 
 /// The durable store behind a server.
 pub trait Store: Send + Sync + 'static {
     /// Makes one change if its expectation holds, durably, and after every sink has seen it.
-    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>>;
+    fn commit(&self, write: WriteRequest) -> BoxFuture<'_, Result<CommittedWrite, Error>>;
 
     /// Reads keys at one revision; includes every commit acknowledged before the call.
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>>;
+    fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>>;
 
     /// The first `limit` changes after a revision.
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
 
     /// Attaches a sink: it first gets the retained changes after `after`, then every new one.
     ///
     /// Returns when the sink has caught up and is live. This blocks the calling thread for as long
     /// as the replay takes. On an error the sink may have seen a part of the history.
-    fn follow(&self, after: Revision, sink: Sink) -> Result<(), Error>;
+    fn watch(&self, after: Revision, sink: Sink) -> Result<(), Error>;
 
     /// Forgets the history up to a revision; what exists at that revision stays.
     fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>>;
@@ -224,10 +224,10 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Reads one key, with the same promise as [`Store::range`].
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Stored>, Error>> {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<StoredValue>, Error>> {
         Box::pin(async move {
             // Of all keys with a prefix, the prefix itself sorts first.
-            let range = Range { prefix: key.to_owned(), limit: Some(1), ..Range::default() };
+            let range = KeyRange { prefix: key.to_owned(), limit: Some(1), ..KeyRange::default() };
             let page = self.range(range).await?;
             Ok(page.items.into_iter().find(|(k, _)| k == key).map(|(_, stored)| stored))
         })

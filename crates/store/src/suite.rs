@@ -26,7 +26,7 @@ pub(crate) use model::*;
 pub(crate) use reads::*;
 
 use crate::{
-    Change, Committed, Error, Event, Expect, Message, Range, Revision, Store, Stored, Write,
+    KeyChange, CommittedWrite, Error, ChangeEvent, WritePrecondition, FeedMessage, KeyRange, Revision, Store, StoredValue, WriteRequest,
 };
 
 /// Declares a test for everything a store must do, on stores of one engine.
@@ -68,72 +68,72 @@ macro_rules! conformance {
 pub(crate) use conformance;
 
 /// A place for one store, which can be opened again after it was closed.
-pub(crate) struct Fixture {
+pub(crate) struct StoreFixture {
     pub(crate) open: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
     /// Whatever must outlive the stores.
     pub(crate) _keep: Box<dyn Any + Send + Sync>,
 }
 
-impl Fixture {
+impl StoreFixture {
     fn open(&self) -> Arc<dyn Store> {
         (self.open)()
     }
 }
 
-fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
-    put_if(key, Expect::Any, value)
+fn put(key: &str, value: impl Into<Vec<u8>>) -> WriteRequest {
+    put_if(key, WritePrecondition::Any, value)
 }
 
-fn put_if(key: &str, expect: Expect, value: impl Into<Vec<u8>>) -> Write {
-    Write { key: key.to_owned(), expect, change: Change::Put(Bytes::from(value.into())) }
+fn put_if(key: &str, expect: WritePrecondition, value: impl Into<Vec<u8>>) -> WriteRequest {
+    WriteRequest { key: key.to_owned(), expect, change: KeyChange::Put(Bytes::from(value.into())) }
 }
 
-fn delete(key: &str) -> Write {
-    delete_if(key, Expect::Any)
+fn delete(key: &str) -> WriteRequest {
+    delete_if(key, WritePrecondition::Any)
 }
 
-fn delete_if(key: &str, expect: Expect) -> Write {
-    Write { key: key.to_owned(), expect, change: Change::Delete }
+fn delete_if(key: &str, expect: WritePrecondition) -> WriteRequest {
+    WriteRequest { key: key.to_owned(), expect, change: KeyChange::Delete }
 }
 
-async fn must(store: &dyn Store, write: Write) -> Committed {
+async fn commit_ok(store: &dyn Store, write: WriteRequest) -> CommittedWrite {
     let text = format!("{write:?}");
     store.commit(write).await.unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// What a sink saw.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<Event>>>);
+struct RecordingSink(Arc<Mutex<Vec<ChangeEvent>>>);
 
-impl Seen {
-    fn follow(store: &dyn Store, after: Revision) -> Result<Self, Error> {
+impl RecordingSink {
+    fn attach(store: &dyn Store, after: Revision) -> Result<Self, Error> {
         let seen = Self::default();
         let sink = seen.clone();
-        store.follow(
+        store.watch(
             after,
             Box::new(move |message| match message {
-                Message::Changes(events) => sink.0.lock().unwrap().extend_from_slice(events),
-                Message::Reset(_) => panic!("nobody has compacted what was not told"),
+                FeedMessage::Changes(events) => sink.0.lock().unwrap().extend_from_slice(events),
+                FeedMessage::Reset(_) => panic!("nobody has compacted what was not told"),
             }),
         )?;
         Ok(seen)
     }
 
-    fn events(&self) -> Vec<Event> {
+    fn events(&self) -> Vec<ChangeEvent> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// The states of a store, rebuilt from its events.
 #[derive(Default)]
-struct Replay {
-    states: BTreeMap<Revision, BTreeMap<String, Stored>>,
+struct StateReplay {
+    states: BTreeMap<Revision, BTreeMap<String, StoredValue>>,
 }
 
-impl Replay {
+impl StateReplay {
     /// Applies events to an empty store at `start`, checking that they fit each other.
-    fn of(start: Revision, events: &[Event]) -> Self {
-        let mut state: BTreeMap<String, Stored> = BTreeMap::new();
+    fn from_events(start: Revision, events: &[ChangeEvent]) -> Self {
+        let mut state: BTreeMap<String, StoredValue> = BTreeMap::new();
         let mut states = BTreeMap::from([(start, state.clone())]);
         let mut last = start;
         for event in events {
@@ -144,7 +144,7 @@ impl Replay {
                     let (revision, created) = (event.revision, event.created);
                     state.insert(
                         event.key.clone(),
-                        Stored { revision, created, value: value.clone() },
+                        StoredValue { revision, created, value: value.clone() },
                     )
                 }
                 None => Some(state.remove(&event.key).expect("a deletion of what exists")),
@@ -157,20 +157,20 @@ impl Replay {
         Self { states }
     }
 
-    fn at(&self, revision: Revision) -> &BTreeMap<String, Stored> {
+    fn state_at(&self, revision: Revision) -> &BTreeMap<String, StoredValue> {
         self.states.range(..=revision).next_back().expect("a state this old").1
     }
 }
 
-async fn everything(store: &dyn Store) -> BTreeMap<String, Stored> {
-    store.range(Range::default()).await.unwrap().items.into_iter().collect()
+async fn read_all(store: &dyn Store) -> BTreeMap<String, StoredValue> {
+    store.range(KeyRange::default()).await.unwrap().items.into_iter().collect()
 }
 
 /// Numbers that are the same in every run.
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl SeededRng {
+    fn next_below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

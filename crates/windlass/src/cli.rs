@@ -10,7 +10,7 @@ mod controllers;
 mod deployment;
 mod etcd;
 mod node;
-mod reach;
+mod external_address;
 mod requests;
 mod signers;
 mod store;
@@ -25,21 +25,21 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use windlass_pki::AltName;
 
-pub use access::{AccessArgs, AuditArgs, AuditLevel, AuditMode, ConnectionArgs, InflightArgs};
+pub use access::{AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
-pub use reach::ExternalUrl;
+pub use external_address::ExternalUrl;
 pub use requests::{
-    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, Format, IssueArgs, KeyType,
+    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, OutputFormat, IssueArgs, KeyType,
     NameArgs,
 };
-pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
-pub use store::{PlaceArgs, StoreCommand};
-pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
+pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs};
+pub use store::{StoreLocationArgs, StoreCommand};
+pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
 pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};
-pub use values::{Expiry, FeatureGate, Plugin};
+pub use values::{ExpiryTime, FeatureGate, AdmissionPlugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
 ///
@@ -51,12 +51,12 @@ pub struct Cli {
     #[command(flatten)]
     pub logging: LogArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// What there is to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Start everything in one process: the API server and its controllers.
     ///
     /// On the first start this makes what is missing in the data directory: certificate
@@ -126,12 +126,12 @@ pub struct VersionArgs {
 pub struct CrdsArgs {
     /// Which: nodetrusts, bundles [default: all].
     #[arg(value_name = "NAME", value_enum, hide_possible_values = true)]
-    pub names: Vec<Crd>,
+    pub names: Vec<CustomResource>,
 }
 
 /// A custom resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Crd {
+pub enum CustomResource {
     /// What nodes report on trust.
     #[value(name = "nodetrusts")]
     NodeTrusts,
@@ -204,11 +204,11 @@ pub struct ServeArgs {
     pub token_auth_file: Option<PathBuf>,
     /// More names and addresses for the serving certificate: a balancer's, for example. May be given several
     /// times. The certificate is issued anew when they change.
-    #[arg(long, value_name = "NAME|ADDRESS", value_delimiter = ',', value_parser = reach::alt_name)]
+    #[arg(long, value_name = "NAME|ADDRESS", value_delimiter = ',', value_parser = external_address::parse_alt_name)]
     pub tls_san: Vec<AltName>,
     /// Where clients reach the server, if that is somewhere else than it listens: https://NAME:PORT of a
     /// balancer. It stands in admin.kubeconfig, and its name in the serving certificate.
-    #[arg(long, value_name = "URL", value_parser = reach::external_url)]
+    #[arg(long, value_name = "URL", value_parser = external_address::parse_external_url)]
     pub external_url: Option<ExternalUrl>,
     /// Address of this server in the endpoints of the Service default/kubernetes. Default: the listen
     /// address, or the address of the default route if that is loopback or unspecified
@@ -321,7 +321,7 @@ pub struct UserAddArgs {
     pub group: Vec<String>,
     /// When the certificate ends: after 90d, 12h or 1d12h, or at a date such as 2027-01-31.
     #[arg(long, value_name = "WHEN", default_value = "365d", value_parser = values::expiry)]
-    pub expires: Expiry,
+    pub expires: ExpiryTime,
     /// Kubeconfig to write. It must not exist; - is standard output [default: NAME.kubeconfig].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -2,18 +2,18 @@
 
 mod bundle;
 mod can_i;
-mod connect;
+mod api_client;
 mod controllers;
 mod crds;
 mod csr;
 pub mod data_dir;
-mod interrupted;
+mod interrupt;
 mod issue;
-mod listening;
+mod listen_error;
 mod node;
 mod print;
 mod server;
-mod shared;
+mod shared_store;
 mod signer;
 mod store;
 pub mod token;
@@ -24,30 +24,30 @@ mod version;
 
 use anyhow::Result;
 
-pub use interrupted::Interrupted;
-pub use listening::cannot_listen;
+pub use interrupt::InterruptedError;
+pub use listen_error::cannot_listen;
 
-use crate::cli::Command;
+use crate::cli::CliCommand;
 
 /// Runs a command to its end.
-pub fn run(command: Command) -> Result<()> {
+pub fn run(command: CliCommand) -> Result<()> {
     // Before anything of rustls: libraries would otherwise choose for themselves.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match command {
-        Command::Up(arguments) => up::run(arguments),
-        Command::Server(arguments) => server::run(arguments),
-        Command::Controllers(arguments) => controllers::run(*arguments),
-        Command::Node(arguments) => node::run(*arguments),
-        Command::Store(command) => store::run(command),
-        Command::User(command) => user::run(command),
-        Command::Issue(arguments) => issue::run(*arguments),
-        Command::Csr(command) => csr::run(command),
-        Command::Signer(command) => signer::run(command),
-        Command::Trust(command) => trust::run(command),
-        Command::Bundle(command) => bundle::run(command),
-        Command::Crds(arguments) => crds::run(&arguments),
-        Command::Token(command) => token::run(command),
-        Command::CanI(arguments) => can_i::run(arguments),
-        Command::Version(arguments) => version::run(&arguments),
+        CliCommand::Up(arguments) => up::run(arguments),
+        CliCommand::Server(arguments) => server::run(arguments),
+        CliCommand::Controllers(arguments) => controllers::run(*arguments),
+        CliCommand::Node(arguments) => node::run(*arguments),
+        CliCommand::Store(command) => store::run(command),
+        CliCommand::User(command) => user::run(command),
+        CliCommand::Issue(arguments) => issue::run(*arguments),
+        CliCommand::Csr(command) => csr::run(command),
+        CliCommand::Signer(command) => signer::run(command),
+        CliCommand::Trust(command) => trust::run(command),
+        CliCommand::Bundle(command) => bundle::run(command),
+        CliCommand::Crds(arguments) => crds::run(&arguments),
+        CliCommand::Token(command) => token::run(command),
+        CliCommand::CanI(arguments) => can_i::run(arguments),
+        CliCommand::Version(arguments) => version::run(&arguments),
     }
 }

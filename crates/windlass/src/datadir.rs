@@ -24,7 +24,7 @@
 //! and its certificate do not belong together. If they do not, somebody put them there, and we say
 //! so rather than overwrite them.
 
-pub mod durable;
+pub mod atomic_file;
 mod kubeconfig;
 mod lock;
 mod renewal;
@@ -38,17 +38,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, Authority, Certificate, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom,
+    AltName, CertificateAuthority, Certificate, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom,
     Validity, issue,
 };
 
 use zeroize::Zeroizing;
 
-pub use renewal::Renewal;
-pub use user::{NewUser, make_user, write_new};
+pub use renewal::CertificateRenewal;
+pub use user::{NewUser, create_user_credential, write_new};
 
-use durable::NewFile;
-use lock::Lock;
+use atomic_file::NewFile;
+use lock::DataDirLock;
 
 const AUTHORITY_LIFETIME: Duration = Duration::days(3650);
 const LEAF_LIFETIME: Duration = Duration::days(365);
@@ -65,11 +65,11 @@ const ADMIN: &str = "kubernetes-admin";
 
 /// Where the files of a data directory are.
 #[derive(Debug, Clone)]
-pub struct Layout {
+pub struct DataDirLayout {
     root: PathBuf,
 }
 
-impl Layout {
+impl DataDirLayout {
     /// The layout of the directory `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -91,7 +91,7 @@ impl Layout {
     }
 
     /// A file of the given name under `pki/`.
-    pub fn pki(&self, name: &str) -> PathBuf {
+    pub fn pki_file(&self, name: &str) -> PathBuf {
         self.root.join("pki").join(name)
     }
 
@@ -106,14 +106,14 @@ impl Layout {
     }
 
     fn pair(&self, name: &str) -> PairPaths {
-        let file = |extension| self.pki(&format!("{name}.{extension}"));
+        let file = |extension| self.pki_file(&format!("{name}.{extension}"));
         PairPaths { certificate: file("crt"), key: file("key") }
     }
 }
 
 /// What a server can be told about itself.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct ServerSite {
     /// The address it listens on, with its real port.
     pub listen: SocketAddr,
     /// The machine's name, if it has one.
@@ -129,10 +129,10 @@ pub struct Site {
     pub makes_kubelet_serving_ca: bool,
 }
 
-impl Site {
+impl ServerSite {
     /// Where clients find the server.
-    fn url(&self) -> String {
-        self.external_url.clone().unwrap_or_else(|| url(self.listen))
+    fn client_url(&self) -> String {
+        self.external_url.clone().unwrap_or_else(|| local_url(self.listen))
     }
 }
 
@@ -141,21 +141,21 @@ impl Site {
 #[derive(Debug)]
 pub struct DataDir {
     /// Where the files are.
-    pub layout: Layout,
+    pub layout: DataDirLayout,
     /// Where clients find the server.
     pub url: String,
     /// The names and addresses in the server's own serving certificate.
     pub server_names: Vec<AltName>,
     /// Files that were written now, in order. Empty when everything was there.
     pub written: Vec<PathBuf>,
-    site: Site,
-    _lock: Lock,
+    site: ServerSite,
+    _lock: DataDirLock,
 }
 
 impl DataDir {
     /// What renews certificates of this directory while it is held.
-    pub fn renewal(&self) -> Renewal {
-        Renewal::new(self.layout.clone(), self.site.clone())
+    pub fn renewal(&self) -> CertificateRenewal {
+        CertificateRenewal::new(self.layout.clone(), self.site.clone())
     }
 
     /// Whether `admin.kubeconfig` is for this server.
@@ -165,49 +165,49 @@ impl DataDir {
 }
 
 /// A certificate and its key.
-struct Pair {
+struct CertificateKeyPair {
     certificate: Certificate,
     key: PrivateKey,
 }
 
 /// Makes what is missing in a data directory and reads the rest.
-pub fn prepare(layout: Layout, site: Site, now: OffsetDateTime) -> Result<DataDir> {
-    durable::create_directory(layout.root())?;
-    if let Ok(Some(untrusted)) = windlass_safe_path::untrusted(layout.root()) {
+pub fn prepare(layout: DataDirLayout, site: ServerSite, now: OffsetDateTime) -> Result<DataDir> {
+    atomic_file::create_directory(layout.root())?;
+    if let Ok(Some(untrusted)) = windlass_safe_path::find_untrusted_directory(layout.root()) {
         let directory = layout.root().display();
         tracing::warn!(%directory, "other users can replace the data directory: {untrusted}");
     }
-    let lock = Lock::take(&layout.root().join("lock"))?;
-    durable::create_directory(&layout.root().join("pki"))?;
+    let lock = DataDirLock::acquire(&layout.root().join("lock"))?;
+    atomic_file::create_directory(&layout.root().join("pki"))?;
 
-    let mut making = Making { layout: &layout, now, files: Vec::new() };
+    let mut making = PkiBuilder { layout: &layout, now, files: Vec::new() };
     let serving = serving_request(&site)?;
     making.kubelet_serving_authority(site.makes_kubelet_serving_ca);
     making.service_account_key()?;
     making.credentials(&site, &serving, &admin_request()?)?;
     let files = making.files;
-    durable::write_all(&files)?;
+    atomic_file::write_all(&files)?;
 
     let written = files.into_iter().map(|file| file.path).collect();
-    let (url, server_names) = (site.url(), serving.alt_names);
+    let (url, server_names) = (site.client_url(), serving.alt_names);
     Ok(DataDir { layout, url, server_names, written, site, _lock: lock })
 }
 
 /// What a leaf certificate is to say.
-struct Request {
+struct LeafRequest {
     subject: Subject,
     common_name: &'static str,
     organizations: &'static [&'static str],
     alt_names: Vec<AltName>,
-    purpose: Purpose,
+    purpose: KeyPurpose,
 }
 
-impl Request {
+impl LeafRequest {
     fn new(
         common_name: &'static str,
         organizations: &'static [&'static str],
         alt_names: Vec<AltName>,
-        purpose: Purpose,
+        purpose: KeyPurpose,
     ) -> Result<Self> {
         let subject = Subject::new(common_name, organizations)?;
         Ok(Self { subject, common_name, organizations, alt_names, purpose })
@@ -217,7 +217,7 @@ impl Request {
     fn objection(
         &self,
         certificate: &Certificate,
-        authority: &Authority,
+        authority: &CertificateAuthority,
         now: OffsetDateTime,
     ) -> Option<&'static str> {
         let sorted = |names: &[AltName]| {
@@ -227,7 +227,7 @@ impl Request {
         };
         if !certificate.validity().contains(now) {
             Some("it is not valid now")
-        } else if renewal::is_due(certificate, authority.certificate(), now) {
+        } else if renewal::is_renewal_due(certificate, authority.certificate(), now) {
             Some("it is due for renewal")
         } else if !authority.has_issued(certificate) {
             Some("its authority has changed")
@@ -244,7 +244,7 @@ impl Request {
     }
 }
 
-fn serving_request(site: &Site) -> Result<Request> {
+fn serving_request(site: &ServerSite) -> Result<LeafRequest> {
     let dns = [
         "localhost",
         "kubernetes",
@@ -268,7 +268,7 @@ fn serving_request(site: &Site) -> Result<Request> {
         seen.push(name.clone());
         new
     });
-    Request::new("kube-apiserver", &[], names, Purpose::ServerAuth)
+    LeafRequest::new("kube-apiserver", &[], names, KeyPurpose::ServerAuth)
 }
 
 /// A machine may be called anything; only what is a DNS name can be certified as one.
@@ -282,12 +282,12 @@ pub fn is_host_name(name: &str) -> bool {
         })
 }
 
-fn admin_request() -> Result<Request> {
-    Request::new(ADMIN, &["system:masters"], Vec::new(), Purpose::ClientAuth)
+fn admin_request() -> Result<LeafRequest> {
+    LeafRequest::new(ADMIN, &["system:masters"], Vec::new(), KeyPurpose::ClientAuth)
 }
 
 /// Where clients on this machine reach the server.
-fn url(listen: SocketAddr) -> String {
+fn local_url(listen: SocketAddr) -> String {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
@@ -309,20 +309,20 @@ impl PairPaths {
 }
 
 /// Collects what has to be written, so that it is written together.
-struct Making<'a> {
-    layout: &'a Layout,
+struct PkiBuilder<'a> {
+    layout: &'a DataDirLayout,
     now: OffsetDateTime,
     files: Vec<NewFile>,
 }
 
-impl Making<'_> {
-    fn authority(&mut self, name: &str, common_name: &str) -> Result<Authority> {
+impl PkiBuilder<'_> {
+    fn authority(&mut self, name: &str, common_name: &str) -> Result<CertificateAuthority> {
         let paths = self.layout.pair(name);
-        let key = self.key(&paths.key, &paths.certificate)?;
+        let key = self.read_or_create_key(&paths.key, &paths.certificate)?;
         let Some(text) = read(&paths.certificate)? else {
             let subject = Subject::new(common_name, &[])?;
             let validity = self.validity(AUTHORITY_LIFETIME)?;
-            let authority = Authority::self_signed(&subject, validity, key, serial()?)?;
+            let authority = CertificateAuthority::self_signed(&subject, validity, key, serial()?)?;
             self.files.push(NewFile::public(paths.certificate, authority.certificate().to_pem()));
             return Ok(authority);
         };
@@ -337,7 +337,7 @@ impl Making<'_> {
                 certificate.validity().not_after(),
             );
         }
-        Authority::new(certificate, key)
+        CertificateAuthority::new(certificate, key)
             .with_context(|| format!("cannot use {} together", paths.both()))
     }
 
@@ -355,9 +355,9 @@ impl Making<'_> {
         }
     }
 
-    fn leaf(&mut self, authority: &Authority, name: &str, request: &Request) -> Result<Pair> {
+    fn leaf(&mut self, authority: &CertificateAuthority, name: &str, request: &LeafRequest) -> Result<CertificateKeyPair> {
         let paths = self.layout.pair(name);
-        let key = self.key(&paths.key, &paths.certificate)?;
+        let key = self.read_or_create_key(&paths.key, &paths.certificate)?;
         if let Some(text) = read(&paths.certificate)? {
             let certificate = Certificate::from_pem(&text)
                 .with_context(|| format!("cannot read {}", paths.certificate.display()))?;
@@ -369,13 +369,13 @@ impl Making<'_> {
                 );
             }
             match request.objection(&certificate, authority, self.now) {
-                None => return Ok(Pair { certificate, key }),
+                None => return Ok(CertificateKeyPair { certificate, key }),
                 Some(reason) => {
                     tracing::info!(file = %paths.certificate.display(), reason, "renewing");
                 }
             }
         }
-        let leaf = Leaf {
+        let leaf = LeafTemplate {
             subject: request.subject.clone(),
             alt_names: request.alt_names.clone(),
             purposes: vec![request.purpose.clone()],
@@ -385,12 +385,12 @@ impl Making<'_> {
         };
         let certificate = Certificate::from_der(&issue(authority, &leaf)?)?;
         self.files.push(NewFile::public(paths.certificate, certificate.to_pem()));
-        Ok(Pair { certificate, key })
+        Ok(CertificateKeyPair { certificate, key })
     }
 
     fn service_account_key(&mut self) -> Result<()> {
-        let (path, public) = (self.layout.pki("sa.key"), self.layout.pki("sa.pub"));
-        let key = self.key(&path, &public)?;
+        let (path, public) = (self.layout.pki_file("sa.key"), self.layout.pki_file("sa.pub"));
+        let key = self.read_or_create_key(&path, &public)?;
         let expected = key.public_key().to_pem();
         match read(&public)? {
             None => self.files.push(NewFile::public(public, expected)),
@@ -406,9 +406,9 @@ impl Making<'_> {
     }
 
     /// Reads a private key, or makes one if neither it nor what goes with it is there.
-    fn key(&mut self, path: &Path, companion: &Path) -> Result<PrivateKey> {
+    fn read_or_create_key(&mut self, path: &Path, companion: &Path) -> Result<PrivateKey> {
         if let Some(text) = read(path)? {
-            durable::warn_if_exposed(path)?;
+            atomic_file::warn_if_exposed(path)?;
             let key = PrivateKey::from_pem(&text);
             return key.with_context(|| format!("cannot read {}", path.display()));
         }
@@ -429,12 +429,12 @@ impl Making<'_> {
         Ok(key)
     }
 
-    fn kubeconfig(&mut self, url: &str, ca: &Authority, admin: &Pair) -> Result<()> {
+    fn kubeconfig(&mut self, url: &str, ca: &CertificateAuthority, admin: &CertificateKeyPair) -> Result<()> {
         let path = self.layout.kubeconfig();
-        let contents = kubeconfig::Contents::new(url, ca.certificate(), ADMIN, admin)?;
+        let contents = kubeconfig::KubeconfigContents::new(url, ca.certificate(), ADMIN, admin)?;
         if let Some(text) = read(&path)? {
-            if contents.is_in(&text) {
-                return durable::warn_if_exposed(&path);
+            if contents.matches_file(&text) {
+                return atomic_file::warn_if_exposed(&path);
             }
             tracing::info!(file = %path.display(), "writing anew: it no longer fits this server");
         }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_server::limits;
-use windlass_server::listen::ConnectionLimits;
+use windlass_server::listener::ConnectionLimits;
 
 use crate::cli::ConnectionArgs;
 

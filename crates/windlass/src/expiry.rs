@@ -28,7 +28,7 @@ const METRIC: &str = "windlass_certificate_expiration_timestamp_seconds";
 
 /// What a certificate is for, as far as its end matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum CertificateRole {
     /// Windlass issues it to itself and renews it.
     Renewed,
     /// Somebody else provides the file.
@@ -39,23 +39,23 @@ pub enum Role {
     Authority,
 }
 
-impl Role {
+impl CertificateRole {
     /// How long before its end a certificate is reported.
     pub fn warning_period(self, lifetime: Duration) -> Duration {
         let longest = match self {
-            Role::Renewed | Role::Provided => LEAF_PERIOD,
-            Role::OwnAuthority | Role::Authority => AUTHORITY_PERIOD,
+            CertificateRole::Renewed | CertificateRole::Provided => LEAF_PERIOD,
+            CertificateRole::OwnAuthority | CertificateRole::Authority => AUTHORITY_PERIOD,
         };
         longest.min(lifetime / PERIODS_PER_LIFETIME)
     }
 
     const fn remedy(self) -> &'static str {
         match self {
-            Role::Renewed => {
+            CertificateRole::Renewed => {
                 "windlass renews it while it runs: start it, or see its log for why that fails"
             }
-            Role::Provided | Role::Authority => "replace the file; a running server reads it again",
-            Role::OwnAuthority => {
+            CertificateRole::Provided | CertificateRole::Authority => "replace the file; a running server reads it again",
+            CertificateRole::OwnAuthority => {
                 "it is not replaced automatically: see \"Replacing a CA\" in docs/certificates.md"
             }
         }
@@ -64,52 +64,52 @@ impl Role {
 
 /// A certificate whose end is reported.
 #[derive(Clone, Debug)]
-pub struct Monitored {
+pub struct MonitoredCertificate {
     /// Its name in log and metric.
     pub name: String,
-    pub role: Role,
-    pub source: Source,
+    pub role: CertificateRole,
+    pub source: CertificateSource,
     /// Whether it is among the metrics; the CAs of signers have their own.
     pub metric: bool,
 }
 
 /// Where a certificate is.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum CertificateSource {
     /// In a file that is read every time.
     File(PathBuf),
     /// In this text.
     Text(Vec<u8>),
 }
 
-impl Monitored {
+impl MonitoredCertificate {
     /// A file, also among the metrics.
-    pub fn file(name: &str, role: Role, path: impl Into<PathBuf>) -> Self {
-        Self { name: name.to_owned(), role, source: Source::File(path.into()), metric: true }
+    pub fn file(name: &str, role: CertificateRole, path: impl Into<PathBuf>) -> Self {
+        Self { name: name.to_owned(), role, source: CertificateSource::File(path.into()), metric: true }
     }
 
     /// The CA of a signer.
     pub fn signer(name: &str, path: &Path) -> Self {
-        Self { metric: false, ..Self::file(name, Role::Authority, path) }
+        Self { metric: false, ..Self::file(name, CertificateRole::Authority, path) }
     }
 
     /// What is there now.
-    pub fn read(&self) -> Result<Lifetime> {
+    pub fn read(&self) -> Result<CertificateLifetime> {
         let (text, origin) = match &self.source {
-            Source::Text(text) => (text.clone(), "the kubeconfig".to_owned()),
-            Source::File(path) => {
+            CertificateSource::Text(text) => (text.clone(), "the kubeconfig".to_owned()),
+            CertificateSource::File(path) => {
                 let text =
                     fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
                 (text, path.display().to_string())
             }
         };
-        let mut ends_first: Option<Lifetime> = None;
+        let mut ends_first: Option<CertificateLifetime> = None;
         for der in pem::certificates(&text).with_context(|| origin.clone())? {
             let certificate = ForeignCertificate::from_der(&der).with_context(|| origin.clone())?;
             let (begins, ends) = (certificate.not_before(), certificate.not_after());
             if ends_first.as_ref().is_none_or(|first| ends < first.ends) {
                 ends_first =
-                    Some(Lifetime { origin: origin.clone(), begins, ends, role: self.role });
+                    Some(CertificateLifetime { origin: origin.clone(), begins, ends, role: self.role });
             }
         }
         ends_first.with_context(|| format!("{origin} holds no certificate"))
@@ -118,55 +118,55 @@ impl Monitored {
 
 /// When a certificate, or of several in a file the one that ends first, is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lifetime {
+pub struct CertificateLifetime {
     origin: String,
-    role: Role,
+    role: CertificateRole,
     begins: OffsetDateTime,
     ends: OffsetDateTime,
 }
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
+pub enum ExpiryUrgency {
     Soon,
     Over,
 }
 
-impl Lifetime {
+impl CertificateLifetime {
     /// What is to be reported now, if anything.
-    pub fn report(&self, now: OffsetDateTime) -> Option<(Urgency, String)> {
+    pub fn report(&self, now: OffsetDateTime) -> Option<(ExpiryUrgency, String)> {
         let Self { origin, role, begins, ends } = self;
         let (left, remedy, on) = (*ends - now, role.remedy(), timestamp::format(*ends));
         if left.is_negative() {
             let ago = human_duration(-left.whole_seconds());
             let text = format!("{origin} expired {on} ({ago} ago); {remedy}");
-            return Some((Urgency::Over, text));
+            return Some((ExpiryUrgency::Over, text));
         }
         (left < role.warning_period(*ends - *begins)).then(|| {
             let left = human_duration(left.whole_seconds());
-            (Urgency::Soon, format!("{origin} expires {on} (in {left}); {remedy}"))
+            (ExpiryUrgency::Soon, format!("{origin} expires {on} (in {left}); {remedy}"))
         })
     }
 }
 
 /// Reports certificates before and after their end.
-pub struct Monitor {
-    monitored: Vec<Monitored>,
+pub struct ExpiryMonitor {
+    monitored: Vec<MonitoredCertificate>,
     clock: Clock,
-    told: Mutex<BTreeMap<String, (OffsetDateTime, Urgency)>>,
+    reported: Mutex<BTreeMap<String, (OffsetDateTime, ExpiryUrgency)>>,
 }
 
-impl Monitor {
+impl ExpiryMonitor {
     /// Reports on these. [`Monitor::check`] does it.
-    pub fn new(monitored: Vec<Monitored>, clock: Clock) -> Self {
-        Self { monitored, clock, told: Mutex::default() }
+    pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
+        Self { monitored, clock, reported: Mutex::default() }
     }
 
     /// Logs what is to be said now: at first, when it becomes worse, and once a day. Returns how many
     /// lines were logged. Reads from disk: not for async code.
     pub fn check(&self) -> usize {
         let now = (self.clock)();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut logged = 0;
         for monitored in &self.monitored {
             let name = monitored.name.as_str();
@@ -186,8 +186,8 @@ impl Monitor {
                 continue;
             }
             match urgency {
-                Urgency::Soon => tracing::warn!(certificate = name, "{text}"),
-                Urgency::Over => tracing::error!(certificate = name, "{text}"),
+                ExpiryUrgency::Soon => tracing::warn!(certificate = name, "{text}"),
+                ExpiryUrgency::Over => tracing::error!(certificate = name, "{text}"),
             }
             told.insert(name.to_owned(), (now, urgency));
             logged += 1;
@@ -202,7 +202,7 @@ impl Monitor {
             writeln!(out, "# HELP {METRIC} When the certificate expires; of several, the first");
         let _ = writeln!(out, "# TYPE {METRIC} gauge");
         for monitored in self.monitored.iter().filter(|each| each.metric) {
-            if let Ok(Lifetime { ends, .. }) = monitored.read() {
+            if let Ok(CertificateLifetime { ends, .. }) = monitored.read() {
                 let (name, ends) = (&monitored.name, ends.unix_timestamp());
                 let _ = writeln!(out, "{METRIC}{{certificate=\"{name}\"}} {ends}");
             }

@@ -6,7 +6,7 @@ mod datadir;
 mod descriptors;
 mod expiry;
 mod logging;
-mod plane;
+mod cluster_identity;
 mod serve;
 mod shell;
 
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("windlass: {}", windlass_client_error::describe(error.as_ref()));
-            match error.chain().any(|cause| cause.is::<commands::Interrupted>()) {
+            match error.chain().any(|cause| cause.is::<commands::InterruptedError>()) {
                 true => ExitCode::from(INTERRUPTED),
                 false => ExitCode::FAILURE,
             }

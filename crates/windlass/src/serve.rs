@@ -15,37 +15,37 @@ use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use windlass_controllers::ca::CaSource;
-use windlass_controllers::sign::{self, BuiltIn, Signer, SignerFiles};
+use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner, SignerFiles};
 use windlass_controllers::signers::{self, CustomSigner};
-use windlass_controllers::{Clock, Election, RootCa};
+use windlass_controllers::{Clock, LeaderElection, RootCa};
 use windlass_pki::{AltName, Certificate};
-use windlass_server::audit::{AnonymousReads, Audit, Mode, Rotation};
-use windlass_server::chain::admission::Plugins;
-use windlass_server::chain::flow;
-use windlass_server::features::Features;
-use windlass_server::listen::{Connections, Deadlines};
-use windlass_server::local::Local;
-use windlass_server::server::{Server, Setup, start, system_clock};
+use windlass_server::audit::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::chain::flow_control;
+use windlass_server::feature_gates::ServerFeatureGates;
+use windlass_server::listener::{ConnectionTracker, ConnectionDeadlines};
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{Server, ServerOptions, start, system_clock};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options, Store};
+use windlass_store::{EmbeddedStore, EmbeddedOptions, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, AuditLevel, AuditMode, BundleSyncArgs, ConnectionArgs, EtcdArgs,
-    FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs, Plugin,
+    AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs, ConnectionArgs, EtcdArgs,
+    FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs, AdmissionPlugin,
 };
 use crate::commands::{cannot_listen, data_dir};
-use crate::datadir::{DataDir, Layout};
+use crate::datadir::{DataDir, DataDirLayout};
 use crate::descriptors::{connection_limits, raise_limit};
-use crate::{plane, shell};
-use certificates::Certificates;
+use crate::{cluster_identity, shell};
+use certificates::CertificateMaintainer;
 
 /// Everything a server has to know before it starts.
-pub struct Settings {
+pub struct ServerSettings {
     /// Bound already, so that the port is known, but not listening.
     pub listener: TcpListener,
     /// Where objects are kept.
-    pub store: StorePlace,
+    pub store: StoreBackend,
     /// What to serve with.
     pub tls: TlsFiles,
     /// What to verify client certificates with.
@@ -85,7 +85,7 @@ pub struct Settings {
 }
 
 /// Where objects are kept.
-pub enum StorePlace {
+pub enum StoreBackend {
     /// In a database in this directory.
     Directory(PathBuf),
     /// In a store that other servers use, too.
@@ -112,8 +112,8 @@ pub struct ServiceAccountKeys {
 
 impl ServiceAccountKeys {
     /// Those of a data directory.
-    pub fn of(layout: &Layout) -> Self {
-        Self { signing: layout.pki("sa.key"), verifying: vec![layout.pki("sa.pub")] }
+    pub fn from_layout(layout: &DataDirLayout) -> Self {
+        Self { signing: layout.pki_file("sa.key"), verifying: vec![layout.pki_file("sa.pub")] }
     }
 }
 
@@ -125,7 +125,7 @@ const BACKLOG: i32 = 4096;
 const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT.
-pub fn serve(settings: Settings) -> Result<()> {
+pub fn serve(settings: ServerSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(settings));
     // Reads that block do not hold up the end.
@@ -133,24 +133,24 @@ pub fn serve(settings: Settings) -> Result<()> {
     outcome
 }
 
-async fn run(settings: Settings) -> Result<()> {
+async fn run(settings: ServerSettings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     let (leave, leaving) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
     let mut options = controller_options(&settings)?;
-    if let (Some(options), StorePlace::Shared(_)) = (&mut options, &settings.store) {
+    if let (Some(options), StoreBackend::Shared(_)) = (&mut options, &settings.store) {
         // Others may have the same controllers beside them.
-        options.election = Some(Election::new(data_dir::identity()));
+        options.election = Some(LeaderElection::new(data_dir::identity()));
     }
     let node = settings.node.as_ref().map(|(name, projections)| {
-        node::Node::new(name, projections.as_deref(), features(&settings.feature_gates)?)
+        node::EmbeddedNode::new(name, projections.as_deref(), features(&settings.feature_gates)?)
     });
     let node = node.transpose()?;
     let store = open(&settings.store)?;
     let custom = options.as_ref().map(|options| options.custom.as_slice()).unwrap_or_default();
-    let certificates = Arc::new(Certificates::new(&settings, custom, system_clock()));
+    let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock()));
     let limits = connection_limits(&settings.connections, raise_limit());
-    let connections = Connections::new(limits, Deadlines::default());
+    let connections = ConnectionTracker::new(limits, ConnectionDeadlines::default());
     let mut more = metric_sources(node.as_ref(), &certificates);
     more.push(connections.source());
     let signs = (leaving.clone(), shutdown.clone());
@@ -160,7 +160,7 @@ async fn run(settings: Settings) -> Result<()> {
         .map_err(|error| cannot_listen("--listen", address, &error.into()))?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
-    let serving = windlass_server::listen::serve(
+    let serving = windlass_server::listener::serve(
         server.clone(),
         listener,
         tls,
@@ -170,17 +170,17 @@ async fn run(settings: Settings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let advertised = advertised_address(settings.advertise_address, address);
-    let advertiser = tokio::spawn(windlass_server::advertise::run(server.clone(), advertised));
+    let advertiser = tokio::spawn(windlass_server::endpoint_advertiser::run(server.clone(), advertised));
     // Ends with the runtime.
-    tokio::spawn(certificates.keep());
+    tokio::spawn(certificates.run());
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
-    announce(&settings.data);
+    print_ready_line(&settings.data);
     if controllers.is_some() {
-        invite(&settings.data);
+        log_join_command(&settings.data);
     }
     let ended = tokio::select! {
         () = told => Ok(()),
@@ -236,92 +236,92 @@ fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-fn open(place: &StorePlace) -> Result<Arc<dyn Store>> {
+fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
     Ok(match place {
-        StorePlace::Directory(directory) => Arc::new(Embedded::open(Options::new(directory))?),
-        StorePlace::Shared(store) => store.clone(),
+        StoreBackend::Directory(directory) => Arc::new(EmbeddedStore::open(EmbeddedOptions::new(directory))?),
+        StoreBackend::Shared(store) => store.clone(),
     })
 }
 
 async fn assemble(
-    settings: &Settings,
+    settings: &ServerSettings,
     store: &Arc<dyn Store>,
-    metrics: Vec<windlass_server::metrics::Source>,
+    metrics: Vec<windlass_server::metrics::MetricsSource>,
     (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
-    let tls = files::tls(&settings.tls)?;
+    let tls = files::load_tls_config(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
     let issuer = authenticator.service_accounts.as_ref().map_or("", |v| v.issuer()).to_owned();
-    let server = start(Setup {
+    let server = start(ServerOptions {
         authenticator,
         tokens: Some(TokenSigner::new(key, &issuer)?),
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics,
-        flow: flow::Limits {
+        flow: flow_control::InflightLimits {
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),
         },
         min_request_timeout: Duration::from_secs(settings.inflight.min_request_timeout.into()),
         audit: audit(&settings.audit)?,
-        leaving,
-        ..Setup::new(store.clone(), shutdown)
+        shutting_down: leaving,
+        ..ServerOptions::new(store.clone(), shutdown)
     })
     .await?;
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
-    reload::keep_current(settings, server.clone(), tls.clone());
+    reload::watch_files(settings, server.clone(), tls.clone());
     Ok((server, tls))
 }
 
 /// What other parts of the process count.
 fn metric_sources(
-    node: Option<&node::Node>,
-    certificates: &Arc<Certificates>,
-) -> Vec<windlass_server::metrics::Source> {
+    node: Option<&node::EmbeddedNode>,
+    certificates: &Arc<CertificateMaintainer>,
+) -> Vec<windlass_server::metrics::MetricsSource> {
     let certificates = certificates.clone();
-    let mut sources: Vec<windlass_server::metrics::Source> = vec![
+    let mut sources: Vec<windlass_server::metrics::MetricsSource> = vec![
         Box::new(windlass_controllers::metrics),
         Box::new(move |out| certificates.monitor.metrics(out)),
     ];
-    sources.extend(node.map(node::Node::metrics));
+    sources.extend(node.map(node::EmbeddedNode::metrics));
     sources
 }
 
-fn plugins(access: &AccessArgs) -> Result<Plugins> {
-    let mut plugins = Plugins::default();
+fn plugins(access: &AccessArgs) -> Result<AdmissionPlugins> {
+    let mut plugins = AdmissionPlugins::default();
     for plugin in &access.disable_admission_plugins {
         match plugin {
-            Plugin::NamespaceLifecycle => bail!("NamespaceLifecycle cannot be left out"),
-            Plugin::NodeRestriction => plugins.node_restriction = false,
-            Plugin::ServiceAccount => plugins.service_account = false,
+            AdmissionPlugin::NamespaceLifecycle => bail!("NamespaceLifecycle cannot be left out"),
+            AdmissionPlugin::NodeRestriction => plugins.node_restriction = false,
+            AdmissionPlugin::ServiceAccount => plugins.service_account = false,
         }
     }
     Ok(plugins)
 }
 
-fn features(gates: &[FeatureGate]) -> Result<Features> {
+fn features(gates: &[FeatureGate]) -> Result<ServerFeatureGates> {
     let gates = gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
-    Features::with(gates).context("--feature-gates")
+    ServerFeatureGates::with(gates).context("--feature-gates")
 }
 
-fn audit(arguments: &AuditArgs) -> Result<Audit> {
-    let Some(path) = &arguments.audit_log_path else { return Ok(Audit::default()) };
-    let rotation = Rotation {
+fn audit(arguments: &AuditArgs) -> Result<AuditLog> {
+    let Some(path) = &arguments.audit_log_path else { return Ok(AuditLog::default()) };
+    let rotation = LogRotation {
         max_size_mb: arguments.audit_log_maxsize,
         max_backups: arguments.audit_log_maxbackup,
         max_age_days: arguments.audit_log_maxage,
     };
     let mode = match arguments.audit_log_mode {
-        AuditMode::Batch => Mode::Batch,
-        AuditMode::Blocking => Mode::Blocking,
-        AuditMode::BlockingStrict => Mode::BlockingStrict,
+        AuditModeArg::Batch => AuditLogMode::Batch,
+        AuditModeArg::Blocking => AuditLogMode::Blocking,
+        AuditModeArg::BlockingStrict => AuditLogMode::BlockingStrict,
     };
     let anonymous_reads = match arguments.audit_anonymous_reads {
-        AuditLevel::None => AnonymousReads::None,
-        AuditLevel::Metadata => AnonymousReads::Metadata,
+        AuditLevelArg::None => AnonymousReads::None,
+        AuditLevelArg::Metadata => AnonymousReads::Metadata,
     };
-    let audit = Audit::to_file(path, rotation, system_clock())
+    let audit = AuditLog::to_file(path, rotation, system_clock())
         .with_context(|| format!("--audit-log-path {}", path.display()))?;
     Ok(audit.with_mode(mode).with_anonymous_reads(anonymous_reads))
 }
@@ -329,38 +329,38 @@ fn audit(arguments: &AuditArgs) -> Result<Audit> {
 /// Runs the controllers on the server's own service.
 fn controllers(
     server: &Arc<Server>,
-    options: windlass_controllers::Options,
+    options: windlass_controllers::ControllerOptions,
     shutdown: watch::Receiver<bool>,
 ) -> tokio::task::JoinHandle<()> {
     let user = User::authenticated("system:kube-controller-manager", "", vec![MASTERS.into()]);
-    let client = kube::Client::new(Local::new(server.clone(), user), "default");
+    let client = kube::Client::new(LocalClient::new(server.clone(), user), "default");
     tokio::spawn(windlass_controllers::run(client, options, shutdown))
 }
 
 /// What the controllers beside the server are told. Only what the client CA signs is a login, and
 /// only the server's own certificate is from the CA that clients verify the server with, so neither
 /// signs for anybody else: the serving certificates of nodes have a CA of their own.
-fn controller_options(settings: &Settings) -> Result<Option<windlass_controllers::Options>> {
+fn controller_options(settings: &ServerSettings) -> Result<Option<windlass_controllers::ControllerOptions>> {
     let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
     let (data, clock) = (&settings.data, system_clock());
-    let root_ca = data.layout.pki("ca.crt");
+    let root_ca = data.layout.pki_file("ca.crt");
     let custom = custom_signers(&data.layout, issuing, &clock)?;
     warn_of_serving_ca(&root_ca, &custom)?;
     let mut server_names: Vec<String> = data.server_names.iter().map(name_text).collect();
     server_names.extend(settings.advertise_address.map(|address| address.to_string()));
-    Ok(Some(windlass_controllers::Options {
+    Ok(Some(windlass_controllers::ControllerOptions {
         approve_kubelet_serving: issuing.approve_kubelet_serving,
         api_server_names: server_names,
         built_in: built_in_signers(&data.layout, settings.kubelet_serving_ca.clone(), &clock),
         publish_kubelet_serving: true,
         longest: issuing.cluster_signing_duration,
         custom,
-        root_ca: Some(RootCa::file(root_ca)?),
+        root_ca: Some(RootCa::from_file(root_ca)?),
         ca_overlap: issuing.ca_overlap,
         ca_delivery_timeout: issuing.ca_delivery_timeout,
         bundles: bundles.settings()?,
         node_monitor: nodes.monitor().map_err(anyhow::Error::msg)?,
-        ..windlass_controllers::Options::new(clock)
+        ..windlass_controllers::ControllerOptions::new(clock)
     }))
 }
 
@@ -373,23 +373,23 @@ fn name_text(name: &AltName) -> String {
 
 /// Kubernetes' own signers with the CAs of a data directory. If other servers have recorded which
 /// CA they sign kubelets' serving certificates with, no other one is used here.
-fn built_in_signers(layout: &Layout, recorded: Option<String>, clock: &Clock) -> Vec<BuiltIn> {
-    let file = |name: &str| layout.pki(name);
-    let clients = [Signer::Client, Signer::KubeletClient].map(|signer| SignerFiles {
+fn built_in_signers(layout: &DataDirLayout, recorded: Option<String>, clock: &Clock) -> Vec<BuiltInSigner> {
+    let file = |name: &str| layout.pki_file(name);
+    let clients = [KubernetesSigner::Client, KubernetesSigner::KubeletClient].map(|signer| SignerFiles {
         signer,
         certificate: file("client-ca.crt"),
         key: file("client-ca.key"),
     });
-    let mut signers = sign::open(&clients, clock);
+    let mut signers = csr_signer::open(&clients, clock);
     let [certificate, key] = ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"].map(file);
     let ca = match recorded {
         Some(wanted) => {
-            CaSource::checked(certificate, key, plane::recorded_ca(wanted), clock.clone())
+            CaSource::from_files_with_check(certificate, key, cluster_identity::recorded_ca(wanted), clock.clone())
         }
-        None => CaSource::files(certificate, key, clock.clone()),
+        None => CaSource::from_files(certificate, key, clock.clone()),
     };
-    let servers = [Signer::KubeletServing, Signer::LegacyUnknown];
-    signers.extend(servers.map(|signer| BuiltIn { signer, ca: ca.clone() }));
+    let servers = [KubernetesSigner::KubeletServing, KubernetesSigner::LegacyUnknown];
+    signers.extend(servers.map(|signer| BuiltInSigner { signer, ca: ca.clone() }));
     signers
 }
 
@@ -411,7 +411,7 @@ fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
 /// The user's own signers: those of the file that is named, or else of the one in the data
 /// directory, if there is one.
 fn custom_signers(
-    layout: &Layout,
+    layout: &DataDirLayout,
     issuing: &IssuingArgs,
     clock: &Clock,
 ) -> Result<Vec<CustomSigner>> {
@@ -423,7 +423,7 @@ fn custom_signers(
 }
 
 /// One line for the person who started it, on standard output; logs go to standard error.
-fn announce(data: &DataDir) {
+fn print_ready_line(data: &DataDir) {
     let mut line = format!("windlass is ready at {}", data.url);
     if data.has_kubeconfig() {
         line.push_str(&format!(" (kubeconfig: {})", data.layout.kubeconfig().display()));
@@ -435,7 +435,7 @@ fn announce(data: &DataDir) {
 }
 
 /// How nodes join. A token is a credential, so none is made until somebody wants one.
-fn invite(data: &DataDir) {
+fn log_join_command(data: &DataDir) {
     let kubeconfig = data.layout.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let kubeconfig = shell::word(&kubeconfig);

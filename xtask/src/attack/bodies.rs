@@ -10,9 +10,9 @@ use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Held;
-use super::target::Target;
-use crate::bench::Protocol;
+use super::AttackGuard;
+use super::target::AttackTarget;
+use crate::bench::HttpProtocol;
 
 /// The limit on a request body, in Kubernetes and here.
 const BODY: usize = 3 << 20;
@@ -28,7 +28,7 @@ const REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const SIGNING: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// Four reviews and a signing request at the same time.
-pub async fn post(target: &Target) -> Result<Held> {
+pub async fn post(target: &AttackTarget) -> Result<AttackGuard> {
     let mut requests: Vec<(&str, Bytes)> = (0..REVIEWS)
         .map(|number| {
             let selector = ["labelSelector", "fieldSelector"][number % 2];
@@ -38,7 +38,7 @@ pub async fn post(target: &Target) -> Result<Held> {
     requests.push((SIGNING, signing_request()));
     let mut answers = JoinSet::new();
     for (path, body) in requests {
-        let mut connection = target.attacker.connect(Protocol::Http2).await?;
+        let mut connection = target.attacker.connect(HttpProtocol::Http2).await?;
         answers.spawn(async move {
             let bytes = body.len();
             let answer = timeout(PATIENCE, connection.send(Method::POST, path, body)).await;

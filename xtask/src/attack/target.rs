@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::bench::{Client, cpu, free_port, memory, pid_of};
+use crate::bench::{BenchClient, process_cpu_seconds, free_port, memory, to_pid};
 
 /// The honest administrator's token.
 const HONEST: &str = "honest-token";
@@ -29,18 +29,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(5);
 
 /// A server under attack.
-pub struct Target {
+pub struct AttackTarget {
     /// Without a credential.
-    pub anonymous: Client,
+    pub anonymous: BenchClient,
     /// An administrator who attacks: their requests are authorized.
-    pub attacker: Client,
+    pub attacker: BenchClient,
     /// An administrator who does not.
-    pub honest: Client,
+    pub honest: BenchClient,
     pid: Option<u32>,
     child: Option<(Child, TempDir)>,
 }
 
-impl Target {
+impl AttackTarget {
     /// Starts a server on a fresh directory, with a soft limit of 1024 open files.
     pub async fn start(binary: &Path) -> Result<Self> {
         let scratch = tempfile::tempdir()?;
@@ -72,7 +72,7 @@ impl Target {
             bail!("the server ended before it was ready:\n{log}");
         }
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let anonymous = Client::unverified(address)?;
+        let anonymous = BenchClient::unverified(address)?;
         Ok(Self {
             attacker: anonymous.with_token(ATTACKER),
             honest: anonymous.with_token(HONEST),
@@ -84,7 +84,7 @@ impl Target {
 
     /// A server that runs already, on a loopback address.
     pub fn running(url: &str, token: &str, pid: Option<u32>) -> Result<Self> {
-        let anonymous = Client::unverified(loopback(url)?)?;
+        let anonymous = BenchClient::unverified(loopback(url)?)?;
         let honest = anonymous.with_token(token);
         Ok(Self { attacker: honest.clone(), honest, anonymous, pid, child: None })
     }
@@ -95,8 +95,8 @@ impl Target {
     }
 
     /// CPU time in seconds; none if the process is not known.
-    pub fn cpu(&self) -> Result<Option<f64>> {
-        self.pid.map(cpu).transpose()
+    pub fn cpu_seconds(&self) -> Result<Option<f64>> {
+        self.pid.map(process_cpu_seconds).transpose()
     }
 
     /// The process id, if it is known.
@@ -109,7 +109,7 @@ impl Target {
         let (Some((mut child, _scratch)), Some(pid)) = (self.child, self.pid) else {
             return Ok(());
         };
-        kill_process(pid_of(pid)?, Signal::TERM)?;
+        kill_process(to_pid(pid)?, Signal::TERM)?;
         match timeout(STOP, child.wait()).await {
             Ok(status) => {
                 let status = status?;

@@ -16,11 +16,11 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::Bench;
-use super::client::{Client, Protocol};
+use super::BenchContext;
+use super::client::{BenchClient, HttpProtocol};
 use super::rates::{NAMESPACE, fill};
-use super::server::{READER, Server};
-use super::table::{Row, Table};
+use super::server::{READER, ServerProcess};
+use super::table::{TableRow, ResultTable};
 
 const CLIENTS: usize = 8;
 /// Turns of each caller; the median counts.
@@ -29,9 +29,9 @@ const ROLES: usize = 1_000;
 const BINDINGS: usize = 5_000;
 
 /// Measure callers of every sort before and after there are many roles.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let data = bench.scratch.join("access");
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     fill(&server, NAMESPACE, 1, 1_024).await?;
     let admin = server.client.clone();
     let reader = admin.with_token(READER);
@@ -42,41 +42,41 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let person = certificate_user(bench, &data, &admin)?;
     let lasts = bench.phase() / 3;
     let callers =
-        [&admin, &reader, &account, &person].map(|client| (client, Protocol::Http1, lasts));
-    let few = turns(&server, &callers).await?;
+        [&admin, &reader, &account, &person].map(|client| (client, HttpProtocol::Http1, lasts));
+    let few = measure_median_cpu(&server, &callers).await?;
     many_roles(&admin).await?;
-    let many = turns(&server, &callers[..2]).await?;
+    let many = measure_median_cpu(&server, &callers[..2]).await?;
 
     let [as_admin, as_reader, as_account, as_person] = few[..] else { unreachable!() };
     let [admin_later, reader_later] = many[..] else { unreachable!() };
     let note = |text: &str| format!("server CPU a GET; {text}");
     table.add(
-        Row::lower("get by a static token, no rules asked", as_admin, "us")
-            .note(note("a member of system:masters")),
+        TableRow::lower("get by a static token, no rules asked", as_admin, "us")
+            .with_note(note("a member of system:masters")),
     );
     let added = |value: f64| (value - as_admin).max(0.0);
     table.add(
-        Row::lower("RBAC, default roles: adds", added(as_reader), "us")
-            .note(note("the same, but allowed by a role")),
+        TableRow::lower("RBAC, default roles: adds", added(as_reader), "us")
+            .with_note(note("the same, but allowed by a role")),
     );
     let later = (reader_later - admin_later).max(0.0);
     table.add(
-        Row::lower("RBAC, 1,000 roles and 5,000 bindings: adds", later, "us")
-            .note(note("the bar is 10 us")),
+        TableRow::lower("RBAC, 1,000 roles and 5,000 bindings: adds", later, "us")
+            .with_note(note("the bar is 10 us")),
     );
     table.add(
-        Row::lower("service-account token: adds", added(as_account), "us")
-            .note(note("signature, account, and a role")),
+        TableRow::lower("service-account token: adds", added(as_account), "us")
+            .with_note(note("signature, account, and a role")),
     );
     table.add(
-        Row::lower("client certificate: adds", added(as_person), "us")
-            .note(note("on an open connection, and a role")),
+        TableRow::lower("client certificate: adds", added(as_person), "us")
+            .with_note(note("on an open connection, and a role")),
     );
     server.stop().await
 }
 
 /// The median processor time of one read in microseconds, for each caller.
-async fn turns(server: &Server, callers: &[(&Client, Protocol, Duration)]) -> Result<Vec<f64>> {
+async fn measure_median_cpu(server: &ServerProcess, callers: &[(&BenchClient, HttpProtocol, Duration)]) -> Result<Vec<f64>> {
     let mut measured = vec![Vec::new(); callers.len()];
     for _ in 0..TURNS {
         for (samples, (client, protocol, lasts)) in measured.iter_mut().zip(callers) {
@@ -91,9 +91,9 @@ async fn turns(server: &Server, callers: &[(&Client, Protocol, Duration)]) -> Re
 }
 
 async fn cost(
-    server: &Server,
-    client: &Client,
-    protocol: Protocol,
+    server: &ServerProcess,
+    client: &BenchClient,
+    protocol: HttpProtocol,
     lasts: Duration,
 ) -> Result<f64> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/filled-0");
@@ -104,7 +104,7 @@ async fn cost(
         connection.expect(Method::GET, &path, Bytes::new()).await?;
         connections.push(connection);
     }
-    let (before, started) = (server.cpu()?, Instant::now());
+    let (before, started) = (server.cpu_seconds()?, Instant::now());
     let mut workers = JoinSet::new();
     for mut connection in connections {
         let path = path.clone();
@@ -122,11 +122,11 @@ async fn cost(
         done += worker??;
     }
     ensure!(done > 0, "nothing was read");
-    Ok((server.cpu()? - before) * 1e6 / done as f64)
+    Ok((server.cpu_seconds()? - before) * 1e6 / done as f64)
 }
 
 /// Roles that are nobody's business here, and bindings of them to others.
-async fn many_roles(admin: &Client) -> Result<()> {
+async fn many_roles(admin: &BenchClient) -> Result<()> {
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
         let client = admin.clone();
@@ -172,16 +172,16 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-pub async fn post(client: &Client, plural: &str, object: &Value) -> Result<()> {
+pub async fn post(client: &BenchClient, plural: &str, object: &Value) -> Result<()> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
-    let mut connection = client.connect(Protocol::Http1).await?;
+    let mut connection = client.connect(HttpProtocol::Http1).await?;
     connection.expect(Method::POST, &path, object.to_string().into()).await?;
     Ok(())
 }
 
 /// A token of the service account `reader`.
-async fn account_token(admin: &Client) -> Result<String> {
-    let mut connection = admin.connect(Protocol::Http1).await?;
+async fn account_token(admin: &BenchClient) -> Result<String> {
+    let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
@@ -195,7 +195,7 @@ async fn account_token(admin: &Client) -> Result<String> {
 }
 
 /// The user `reader` with a client certificate instead of a token.
-fn certificate_user(bench: &Bench, data: &std::path::Path, admin: &Client) -> Result<Client> {
+fn certificate_user(bench: &BenchContext, data: &std::path::Path, admin: &BenchClient) -> Result<BenchClient> {
     let made = Command::new(&bench.binary)
         .args(["user", "add", "reader", "--out", "-", "--data-dir"])
         .arg(data)

@@ -10,12 +10,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::Bench;
-use super::client::{Client, Connection, Protocol};
-use super::process::Process;
-use super::server::Server;
-use super::table::{Row, Table};
-use super::volumes::Roots;
+use super::BenchContext;
+use super::client::{BenchClient, BenchConnection, HttpProtocol};
+use super::process::ChildProcess;
+use super::server::ServerProcess;
+use super::table::{TableRow, ResultTable};
+use super::volumes::RootCertificates;
 
 const BUNDLES: &str = "/apis/trust.cert-manager.io/v1alpha1/bundles";
 const LABEL: &str = "trust.cert-manager.io/bundle";
@@ -29,31 +29,31 @@ const SETTLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Measure how long it takes until a Bundle is everywhere, how much is written, and what it takes.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count = if bench.args.quick { 100 } else { 2_000 };
     let data = bench.scratch.join("bundles");
-    let server = Server::start_alone(bench, &data).await?;
-    let mut admin = server.client.connect(Protocol::Http1).await?;
-    make_namespaces(&mut admin, count).await?;
+    let server = ServerProcess::start_alone(bench, &data).await?;
+    let mut admin = server.client.connect(HttpProtocol::Http1).await?;
+    create_namespaces(&mut admin, count).await?;
     let controllers = controllers(bench, &data)?;
     // Starting is not what is measured.
     tokio::time::sleep(SETTLE).await;
-    let mut roots = Roots::new(CERTIFICATES)?;
+    let mut roots = RootCertificates::new(CERTIFICATES)?;
     let title = format!("a Bundle of {CERTIFICATES} certificates in {count} namespaces");
 
     let began = Instant::now();
     put(&mut admin, &bundle("all", &roots, &json!({})), Method::POST).await?;
-    let first = until_all(&server.client, "all", count, &BTreeMap::new()).await?;
+    let first = wait_until_all(&server.client, "all", count, &BTreeMap::new()).await?;
     let took = began.elapsed().as_secs_f64();
-    table.add(Row::lower(format!("{title}: all in sync after"), took, "s"));
-    table.add(Row::higher(format!("{title}: targets"), count as f64 / took, "/s"));
+    table.add(TableRow::lower(format!("{title}: all in sync after"), took, "s"));
+    table.add(TableRow::higher(format!("{title}: targets"), count as f64 / took, "/s"));
 
     roots.add()?;
     let began = Instant::now();
     put(&mut admin, &bundle("all", &roots, &json!({})), Method::PUT).await?;
-    let second = until_all(&server.client, "all", count, &first).await?;
+    let second = wait_until_all(&server.client, "all", count, &first).await?;
     let took = began.elapsed().as_secs_f64();
-    table.add(Row::lower(format!("{title}: a change is in all after"), took, "s"));
+    table.add(TableRow::lower(format!("{title}: a change is in all after"), took, "s"));
     add_memory(table, &title, &controllers)?;
     controllers.stop().await?;
 
@@ -63,7 +63,7 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let third = targets(&mut admin, "all").await?;
     let written = third.iter().filter(|(name, version)| second.get(*name) != Some(version));
     let written = written.count() as f64;
-    table.add(Row::lower(format!("{title}: writes of a second pass"), written, ""));
+    table.add(TableRow::lower(format!("{title}: writes of a second pass"), written, ""));
     measure_many(&server.client, table, count).await?;
     add_memory(table, &format!("{MANY} Bundles at once, {count} targets"), &controllers)?;
     controllers.stop().await?;
@@ -71,23 +71,23 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 }
 
 /// Controllers in a process of their own, so that their memory is their own.
-fn controllers(bench: &Bench, data: &Path) -> Result<Process> {
+fn controllers(bench: &BenchContext, data: &Path) -> Result<ChildProcess> {
     let mut command = Command::new(&bench.binary);
     command.args(["controllers", "--leader-elect=false"]);
     command.arg("--kubeconfig").arg(data.join("admin.kubeconfig"));
-    Process::start(&mut command, &bench.scratch.join("controllers.log"))
+    ChildProcess::start(&mut command, &bench.scratch.join("controllers.log"))
 }
 
-fn add_memory(table: &mut Table, title: &str, controllers: &Process) -> Result<()> {
-    let peak = controllers.peak()? as f64 / f64::from(1 << 20);
-    table.add(Row::lower(format!("{title}: the controllers' memory, at most"), peak, "MiB"));
+fn add_memory(table: &mut ResultTable, title: &str, controllers: &ChildProcess) -> Result<()> {
+    let peak = controllers.peak_memory()? as f64 / f64::from(1 << 20);
+    table.add(TableRow::lower(format!("{title}: the controllers' memory, at most"), peak, "MiB"));
     Ok(())
 }
 
 /// Many Bundles, each for as many namespaces as there are for each of them.
-async fn measure_many(client: &Client, table: &mut Table, count: usize) -> Result<()> {
-    let mut admin = client.connect(Protocol::Http1).await?;
-    let roots = Roots::new(3)?;
+async fn measure_many(client: &BenchClient, table: &mut ResultTable, count: usize) -> Result<()> {
+    let mut admin = client.connect(HttpProtocol::Http1).await?;
+    let roots = RootCertificates::new(3)?;
     let began = Instant::now();
     for number in 0..MANY {
         let selector = json!({"matchLabels": {"group": (number % groups(count)).to_string()}});
@@ -96,10 +96,10 @@ async fn measure_many(client: &Client, table: &mut Table, count: usize) -> Resul
     }
     for number in 0..MANY {
         let wanted = (0..count).filter(|n| n % groups(count) == number % groups(count)).count();
-        until_all(client, &format!("many-{number}"), wanted, &BTreeMap::new()).await?;
+        wait_until_all(client, &format!("many-{number}"), wanted, &BTreeMap::new()).await?;
     }
     let took = began.elapsed().as_secs_f64();
-    table.add(Row::lower(format!("{MANY} Bundles at once, {count} targets: after"), took, "s"));
+    table.add(TableRow::lower(format!("{MANY} Bundles at once, {count} targets: after"), took, "s"));
     Ok(())
 }
 
@@ -108,7 +108,7 @@ fn groups(count: usize) -> usize {
     count.min(MANY)
 }
 
-async fn make_namespaces(admin: &mut Connection, count: usize) -> Result<()> {
+async fn create_namespaces(admin: &mut BenchConnection, count: usize) -> Result<()> {
     let namespace = |name: &str, group: usize| {
         let labels = json!({"group": group.to_string()});
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
@@ -121,7 +121,7 @@ async fn make_namespaces(admin: &mut Connection, count: usize) -> Result<()> {
     Ok(())
 }
 
-fn bundle(name: &str, roots: &Roots, selector: &Value) -> Value {
+fn bundle(name: &str, roots: &RootCertificates, selector: &Value) -> Value {
     // Namespaces of the system are in no group.
     let mut selector = selector.clone();
     if selector.get("matchLabels").is_none() {
@@ -138,7 +138,7 @@ fn bundle(name: &str, roots: &Roots, selector: &Value) -> Value {
     })
 }
 
-async fn put(admin: &mut Connection, bundle: &Value, method: Method) -> Result<()> {
+async fn put(admin: &mut BenchConnection, bundle: &Value, method: Method) -> Result<()> {
     let mut bundle = bundle.clone();
     let mut path = BUNDLES.to_owned();
     if method == Method::PUT {
@@ -153,13 +153,13 @@ async fn put(admin: &mut Connection, bundle: &Value, method: Method) -> Result<(
 
 /// Waits until the Bundle says that it is in sync and there are so many targets, all of them others
 /// than before.
-async fn until_all(
-    client: &Client,
+async fn wait_until_all(
+    client: &BenchClient,
     name: &str,
     count: usize,
     before: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    let mut admin = client.connect(Protocol::Http1).await?;
+    let mut admin = client.connect(HttpProtocol::Http1).await?;
     let path = format!("{BUNDLES}/{name}");
     let began = Instant::now();
     loop {
@@ -187,7 +187,7 @@ fn is_synced(bundle: &Value) -> bool {
 }
 
 /// The versions of its targets, by namespace.
-async fn targets(admin: &mut Connection, name: &str) -> Result<BTreeMap<String, String>> {
+async fn targets(admin: &mut BenchConnection, name: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let mut more = String::new();
     loop {

@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 
 /// The protocol of a connection.
 #[derive(Clone, Copy)]
-pub enum Protocol {
+pub enum HttpProtocol {
     /// HTTP/1.1 with keep-alive.
     Http1,
     /// HTTP/2.
@@ -32,7 +32,7 @@ pub enum Protocol {
 
 /// How to reach the server and as whom. Cheap to clone.
 #[derive(Clone)]
-pub struct Client {
+pub struct BenchClient {
     address: SocketAddr,
     http1: TlsConnector,
     http2: TlsConnector,
@@ -40,7 +40,7 @@ pub struct Client {
     authorization: Option<Arc<str>>,
 }
 
-impl Client {
+impl BenchClient {
     /// Trust the CA file and present the bearer token.
     pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Result<Self> {
         let ca = std::fs::read(ca).with_context(|| format!("cannot read {}", ca.display()))?;
@@ -91,33 +91,33 @@ impl Client {
     }
 
     /// TCP and TLS only.
-    pub async fn handshake(&self, protocol: Protocol) -> Result<TlsStream<TcpStream>> {
+    pub async fn handshake(&self, protocol: HttpProtocol) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let connector = match protocol {
-            Protocol::Http1 => &self.http1,
-            Protocol::Http2 => &self.http2,
+            HttpProtocol::Http1 => &self.http1,
+            HttpProtocol::Http2 => &self.http2,
         };
         let name = ServerName::from(self.address.ip());
         Ok(connector.connect(name, stream).await?)
     }
 
     /// A new connection.
-    pub async fn connect(&self, protocol: Protocol) -> Result<Connection> {
+    pub async fn connect(&self, protocol: HttpProtocol) -> Result<BenchConnection> {
         let stream = TokioIo::new(self.handshake(protocol).await?);
         let sender = match protocol {
-            Protocol::Http1 => {
+            HttpProtocol::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await?;
                 tokio::spawn(connection);
-                Sender::Http1(sender)
+                RequestSender::Http1(sender)
             }
-            Protocol::Http2 => {
+            HttpProtocol::Http2 => {
                 let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
                 tokio::spawn(connection);
-                Sender::Http2(sender)
+                RequestSender::Http2(sender)
             }
         };
-        Ok(Connection {
+        Ok(BenchConnection {
             sender,
             host: self.address.to_string(),
             authorization: self.authorization.clone(),
@@ -194,18 +194,18 @@ impl ServerCertVerifier for AnyCertificate {
 }
 
 /// One connection; requests on it follow each other.
-pub struct Connection {
-    sender: Sender,
+pub struct BenchConnection {
+    sender: RequestSender,
     host: String,
     authorization: Option<Arc<str>>,
 }
 
-enum Sender {
+enum RequestSender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-impl Connection {
+impl BenchConnection {
     /// Send a request and return the answer's head with its body still to be read.
     pub async fn start(
         &mut self,
@@ -225,12 +225,12 @@ impl Connection {
             request = request.header("content-type", media);
         }
         match &mut self.sender {
-            Sender::Http1(sender) => {
+            RequestSender::Http1(sender) => {
                 let request = request.uri(path).header("host", &self.host).body(Full::new(body))?;
                 sender.ready().await?;
                 Ok(sender.send_request(request).await?)
             }
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 let request =
                     request.uri(format!("https://{}{path}", self.host)).body(Full::new(body))?;
                 sender.ready().await?;

@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::task::JoinSet;
-use windlass_store::{Change, Embedded, Etcd, EtcdOptions, Expect, Options, Store, Write};
+use windlass_store::{KeyChange, EmbeddedStore, EtcdStore, EtcdOptions, WritePrecondition, EmbeddedOptions, Store, WriteRequest};
 
-use super::Bench;
-use super::client::Protocol;
-use super::server::{Server, prefix};
-use super::table::{Row, Spread, Table};
+use super::BenchContext;
+use super::client::HttpProtocol;
+use super::server::{ServerProcess, prefix};
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 
 /// As many as the rates are measured with.
 const CLIENTS: usize = 16;
 
 /// Measure the disk and the handshakes.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
-    let spread = syncs(bench)?;
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
+    let spread = measure_fsync(bench)?;
     table.add(
-        Row::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms")
-            .note(format!("p99 {:.2} ms; the floor of one durable write", spread.millis(0.99))),
+        TableRow::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms")
+            .with_note(format!("p99 {:.2} ms; the floor of one durable write", spread.millis(0.99))),
     );
-    let server = Server::start(bench, &bench.scratch.join("floor")).await?;
+    let server = ServerProcess::start(bench, &bench.scratch.join("floor")).await?;
     let rate = handshakes(bench, &server).await?;
     table.add(
-        Row::higher("full TLS 1.3 handshakes", rate, "/s")
-            .note("16 at a time, both sides on this machine"),
+        TableRow::higher("full TLS 1.3 handshakes", rate, "/s")
+            .with_note("16 at a time, both sides on this machine"),
     );
     server.stop().await?;
     if bench.etcd.is_some() {
@@ -41,19 +41,19 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 }
 
 /// The store of a server with this data directory, which must not run if it is an embedded one.
-pub fn open(bench: &Bench, data: &Path) -> Result<Arc<dyn Store>> {
+pub fn open(bench: &BenchContext, data: &Path) -> Result<Arc<dyn Store>> {
     Ok(match &bench.etcd {
         Some(etcd) => {
             let mut options = EtcdOptions::new(etcd.urls());
             options.prefix = prefix(data);
-            Arc::new(Etcd::open(options)?)
+            Arc::new(EtcdStore::open(options)?)
         }
-        None => Arc::new(Embedded::open(Options::new(data.join("store")))?),
+        None => Arc::new(EmbeddedStore::open(EmbeddedOptions::new(data.join("store")))?),
     })
 }
 
 /// Writes of 1 KiB straight into the store, each of which the feed has told of.
-async fn puts(bench: &Bench, store: Arc<dyn Store>) -> Result<Row> {
+async fn puts(bench: &BenchContext, store: Arc<dyn Store>) -> Result<TableRow> {
     let lasts = bench.phase();
     let started = Instant::now();
     let mut workers = JoinSet::new();
@@ -63,10 +63,10 @@ async fn puts(bench: &Bench, store: Arc<dyn Store>) -> Result<Row> {
             let mut samples = Vec::new();
             while started.elapsed() < lasts {
                 let began = Instant::now();
-                let write = Write {
+                let write = WriteRequest {
                     key: format!("puts/{worker}/{}", samples.len()),
-                    expect: Expect::Absent,
-                    change: Change::Put(vec![b'x'; 1_024].into()),
+                    expect: WritePrecondition::Absent,
+                    change: KeyChange::Put(vec![b'x'; 1_024].into()),
                 };
                 store.commit(write).await?;
                 samples.push(began.elapsed());
@@ -79,15 +79,15 @@ async fn puts(bench: &Bench, store: Arc<dyn Store>) -> Result<Row> {
         samples.extend(worker??);
     }
     let rate = samples.len() as f64 / started.elapsed().as_secs_f64();
-    let spread = Spread::of(samples)?;
-    Ok(Row::higher("etcd alone: create, 1 KiB", rate, "/s").note(format!(
+    let spread = LatencyDistribution::from_samples(samples)?;
+    Ok(TableRow::higher("etcd alone: create, 1 KiB", rate, "/s").with_note(format!(
         "{CLIENTS} at a time through the store, no server; p50 {:.2} ms, p99 {:.2} ms",
         spread.millis(0.5),
         spread.millis(0.99)
     )))
 }
 
-fn syncs(bench: &Bench) -> Result<Spread> {
+fn measure_fsync(bench: &BenchContext) -> Result<LatencyDistribution> {
     let mut file = File::create(bench.scratch.join("syncs"))?;
     let block = [0x5a_u8; 4096];
     let count = if bench.args.quick { 100 } else { 1_000 };
@@ -98,10 +98,10 @@ fn syncs(bench: &Bench) -> Result<Spread> {
         file.sync_data()?;
         samples.push(started.elapsed());
     }
-    Spread::of(samples)
+    LatencyDistribution::from_samples(samples)
 }
 
-async fn handshakes(bench: &Bench, server: &Server) -> Result<f64> {
+async fn handshakes(bench: &BenchContext, server: &ServerProcess) -> Result<f64> {
     let lasts = bench.phase().min(Duration::from_secs(2));
     let started = Instant::now();
     let mut workers = JoinSet::new();
@@ -110,7 +110,7 @@ async fn handshakes(bench: &Bench, server: &Server) -> Result<f64> {
         workers.spawn(async move {
             let mut made = 0_u64;
             while started.elapsed() < lasts {
-                drop(client.handshake(Protocol::Http1).await?);
+                drop(client.handshake(HttpProtocol::Http1).await?);
                 made += 1;
             }
             anyhow::Ok(made)

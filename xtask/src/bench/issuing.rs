@@ -17,11 +17,11 @@ use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Bench;
+use super::BenchContext;
 use super::access::post;
-use super::client::{Client, Connection, Protocol};
-use super::server::{READER, Server};
-use super::table::{Row, Spread, Table};
+use super::client::{BenchClient, BenchConnection, HttpProtocol};
+use super::server::{READER, ServerProcess};
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 use super::watchers::raise_file_limit;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Measure a burst that few clients send, and many nodes that start at once.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (burst, nodes) = if bench.args.quick { (200, 200) } else { (1_000, 5_000) };
     measure_burst(bench, table, burst).await?;
     measure_backlog(bench, table, nodes).await?;
@@ -48,54 +48,54 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 }
 
 /// As many requests as there are, by few clients, as fast as they can; one watch sees them all.
-async fn measure_burst(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     let server = start(bench, "issuing-burst").await?;
     let nodes = [server.client.with_token(READER)];
     // What is set up once is not what is measured.
     burst(&server.client, &nodes, "warm", 64).await?;
-    let before = server.cpu()?;
+    let before = server.cpu_seconds()?;
     let (took, samples) = burst(&server.client, &nodes, "node", count).await?;
-    let cpu = (server.cpu()? - before) * 1_000_000.0 / count as f64;
-    let spread = Spread::of(samples)?;
+    let cpu = (server.cpu_seconds()? - before) * 1_000_000.0 / count as f64;
+    let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("burst of {count} node certificates");
     let rate = count as f64 / took.as_secs_f64();
-    table.add(Row::higher(format!("{title}: issued"), rate, "/s").reference(160.0).note(format!(
+    table.add(TableRow::higher(format!("{title}: issued"), rate, "/s").reference(160.0).with_note(format!(
         "{CLIENTS} clients; {cpu:.0} us of the server's CPU each; the bar is 1,500/s"
     )));
-    table.add(Row::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
     table.add(
-        Row::lower(format!("{title}: p99"), spread.millis(0.99), "ms")
+        TableRow::lower(format!("{title}: p99"), spread.millis(0.99), "ms")
             .reference(4_600.0)
-            .note("the bar is 1 s"),
+            .with_note("the bar is 1 s"),
     );
     server.stop().await
 }
 
 /// Requests of many nodes through few connections: what the certificates alone cost.
-async fn measure_backlog(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+async fn measure_backlog(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     let server = start(bench, "issuing-backlog").await?;
     let nodes = [server.client.with_token(READER)];
     let (took, _) = burst(&server.client, &nodes, "node", count).await?;
     let title = format!("{count} requests of nodes, {CLIENTS} clients");
-    table.add(Row::lower(format!("{title}: all issued"), took.as_secs_f64(), "s"));
+    table.add(TableRow::lower(format!("{title}: all issued"), took.as_secs_f64(), "s"));
     table.add(
-        Row::lower(format!("{title}: the server's memory, at most"), mebibytes(&server)?, "MiB")
-            .note("the bar is 100 MiB"),
+        TableRow::lower(format!("{title}: the server's memory, at most"), mebibytes(&server)?, "MiB")
+            .with_note("the bar is 100 MiB"),
     );
     server.stop().await
 }
 
-fn mebibytes(server: &Server) -> Result<f64> {
-    Ok(server.peak()? as f64 / f64::from(1 << 20))
+fn mebibytes(server: &ServerProcess) -> Result<f64> {
+    Ok(server.peak_memory()? as f64 / f64::from(1 << 20))
 }
 
 /// Nodes as they are: each has a connection, asks on it, and watches its own request.
-async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     raise_file_limit(count as u64 + 256)?;
     let server = start(bench, "issuing-nodes").await?;
     let client = server.client.with_token(READER);
     let connections = connect(&client, count).await?;
-    let connected = server.resident()? as f64 / f64::from(1 << 20);
+    let connected = server.resident_memory()? as f64 / f64::from(1 << 20);
     let together = Arc::new(Barrier::new(count + 1));
     let mut nodes = JoinSet::new();
     for (number, connection) in connections.into_iter().enumerate() {
@@ -117,27 +117,27 @@ async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result
     }
     let took = began.elapsed();
     let peak = mebibytes(&server)?;
-    let spread = Spread::of(samples)?;
+    let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("{count} nodes at once");
     table.add(
-        Row::lower(format!("{title}: all have certificates"), took.as_secs_f64(), "s")
-            .note(format!("p50 {:.0} ms, p99 {:.0} ms", spread.millis(0.5), spread.millis(0.99))),
+        TableRow::lower(format!("{title}: all have certificates"), took.as_secs_f64(), "s")
+            .with_note(format!("p50 {:.0} ms, p99 {:.0} ms", spread.millis(0.5), spread.millis(0.99))),
     );
-    table.add(Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB").note(
+    table.add(TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB").with_note(
         format!("a TLS connection and a watch of each node; {connected:.0} MiB when connected"),
     ));
     server.stop().await
 }
 
 /// A server on which one user may have nodes' certificates approved.
-async fn start(bench: &Bench, name: &str) -> Result<Server> {
-    let server = Server::start(bench, &bench.scratch.join(name)).await?;
+async fn start(bench: &BenchContext, name: &str) -> Result<ServerProcess> {
+    let server = ServerProcess::start(bench, &bench.scratch.join(name)).await?;
     allow(&server.client).await?;
     Ok(server)
 }
 
 /// Lets one user have nodes' certificates approved.
-pub async fn allow(admin: &Client) -> Result<()> {
+pub async fn allow(admin: &BenchClient) -> Result<()> {
     let roles = [
         "system:node-bootstrapper",
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
@@ -158,18 +158,18 @@ pub async fn allow(admin: &Client) -> Result<()> {
 /// Has so many requests sent by clients that are spread over `nodes`; a watch of `admin` sees all
 /// certificates. Returns how long that took, and how long each took.
 pub async fn burst(
-    admin: &Client,
-    nodes: &[Client],
+    admin: &BenchClient,
+    nodes: &[BenchClient],
     prefix: &str,
     count: usize,
 ) -> Result<(Duration, Vec<Duration>)> {
-    let mut watch = admin.connect(Protocol::Http1).await?;
+    let mut watch = admin.connect(HttpProtocol::Http1).await?;
     let path = format!("{REQUESTS}?watch=true&fieldSelector=spec.signerName%3D{SIGNER}");
     let stream = watch.start(Method::GET, &path, Bytes::new()).await?.into_body();
-    let seen = tokio::spawn(see(stream, prefix.to_owned(), count));
+    let seen = tokio::spawn(observe_certificates(stream, prefix.to_owned(), count));
     let mut connections = Vec::new();
     for node in nodes.iter().cycle().take(CLIENTS) {
-        connections.push(node.connect(Protocol::Http1).await?);
+        connections.push(node.connect(HttpProtocol::Http1).await?);
     }
     let began = Instant::now();
     let mut workers = JoinSet::new();
@@ -202,7 +202,7 @@ pub async fn burst(
 }
 
 /// When the certificate of each of so many requests was first seen.
-async fn see(
+async fn observe_certificates(
     mut stream: Incoming,
     prefix: String,
     count: usize,
@@ -213,7 +213,7 @@ async fn see(
     while seen.len() < count {
         for line in lines(&mut stream, &mut rest).await? {
             if has_certificate(&line)
-                && let Some(name) = named(&line, &prefix)
+                && let Some(name) = event_name(&line, &prefix)
             {
                 seen.entry(name).or_insert_with(Instant::now);
             }
@@ -223,7 +223,7 @@ async fn see(
 }
 
 /// Ask for a certificate and wait for it, as a kubelet does.
-async fn bootstrap(mut connection: Connection, name: &str) -> Result<()> {
+async fn bootstrap(mut connection: BenchConnection, name: &str) -> Result<()> {
     loop {
         let (status, answer) = connection.send(Method::POST, REQUESTS, request(name)).await?;
         match status {
@@ -263,20 +263,20 @@ fn has_certificate(event: &Bytes) -> bool {
 }
 
 /// The object's name, which begins as `prefix` says; managed fields have no such names.
-fn named(event: &Bytes, prefix: &str) -> Option<String> {
+fn event_name(event: &Bytes, prefix: &str) -> Option<String> {
     let text = std::str::from_utf8(event).ok()?;
     let at = text.find(prefix)? + "\"name\":\"".len();
     text.get(at..)?.split('"').next().map(str::to_owned)
 }
 
-async fn connect(client: &Client, count: usize) -> Result<Vec<Connection>> {
+async fn connect(client: &BenchClient, count: usize) -> Result<Vec<BenchConnection>> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let mut setups = JoinSet::new();
     for _ in 0..count {
         let (client, places) = (client.clone(), places.clone());
         setups.spawn(async move {
             let _place = places.acquire().await?;
-            let mut connection = client.connect(Protocol::Http1).await?;
+            let mut connection = client.connect(HttpProtocol::Http1).await?;
             connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
             anyhow::Ok(connection)
         });

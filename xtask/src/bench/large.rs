@@ -9,14 +9,14 @@ use hyper::Method;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_store::{Change, Expect, Store, Write};
+use windlass_store::{KeyChange, WritePrecondition, Store, WriteRequest};
 
-use super::Bench;
-use super::client::{Client, Connection, Protocol};
+use super::BenchContext;
+use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::floor::open;
 use super::rates::{NAMESPACE, config_map, fill};
-use super::server::Server;
-use super::table::{Row, Table};
+use super::server::ServerProcess;
+use super::table::{TableRow, ResultTable};
 
 const PAGE: usize = 500;
 /// Writes on their way at the same time when the store is filled.
@@ -26,10 +26,10 @@ const MODEL: &str = "filled-0";
 const MIB: f64 = (1 << 20) as f64;
 
 /// Measure on a store that was filled without a server.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count: usize = if bench.args.quick { 2_000 } else { 150_000 };
     let data = bench.scratch.join("large");
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     fill(&server, NAMESPACE, 1, 1_024).await?;
     server.stop().await?;
     let store = open(bench, &data)?;
@@ -37,39 +37,39 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     store.close().await?;
     drop(store);
 
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     let title = format!("{count} objects of 1 KiB");
     let ready = server.ready_after.as_secs_f64();
     table.add(
-        Row::lower(format!("{title}: start to ready"), ready, "s")
-            .note(format!("the bar is 10 s; written straight into the store at {rate:.0}/s")),
+        TableRow::lower(format!("{title}: start to ready"), ready, "s")
+            .with_note(format!("the bar is 10 s; written straight into the store at {rate:.0}/s")),
     );
     // Idle is what it holds when nothing has happened for a while; time is what is measured here.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let idle = server.resident()? as f64 / MIB;
-    let peak = server.peak()? as f64 / MIB;
+    let idle = server.resident_memory()? as f64 / MIB;
+    let peak = server.peak_memory()? as f64 / MIB;
     table.add(
-        Row::lower(format!("{title}: memory"), idle, "MiB")
-            .note(format!("{peak:.0} MiB at most while starting")),
+        TableRow::lower(format!("{title}: memory"), idle, "MiB")
+            .with_note(format!("{peak:.0} MiB at most while starting")),
     );
     let took = list(&server.client, count).await?;
-    let grown = server.resident()? as f64 / MIB - idle;
+    let grown = server.resident_memory()? as f64 / MIB - idle;
     table.add(
-        list_row(&format!("{title}: list in pages of {PAGE}"), took).note(format!(
+        list_row(&format!("{title}: list in pages of {PAGE}"), took).with_note(format!(
             "the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB"
         )),
     );
     let (took, written) = list_while_written(&server.client, count).await?;
-    let grown = server.resident()? as f64 / MIB - idle;
+    let grown = server.resident_memory()? as f64 / MIB - idle;
     let name = format!("{title}: the same while one is written to");
-    table.add(list_row(&name, took).note(format!(
+    table.add(list_row(&name, took).with_note(format!(
         "at one resourceVersion, {written} writes meanwhile; memory grew by {grown:.1} MiB"
     )));
     server.stop().await
 }
 
-fn list_row(name: &str, took: Duration) -> Row {
-    Row::lower(name, took.as_secs_f64(), "s")
+fn list_row(name: &str, took: Duration) -> TableRow {
+    TableRow::lower(name, took.as_secs_f64(), "s")
 }
 
 /// Copies the object that a client made; returns how many a second.
@@ -88,10 +88,10 @@ async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
                 let name = format!("large-{number:06}");
                 let own = format!("{}{number:012}", uid.get(..24).unwrap_or_default());
                 let value = model.replace(MODEL, &name).replace(&uid, &own);
-                let write = Write {
+                let write = WriteRequest {
                     key: format!("core/configmaps/{NAMESPACE}/{name}"),
-                    expect: Expect::Absent,
-                    change: Change::Put(value.into()),
+                    expect: WritePrecondition::Absent,
+                    change: KeyChange::Put(value.into()),
                 };
                 store.commit(write).await?;
             }
@@ -105,14 +105,14 @@ async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
 }
 
 /// Lists everything in pages, and insists that it is all there, in one state.
-async fn list(client: &Client, count: usize) -> Result<Duration> {
-    let mut connection = client.connect(Protocol::Http1).await?;
+async fn list(client: &BenchClient, count: usize) -> Result<Duration> {
+    let mut connection = client.connect(HttpProtocol::Http1).await?;
     let began = Instant::now();
     let (mut found, mut version, mut next) = (0, None, String::new());
     loop {
         let path = format!("/api/v1/configmaps?limit={PAGE}&continue={next}");
         let answer = connection.expect(Method::GET, &path, Bytes::new()).await?;
-        let page = Head::of(&answer)?;
+        let page = ListHeader::parse(&answer)?;
         found += count_items(&answer);
         let first: &mut String = version.get_or_insert_with(|| page.version.clone());
         ensure!(*first == page.version, "a page is of {}, the first of {first}", page.version);
@@ -127,9 +127,9 @@ async fn list(client: &Client, count: usize) -> Result<Duration> {
 }
 
 /// The same while a client writes, so that the first page's state is past before the second.
-async fn list_while_written(client: &Client, count: usize) -> Result<(Duration, u64)> {
+async fn list_while_written(client: &BenchClient, count: usize) -> Result<(Duration, u64)> {
     let (done, ended) = watch::channel(false);
-    let mut connection = client.connect(Protocol::Http1).await?;
+    let mut connection = client.connect(HttpProtocol::Http1).await?;
     // Once before the first page, so that no list is quicker than the first write.
     write(&mut connection, 0).await?;
     let writer = tokio::spawn(async move {
@@ -145,27 +145,27 @@ async fn list_while_written(client: &Client, count: usize) -> Result<(Duration, 
     Ok((took, writer.await??))
 }
 
-async fn write(connection: &mut Connection, number: u64) -> Result<()> {
+async fn write(connection: &mut BenchConnection, number: u64) -> Result<()> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MODEL}");
     connection.expect(Method::PUT, &path, config_map(MODEL, 1_024, number)).await?;
     Ok(())
 }
 
 /// What stands at the beginning of a list.
-struct Head {
+struct ListHeader {
     version: String,
     next: String,
 }
 
-impl Head {
+impl ListHeader {
     /// Reads it without the items, whose parsing would be most of what is measured.
-    fn of(answer: &[u8]) -> Result<Head> {
+    fn parse(answer: &[u8]) -> Result<ListHeader> {
         let end = answer.windows(8).position(|part| part == b"\"items\":");
         let head = answer.get(..end.context("no list")?).unwrap_or_default();
         let head = String::from_utf8_lossy(head);
         let head: Value = serde_json::from_str(&format!("{}}}", head.trim_end_matches(',')))?;
         let field = |name: &str| head["metadata"][name].as_str().unwrap_or_default().to_owned();
-        Ok(Head { version: field("resourceVersion"), next: field("continue") })
+        Ok(ListHeader { version: field("resourceVersion"), next: field("continue") })
     }
 }
 
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn a_list_is_read_by_its_head() {
         let list = br#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"uid":"1"}},{"metadata":{"uid":"2"}}]}"#;
-        let head = Head::of(list).unwrap();
+        let head = ListHeader::parse(list).unwrap();
         assert_eq!((head.version.as_str(), head.next.as_str()), ("7", "abc"));
         assert_eq!(count_items(list), 2);
-        assert!(Head::of(b"{}").is_err());
+        assert!(ListHeader::parse(b"{}").is_err());
     }
 }

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_node::clock::{self, Clock};
 
-use super::Bench;
+use super::BenchContext;
 use super::access::post;
-use super::client::{Client, Protocol};
-use super::server::Server;
-use super::table::{Row, Table};
+use super::client::{BenchClient, HttpProtocol};
+use super::server::ServerProcess;
+use super::table::{TableRow, ResultTable};
 use super::watchers::raise_file_limit;
 
 const TOKEN: &str = "bench1.0123456789abcdef";
@@ -31,48 +31,48 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const AHEAD: time::Duration = time::Duration::days(350);
 
 /// Measure how long all nodes take to join, and to rotate, and what that costs the server.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count = if bench.args.quick { 50 } else { 1_000 };
     raise_file_limit(count as u64 * 6 + 256)?;
     let data = bench.scratch.join("nodes");
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     prepare(&server.client).await?;
     let bootstrap = bench.scratch.join("bootstrap.kubeconfig");
     fs::write(&bootstrap, kubeconfig(&server.client.url(), &data.join("pki/ca.crt")))?;
 
     let began = Instant::now();
-    let mut fleet = Fleet::start(&bench.scratch.join("fleet"), &bootstrap, count)?;
-    fleet.until(|node| fs::read_link(&node.current).is_ok()).await?;
+    let mut fleet = NodeFleet::start(&bench.scratch.join("fleet"), &bootstrap, count)?;
+    fleet.wait_until(|node| fs::read_link(&node.current).is_ok()).await?;
     let joined = began.elapsed();
     let asked = requests(&server.client).await?;
     ensure!(asked == count, "{count} nodes made {asked} requests");
 
     let began = Instant::now();
     for node in &fleet.nodes {
-        node.put_forward()?;
+        node.advance_clock()?;
     }
-    fleet.until(Node::has_rotated).await?;
+    fleet.wait_until(BenchNode::has_rotated).await?;
     let rotated = began.elapsed();
     let asked = requests(&server.client).await?;
     ensure!(asked == 2 * count, "{count} nodes made {asked} requests to join and to rotate");
 
     let title = format!("{count} node agents");
     table.add(
-        Row::lower(format!("{title}: all have joined"), joined.as_secs_f64(), "s")
-            .note("key, request, approval, certificate, files, kubeconfig; one request each"),
+        TableRow::lower(format!("{title}: all have joined"), joined.as_secs_f64(), "s")
+            .with_note("key, request, approval, certificate, files, kubeconfig; one request each"),
     );
     table.add(
-        Row::lower(format!("{title}: all have rotated"), rotated.as_secs_f64(), "s")
-            .note("put forward in one moment; one request each"),
+        TableRow::lower(format!("{title}: all have rotated"), rotated.as_secs_f64(), "s")
+            .with_note("put forward in one moment; one request each"),
     );
-    let peak = server.peak()? as f64 / f64::from(1 << 20);
-    table.add(Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
+    let peak = server.peak_memory()? as f64 / f64::from(1 << 20);
+    table.add(TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
     fleet.stop().await?;
     server.stop().await
 }
 
 /// Makes a token, and lets its bearers and nodes do what they do.
-pub async fn prepare(admin: &Client) -> Result<()> {
+pub async fn prepare(admin: &BenchClient) -> Result<()> {
     let (id, secret) = TOKEN.split_once('.').context("the token has no dot")?;
     let secret = json!({
         "apiVersion": "v1",
@@ -86,7 +86,7 @@ pub async fn prepare(admin: &Client) -> Result<()> {
             "auth-extra-groups": GROUP,
         },
     });
-    let mut connection = admin.connect(Protocol::Http1).await?;
+    let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let path = "/api/v1/namespaces/kube-system/secrets";
     connection.expect(Method::POST, path, secret.to_string().into()).await?;
     for (role, group) in [
@@ -120,8 +120,8 @@ pub fn kubeconfig(url: &str, ca: &Path) -> String {
 }
 
 /// How many requests for certificates there are.
-async fn requests(admin: &Client) -> Result<usize> {
-    let mut connection = admin.connect(Protocol::Http1).await?;
+async fn requests(admin: &BenchClient) -> Result<usize> {
+    let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let list = connection.expect(Method::GET, &format!("{REQUESTS}?limit=1"), Bytes::new()).await?;
     let list: Value = serde_json::from_slice(&list)?;
     let shown = list["items"].as_array().map_or(0, Vec::len);
@@ -130,22 +130,22 @@ async fn requests(admin: &Client) -> Result<usize> {
 }
 
 /// Agents of many nodes.
-struct Fleet {
-    nodes: Vec<Arc<Node>>,
+struct NodeFleet {
+    nodes: Vec<Arc<BenchNode>>,
     agents: JoinSet<Result<(), windlass_node::RunError>>,
     down: watch::Sender<bool>,
 }
 
-struct Node {
+struct BenchNode {
     /// The link to the certificate that is in use.
     current: PathBuf,
     /// What it led to when the clock was put forward.
     before: OnceLock<PathBuf>,
 }
 
-impl Node {
+impl BenchNode {
     /// From now on it is much later, until there is another certificate.
-    fn put_forward(&self) -> Result<()> {
+    fn advance_clock(&self) -> Result<()> {
         let target = fs::read_link(&self.current)?;
         ensure!(self.before.set(target).is_ok(), "the clock was put forward twice");
         Ok(())
@@ -168,7 +168,7 @@ impl Node {
     }
 }
 
-impl Fleet {
+impl NodeFleet {
     fn start(folder: &Path, bootstrap: &Path, count: usize) -> Result<Self> {
         let (down, shutdown) = watch::channel(false);
         let (mut nodes, mut agents) = (Vec::with_capacity(count), JoinSet::new());
@@ -177,13 +177,13 @@ impl Fleet {
             fs::create_dir_all(&place)?;
             let pki = place.join("pki");
             let current = pki.join("kubelet-client-current.pem");
-            let node = Arc::new(Node { current, before: OnceLock::new() });
-            let options = windlass_node::Options {
+            let node = Arc::new(BenchNode { current, before: OnceLock::new() });
+            let options = windlass_node::AgentOptions {
                 node_name: format!("node-{number}"),
                 bootstrap_kubeconfig: Some(bootstrap.to_owned()),
                 addresses: vec![[127, 0, 0, 1].into()],
                 clock: node.clone().clock(),
-                ..windlass_node::Options::new(place.join("kubeconfig"), pki)
+                ..windlass_node::AgentOptions::new(place.join("kubeconfig"), pki)
             };
             agents.spawn(windlass_node::run(options, shutdown.clone()));
             nodes.push(node);
@@ -192,7 +192,7 @@ impl Fleet {
     }
 
     /// Waits until all nodes are so.
-    async fn until(&mut self, good: impl Fn(&Node) -> bool) -> Result<()> {
+    async fn wait_until(&mut self, good: impl Fn(&BenchNode) -> bool) -> Result<()> {
         let began = Instant::now();
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {

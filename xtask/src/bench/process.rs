@@ -10,18 +10,18 @@ use rustix::process::{Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::server::{cpu, memory, pid_of};
+use super::server::{process_cpu_seconds, memory, to_pid};
 
 /// Longer than any healthy end takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running process. Dropping it kills it.
-pub struct Process {
+pub struct ChildProcess {
     child: Child,
     pid: u32,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts it, and has what it says written to a file.
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
@@ -36,23 +36,23 @@ impl Process {
     }
 
     /// CPU time since the start, in seconds.
-    pub fn cpu(&self) -> Result<f64> {
-        cpu(self.pid)
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        process_cpu_seconds(self.pid)
     }
 
     /// Resident memory in bytes.
-    pub fn resident(&self) -> Result<u64> {
+    pub fn resident_memory(&self) -> Result<u64> {
         memory(self.pid, "VmRSS:")
     }
 
     /// The most that was ever resident, in bytes.
-    pub fn peak(&self) -> Result<u64> {
+    pub fn peak_memory(&self) -> Result<u64> {
         memory(self.pid, "VmHWM:")
     }
 
     /// Stops it as an operator does, and insists on a clean end.
     pub async fn stop(mut self) -> Result<()> {
-        kill_process(pid_of(self.pid)?, Signal::TERM)?;
+        kill_process(to_pid(self.pid)?, Signal::TERM)?;
         let status = timeout(PATIENCE, self.child.wait()).await.context("it did not stop")??;
         ensure!(status.success(), "it stopped with {status}");
         Ok(())

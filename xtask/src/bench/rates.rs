@@ -9,10 +9,10 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::task::JoinSet;
 
-use super::Bench;
-use super::client::{Client, Connection, Protocol};
-use super::server::Server;
-use super::table::{Row, Spread, Table};
+use super::BenchContext;
+use super::client::{BenchClient, BenchConnection, HttpProtocol};
+use super::server::ServerProcess;
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 
 /// Where the objects go that a group makes.
 pub const NAMESPACE: &str = "bench";
@@ -23,8 +23,8 @@ const LISTED: &str = "bench-listed";
 const CLIENTS: usize = 16;
 
 /// Measure every verb in turn on one server.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
-    let server = Server::start(bench, &bench.scratch.join("rates")).await?;
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
+    let server = ServerProcess::start(bench, &bench.scratch.join("rates")).await?;
     prepare(&server).await?;
     verbs(bench, table, std::slice::from_ref(&server.client), "").await?;
     server.stop().await
@@ -32,42 +32,42 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 
 /// Measure every verb in turn, with the clients spread over servers that have been filled.
 pub async fn verbs(
-    bench: &Bench,
-    table: &mut Table,
-    clients: &[Client],
+    bench: &BenchContext,
+    table: &mut ResultTable,
+    clients: &[BenchClient],
     title: &str,
 ) -> Result<()> {
     let lasts = bench.phase();
-    let named = |done: Done, name: &str| done.row(&format!("{title}{name}"));
+    let named = |done: PhaseResult, name: &str| done.into_row(&format!("{title}{name}"));
 
     let created =
-        phase(clients, Protocol::Http1, Op::Create, &[usize::MAX; CLIENTS], lasts).await?;
+        phase(clients, HttpProtocol::Http1, BenchOperation::Create, &[usize::MAX; CLIENTS], lasts).await?;
     let made = created.done.clone();
     table.add(named(created, "create, 1 KiB ConfigMap")?.reference(900.0));
-    let asked = phase(clients, Protocol::Http1, Op::Ask, &[usize::MAX; CLIENTS], lasts).await?;
+    let asked = phase(clients, HttpProtocol::Http1, BenchOperation::Ask, &[usize::MAX; CLIENTS], lasts).await?;
     table.add(named(asked, "create, CertificateSigningRequest")?.reference(700.0));
-    let got = phase(clients, Protocol::Http1, Op::Get, &made, lasts).await?;
+    let got = phase(clients, HttpProtocol::Http1, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get")?.reference(2_200.0));
-    let got = phase(clients, Protocol::Http2, Op::Get, &made, lasts).await?;
+    let got = phase(clients, HttpProtocol::Http2, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get over HTTP/2")?.reference(2_200.0));
-    let updated = phase(clients, Protocol::Http1, Op::GetUpdate, &made, lasts).await?;
+    let updated = phase(clients, HttpProtocol::Http1, BenchOperation::GetUpdate, &made, lasts).await?;
     table.add(named(updated, "get and update, pairs")?.reference(530.0));
-    let listed = phase(clients, Protocol::Http1, Op::List, &made, lasts).await?;
+    let listed = phase(clients, HttpProtocol::Http1, BenchOperation::List, &made, lasts).await?;
     table.add(named(listed, "list of 100")?.reference(520.0));
-    let deleted = phase(clients, Protocol::Http1, Op::Delete, &made, lasts).await?;
+    let deleted = phase(clients, HttpProtocol::Http1, BenchOperation::Delete, &made, lasts).await?;
     table.add(named(deleted, "delete")?.reference(820.0));
     Ok(())
 }
 
 /// Make what the verbs need to find.
-pub async fn prepare(server: &Server) -> Result<()> {
+pub async fn prepare(server: &ServerProcess) -> Result<()> {
     fill(server, LISTED, 100, 1_024).await?;
     fill(server, NAMESPACE, 0, 1_024).await
 }
 
 /// Make a namespace with this many ConfigMaps of this size in it.
-pub async fn fill(server: &Server, namespace: &str, count: usize, size: usize) -> Result<()> {
-    let mut connection = server.client.connect(Protocol::Http1).await?;
+pub async fn fill(server: &ServerProcess, namespace: &str, count: usize, size: usize) -> Result<()> {
+    let mut connection = server.client.connect(HttpProtocol::Http1).await?;
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
     connection.expect(Method::POST, "/api/v1/namespaces", body.into()).await?;
@@ -76,7 +76,7 @@ pub async fn fill(server: &Server, namespace: &str, count: usize, size: usize) -
         let client = server.client.clone();
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         workers.spawn(async move {
-            let mut connection = client.connect(Protocol::Http1).await?;
+            let mut connection = client.connect(HttpProtocol::Http1).await?;
             for number in (worker..count).step_by(CLIENTS) {
                 let body = config_map(&format!("filled-{number}"), size, 0);
                 connection.expect(Method::POST, &path, body).await?;
@@ -115,7 +115,7 @@ fn signing_request(name: &str) -> Bytes {
 
 /// What a client does over and over.
 #[derive(Clone, Copy)]
-enum Op {
+enum BenchOperation {
     Create,
     /// A certificate signing request.
     Ask,
@@ -125,10 +125,10 @@ enum Op {
     Delete,
 }
 
-impl Op {
+impl BenchOperation {
     async fn perform(
         self,
-        connection: &mut Connection,
+        connection: &mut BenchConnection,
         name: &str,
         prepared: &Bytes,
     ) -> Result<()> {
@@ -149,7 +149,7 @@ impl Op {
             }
             Self::GetUpdate => {
                 let current = connection.expect(Method::GET, &object, none).await?;
-                let next = counted_up(&current)?;
+                let next = increment_counter(&current)?;
                 connection.expect(Method::PUT, &object, next).await?;
             }
             Self::List => {
@@ -167,7 +167,7 @@ impl Op {
 /// The prepared body under another name; no JSON is parsed or printed in the timed loop.
 fn renamed(prepared: &Bytes, name: &str) -> Bytes {
     const PLACE: &[u8] = b"NAME";
-    let at = position(prepared, PLACE).unwrap_or(0);
+    let at = find_bytes(prepared, PLACE).unwrap_or(0);
     let mut body = Vec::with_capacity(prepared.len() + name.len());
     body.extend_from_slice(&prepared[..at]);
     body.extend_from_slice(name.as_bytes());
@@ -176,9 +176,9 @@ fn renamed(prepared: &Bytes, name: &str) -> Bytes {
 }
 
 /// The object as it was read, with its counter one higher.
-fn counted_up(object: &Bytes) -> Result<Bytes> {
+fn increment_counter(object: &Bytes) -> Result<Bytes> {
     const BEFORE: &[u8] = b"\"count\":\"";
-    let at = position(object, BEFORE).context("the answer has no counter")? + BEFORE.len();
+    let at = find_bytes(object, BEFORE).context("the answer has no counter")? + BEFORE.len();
     let mut next = object.to_vec();
     let Some(digits) = next.get_mut(at..at + 12) else {
         bail!("the counter is cut off");
@@ -188,23 +188,23 @@ fn counted_up(object: &Bytes) -> Result<Bytes> {
     Ok(next.into())
 }
 
-fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+fn find_bytes(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }
 
 /// What a phase did.
-struct Done {
+struct PhaseResult {
     took: Duration,
     samples: Vec<Duration>,
     /// Operations by worker.
     done: Vec<usize>,
 }
 
-impl Done {
-    fn row(self, name: &str) -> Result<Row> {
+impl PhaseResult {
+    fn into_row(self, name: &str) -> Result<TableRow> {
         let rate = self.samples.len() as f64 / self.took.as_secs_f64();
-        let spread = Spread::of(self.samples)?;
-        Ok(Row::higher(name, rate, "/s").note(format!(
+        let spread = LatencyDistribution::from_samples(self.samples)?;
+        Ok(TableRow::higher(name, rate, "/s").with_note(format!(
             "{CLIENTS} clients, p50 {:.2} ms, p99 {:.2} ms",
             spread.millis(0.5),
             spread.millis(0.99)
@@ -215,18 +215,18 @@ impl Done {
 /// Let every client repeat an operation on objects of its own until the time is over, or, where
 /// an operation uses its objects up, until they are.
 async fn phase(
-    clients: &[Client],
-    protocol: Protocol,
-    op: Op,
+    clients: &[BenchClient],
+    protocol: HttpProtocol,
+    op: BenchOperation,
     objects: &[usize],
     lasts: Duration,
-) -> Result<Done> {
+) -> Result<PhaseResult> {
     let mut connections = Vec::new();
     for (_, client) in objects.iter().zip(clients.iter().cycle()) {
         connections.push(client.connect(protocol).await?);
     }
     let prepared = match op {
-        Op::Ask => signing_request("NAME"),
+        BenchOperation::Ask => signing_request("NAME"),
         _ => config_map("NAME", 1_024, 0),
     };
     let started = Instant::now();
@@ -238,7 +238,7 @@ async fn phase(
             let mut samples = Vec::new();
             while started.elapsed() < lasts {
                 let number = samples.len();
-                if matches!(op, Op::Delete) && number == objects {
+                if matches!(op, BenchOperation::Delete) && number == objects {
                     break;
                 }
                 let name = format!("made-{worker}-{}", number % objects.max(1));
@@ -256,7 +256,7 @@ async fn phase(
         done[worker] = samples.len();
         all.extend(samples);
     }
-    Ok(Done { took: started.elapsed(), samples: all, done })
+    Ok(PhaseResult { took: started.elapsed(), samples: all, done })
 }
 
 #[cfg(test)]
@@ -269,9 +269,9 @@ mod tests {
         assert!(body.starts_with(
             br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made-1-2"}"#
         ));
-        let next = counted_up(&body).unwrap();
-        assert!(position(&next, br#""count":"000000000009""#).is_some());
-        assert!(counted_up(&Bytes::from_static(b"{}")).is_err());
-        assert!(counted_up(&Bytes::from_static(b"\"count\":\"1")).is_err());
+        let next = increment_counter(&body).unwrap();
+        assert!(find_bytes(&next, br#""count":"000000000009""#).is_some());
+        assert!(increment_counter(&Bytes::from_static(b"{}")).is_err());
+        assert!(increment_counter(&Bytes::from_static(b"\"count\":\"1")).is_err());
     }
 }

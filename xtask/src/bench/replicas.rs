@@ -6,18 +6,18 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::process::Command;
 
-use super::Bench;
+use super::BenchContext;
 use super::issuing::{CLIENTS, allow, burst};
-use super::process::Process;
+use super::process::ChildProcess;
 use super::rates;
-use super::server::{READER, Server};
-use super::table::{Row, Spread, Table};
+use super::server::{READER, ServerProcess};
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 
 /// Measure certificates and requests over two servers.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (one, other) = (bench.scratch.join("replica-1"), bench.scratch.join("replica-2"));
-    let first = Server::start_alone(bench, &one).await?;
-    let second = Server::start_beside(bench, &other, &one).await?;
+    let first = ServerProcess::start_alone(bench, &one).await?;
+    let second = ServerProcess::start_beside(bench, &other, &one).await?;
     let controllers = [controllers(bench, &one, &one)?, self::controllers(bench, &other, &one)?];
     allow(&first.client).await?;
     let nodes = [&first, &second].map(|server| server.client.with_token(READER));
@@ -34,28 +34,28 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     rates::prepare(&first).await?;
     let clients = [first.client.clone(), second.client.clone()];
     rates::verbs(bench, table, &clients, "two servers: ").await?;
-    let resident = (first.resident()? + second.resident()?) as f64 / f64::from(1 << 20) / 2.0;
-    table.add(Row::lower("two servers: memory of one, afterwards", resident, "MiB"));
+    let resident = (first.resident_memory()? + second.resident_memory()?) as f64 / f64::from(1 << 20) / 2.0;
+    table.add(TableRow::lower("two servers: memory of one, afterwards", resident, "MiB"));
     second.stop().await?;
     first.stop().await
 }
 
-fn issued(table: &mut Table, count: usize, took: Duration, samples: Vec<Duration>) -> Result<()> {
-    let spread = Spread::of(samples)?;
+fn issued(table: &mut ResultTable, count: usize, took: Duration, samples: Vec<Duration>) -> Result<()> {
+    let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("two servers, burst of {count} node certificates");
     let rate = count as f64 / took.as_secs_f64();
     table.add(
-        Row::higher(format!("{title}: issued"), rate, "/s")
+        TableRow::higher(format!("{title}: issued"), rate, "/s")
             .reference(160.0)
-            .note(format!("{CLIENTS} clients; two controllers, of which one works")),
+            .with_note(format!("{CLIENTS} clients; two controllers, of which one works")),
     );
-    table.add(Row::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
-    table.add(Row::lower(format!("{title}: p99"), spread.millis(0.99), "ms").reference(4_600.0));
+    table.add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(TableRow::lower(format!("{title}: p99"), spread.millis(0.99), "ms").reference(4_600.0));
     Ok(())
 }
 
 /// Controllers of the server at `data`, which sign with the authority of the first.
-fn controllers(bench: &Bench, data: &Path, first: &Path) -> Result<Process> {
+fn controllers(bench: &BenchContext, data: &Path, first: &Path) -> Result<ChildProcess> {
     let mut command = Command::new(&bench.binary);
     command
         .args(["controllers", "--kubeconfig"])
@@ -65,5 +65,5 @@ fn controllers(bench: &Bench, data: &Path, first: &Path) -> Result<Process> {
         .arg("--cluster-signing-key-file")
         .arg(first.join("pki/client-ca.key"));
     let name = data.file_name().unwrap_or_default().to_string_lossy();
-    Process::start(&mut command, &bench.scratch.join(format!("controllers-{name}.log")))
+    ChildProcess::start(&mut command, &bench.scratch.join(format!("controllers-{name}.log")))
 }

@@ -14,8 +14,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::Bench;
-use super::client::{Client, Protocol};
+use super::BenchContext;
+use super::client::{BenchClient, HttpProtocol};
 
 /// What the load authenticates with.
 const TOKEN: &str = "bench-token";
@@ -27,28 +27,28 @@ pub const READER: &str = "reader-token";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it kills it.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     pid: u32,
     /// From exec to the line that says it is ready.
     pub ready_after: Duration,
     /// How to talk to it.
-    pub client: Client,
+    pub client: BenchClient,
 }
 
-impl Server {
+impl ServerProcess {
     /// Start on a directory, which may hold data of an earlier run.
-    pub async fn start(bench: &Bench, data: &Path) -> Result<Self> {
+    pub async fn start(bench: &BenchContext, data: &Path) -> Result<Self> {
         Self::start_as(bench, data, &["up", "--no-node"], &prefix(data)).await
     }
 
     /// The same without controllers.
-    pub async fn start_alone(bench: &Bench, data: &Path) -> Result<Self> {
+    pub async fn start_alone(bench: &BenchContext, data: &Path) -> Result<Self> {
         Self::start_as(bench, data, &["server"], &prefix(data)).await
     }
 
     /// Another without controllers, on the objects of the server at `first`. Only on etcd.
-    pub async fn start_beside(bench: &Bench, data: &Path, first: &Path) -> Result<Self> {
+    pub async fn start_beside(bench: &BenchContext, data: &Path, first: &Path) -> Result<Self> {
         // It must have the same authorities.
         let (from, to) = (first.join("pki"), data.join("pki"));
         fs::create_dir_all(&to)?;
@@ -62,7 +62,7 @@ impl Server {
     }
 
     async fn start_as(
-        bench: &Bench,
+        bench: &BenchContext,
         data: &Path,
         arguments: &[&str],
         prefix: &str,
@@ -108,17 +108,17 @@ impl Server {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 
         let pid = child.id().context("the server ended at once")?;
-        let client = Client::new(address, &data.join("pki/ca.crt"), TOKEN)?;
+        let client = BenchClient::new(address, &data.join("pki/ca.crt"), TOKEN)?;
         let server = Self { child, pid, ready_after, client };
         // The line must be true.
-        let mut connection = server.client.connect(Protocol::Http1).await?;
+        let mut connection = server.client.connect(HttpProtocol::Http1).await?;
         connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
         Ok(server)
     }
 
     /// Stop as an operator does, and insist on a clean end.
     pub async fn stop(mut self) -> Result<()> {
-        kill_process(pid_of(self.pid)?, Signal::TERM)?;
+        kill_process(to_pid(self.pid)?, Signal::TERM)?;
         let status =
             timeout(PATIENCE, self.child.wait()).await.context("the server did not stop")??;
         ensure!(status.success(), "the server stopped with {status}");
@@ -126,18 +126,18 @@ impl Server {
     }
 
     /// Resident memory in bytes.
-    pub fn resident(&self) -> Result<u64> {
+    pub fn resident_memory(&self) -> Result<u64> {
         memory(self.pid, "VmRSS:")
     }
 
     /// The most that was ever resident, in bytes.
-    pub fn peak(&self) -> Result<u64> {
+    pub fn peak_memory(&self) -> Result<u64> {
         memory(self.pid, "VmHWM:")
     }
 
     /// User and system CPU time since the start, in seconds; exact to a clock tick.
-    pub fn cpu(&self) -> Result<f64> {
-        cpu(self.pid)
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        process_cpu_seconds(self.pid)
     }
 }
 
@@ -160,7 +160,7 @@ pub fn memory(pid: u32, field: &str) -> Result<u64> {
 }
 
 /// User and system CPU time of a process since its start, in seconds; exact to a clock tick.
-pub fn cpu(pid: u32) -> Result<f64> {
+pub fn process_cpu_seconds(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The command's name may hold anything; the fields start after its parenthesis. The state
     // is the first of them, utime the twelfth.
@@ -175,7 +175,7 @@ pub fn cpu(pid: u32) -> Result<f64> {
 }
 
 /// A process, for signals.
-pub fn pid_of(pid: u32) -> Result<Pid> {
+pub fn to_pid(pid: u32) -> Result<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process id")
 }
 

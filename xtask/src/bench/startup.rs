@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::Bench;
+use super::BenchContext;
 use super::rates::{NAMESPACE, fill};
-use super::server::Server;
-use super::table::{Row, Spread, Table};
+use super::server::ServerProcess;
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 
 /// A start is short, so a single one says little.
 const STARTS: usize = 5;
@@ -16,20 +16,20 @@ const STARTS: usize = 5;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Measure starts on a fresh directory and on a full one.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let mut fresh = Vec::new();
     for attempt in 0..STARTS {
-        let server = Server::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
+        let server = ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
         fresh.push(server.ready_after);
         server.stop().await?;
     }
     table.add(start_row("start to ready, fresh directory", fresh)?.reference(4_000.0));
 
     let data = bench.scratch.join("full");
-    let server = Server::start(bench, &data).await?;
-    settle().await;
-    let idle = server.resident()? as f64 / MIB;
-    table.add(Row::lower("idle memory", idle, "MiB").reference(315.0));
+    let server = ServerProcess::start(bench, &data).await?;
+    wait_idle_period().await;
+    let idle = server.resident_memory()? as f64 / MIB;
+    table.add(TableRow::lower("idle memory", idle, "MiB").reference(315.0));
 
     let objects = if bench.args.quick { 1_000 } else { 10_000 };
     fill(&server, NAMESPACE, objects, 1_024).await?;
@@ -37,26 +37,26 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let mut restarts = Vec::new();
     let mut holding = 0.0;
     for attempt in 0..STARTS {
-        let server = Server::start(bench, &data).await?;
+        let server = ServerProcess::start(bench, &data).await?;
         restarts.push(server.ready_after);
         if attempt == 0 {
-            settle().await;
-            holding = server.resident()? as f64 / MIB;
+            wait_idle_period().await;
+            holding = server.resident_memory()? as f64 / MIB;
         }
         server.stop().await?;
     }
     table.add(start_row(format!("start to ready, {objects} objects of 1 KiB"), restarts)?);
-    table.add(Row::lower(format!("idle memory, {objects} objects of 1 KiB"), holding, "MiB"));
+    table.add(TableRow::lower(format!("idle memory, {objects} objects of 1 KiB"), holding, "MiB"));
     Ok(())
 }
 
-fn start_row(name: impl Into<String>, samples: Vec<Duration>) -> Result<Row> {
-    let spread = Spread::of(samples)?;
-    Ok(Row::lower(name, spread.millis(0.5), "ms")
-        .note(format!("median of {STARTS}, max {:.0} ms", spread.millis(1.0))))
+fn start_row(name: impl Into<String>, samples: Vec<Duration>) -> Result<TableRow> {
+    let spread = LatencyDistribution::from_samples(samples)?;
+    Ok(TableRow::lower(name, spread.millis(0.5), "ms")
+        .with_note(format!("median of {STARTS}, max {:.0} ms", spread.millis(1.0))))
 }
 
 /// Idle is what it holds when nothing has happened for a while; time is what is measured here.
-async fn settle() {
+async fn wait_idle_period() {
     sleep(Duration::from_secs(2)).await;
 }

@@ -12,7 +12,7 @@ const REFERENCE: &str = "kube-apiserver v1.37.0-rc.1 with etcd, quiet 2-core mac
 
 /// Which direction is good.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Better {
+pub enum BetterDirection {
     /// More is better: rates.
     Higher,
     /// Less is better: times, memory.
@@ -20,27 +20,27 @@ pub enum Better {
 }
 
 /// One measured thing.
-pub struct Row {
+pub struct TableRow {
     name: String,
     value: f64,
     unit: &'static str,
-    better: Better,
+    better: BetterDirection,
     reference: Option<f64>,
     note: String,
 }
 
-impl Row {
+impl TableRow {
     /// A thing of which more is better.
     pub fn higher(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self::new(name.into(), value, unit, Better::Higher)
+        Self::new(name.into(), value, unit, BetterDirection::Higher)
     }
 
     /// A thing of which less is better.
     pub fn lower(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
-        Self::new(name.into(), value, unit, Better::Lower)
+        Self::new(name.into(), value, unit, BetterDirection::Lower)
     }
 
-    fn new(name: String, value: f64, unit: &'static str, better: Better) -> Self {
+    fn new(name: String, value: f64, unit: &'static str, better: BetterDirection) -> Self {
         Self { name, value, unit, better, reference: None, note: String::new() }
     }
 
@@ -51,7 +51,7 @@ impl Row {
     }
 
     /// What else there is to say: percentiles, spread, conditions.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
@@ -60,26 +60,26 @@ impl Row {
     fn ratio(&self) -> Option<f64> {
         let reference = self.reference?;
         Some(match self.better {
-            Better::Higher => self.value / reference,
-            Better::Lower => reference / self.value,
+            BetterDirection::Higher => self.value / reference,
+            BetterDirection::Lower => reference / self.value,
         })
     }
 }
 
 /// The rows of one run, and the machine they were measured on.
-pub struct Table {
-    rows: Vec<Row>,
+pub struct ResultTable {
+    rows: Vec<TableRow>,
     load_before: String,
 }
 
-impl Table {
+impl ResultTable {
     /// An empty table; notes how busy the machine is before the run.
     pub fn new() -> Self {
         Self { rows: Vec::new(), load_before: load() }
     }
 
     /// Add a row, and say it at once for whoever waits.
-    pub fn add(&mut self, row: Row) {
+    pub fn add(&mut self, row: TableRow) {
         eprintln!("bench:   {} = {} {}", row.name, number(row.value), row.unit);
         self.rows.push(row);
     }
@@ -136,7 +136,7 @@ impl Table {
                     "name": row.name,
                     "value": row.value,
                     "unit": row.unit,
-                    "better": if row.better == Better::Higher { "higher" } else { "lower" },
+                    "better": if row.better == BetterDirection::Higher { "higher" } else { "lower" },
                     "reference": row.reference,
                     "ratio": row.ratio(),
                     "note": row.note,
@@ -188,11 +188,11 @@ fn number(value: f64) -> String {
 }
 
 /// Durations, to be asked for percentiles.
-pub struct Spread(Vec<Duration>);
+pub struct LatencyDistribution(Vec<Duration>);
 
-impl Spread {
+impl LatencyDistribution {
     /// Sort what was measured; there must be something.
-    pub fn of(mut samples: Vec<Duration>) -> Result<Self> {
+    pub fn from_samples(mut samples: Vec<Duration>) -> Result<Self> {
         anyhow::ensure!(!samples.is_empty(), "nothing was measured");
         samples.sort_unstable();
         Ok(Self(samples))
@@ -212,18 +212,18 @@ mod tests {
 
     #[test]
     fn ratios_point_in_the_good_direction() {
-        assert_eq!(Row::higher("a", 900.0, "/s").reference(300.0).ratio(), Some(3.0));
-        assert_eq!(Row::lower("a", 100.0, "ms").reference(300.0).ratio(), Some(3.0));
-        assert_eq!(Row::lower("a", 100.0, "ms").ratio(), None);
+        assert_eq!(TableRow::higher("a", 900.0, "/s").reference(300.0).ratio(), Some(3.0));
+        assert_eq!(TableRow::lower("a", 100.0, "ms").reference(300.0).ratio(), Some(3.0));
+        assert_eq!(TableRow::lower("a", 100.0, "ms").ratio(), None);
     }
 
     #[test]
     fn percentiles_of_a_hundred() {
-        let spread = Spread::of((1..=101).rev().map(Duration::from_millis).collect()).unwrap();
+        let spread = LatencyDistribution::from_samples((1..=101).rev().map(Duration::from_millis).collect()).unwrap();
         assert_eq!(spread.millis(0.5), 51.0);
         assert_eq!(spread.millis(0.99), 100.0);
         assert_eq!(spread.millis(1.0), 101.0);
-        assert!(Spread::of(Vec::new()).is_err());
+        assert!(LatencyDistribution::from_samples(Vec::new()).is_err());
     }
 
     #[test]

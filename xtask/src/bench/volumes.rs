@@ -11,14 +11,14 @@ use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
-use super::Bench;
-use super::client::{Client, Protocol};
+use super::BenchContext;
+use super::client::{BenchClient, HttpProtocol};
 use super::nodes;
-use super::server::Server;
-use super::table::{Row, Spread, Table};
-use agent::Agent;
+use super::server::ServerProcess;
+use super::table::{TableRow, LatencyDistribution, ResultTable};
+use agent::AgentProcess;
 
 /// What a kubelet takes for one pod, in milliseconds: its mean.
 const KUBELET: f64 = 70_000.0;
@@ -33,31 +33,31 @@ const BUNDLE: &str = "bench.example.com:pods:roots";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
 
 /// Measure how soon a changed bundle is on the disk everywhere, and what an idle agent costs.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (pods, nodes) = if bench.args.quick { (10, 50) } else { (110, 1_000) };
     measure_pods(bench, table, pods).await?;
     fleet::measure(bench, table, nodes).await
 }
 
-async fn measure_pods(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+async fn measure_pods(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     let data = bench.scratch.join("volumes");
     fs::create_dir_all(&data)?;
     fs::write(data.join("signers.yaml"), signers())?;
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     let admin = &server.client;
     nodes::prepare(admin).await?;
-    let mut roots = Roots::new(3)?;
-    put_bundle(admin, &roots, Method::POST, BUNDLES).await?;
-    let agent = Agent::start(bench, admin, &data).await?;
+    let mut roots = RootCertificates::new(3)?;
+    apply_bundle(admin, &roots, Method::POST, BUNDLES).await?;
+    let agent = AgentProcess::start(bench, admin, &data).await?;
     let began = Instant::now();
-    let uids = make_pods(admin, count).await?;
+    let uids = create_pods(admin, count).await?;
     let files = uids.iter().map(|uid| agent.volume(uid).join("..data")).collect::<Vec<_>>();
     changed(&files, &vec![None; count], began).await?;
     let title = format!("node with {count} pods of three sources");
     let took = began.elapsed().as_secs_f64();
     table.add(
-        Row::lower(format!("{title}: all volumes are there after"), took, "s")
-            .note("from the first pod's creation; a key and a certificate for each"),
+        TableRow::lower(format!("{title}: all volumes are there after"), took, "s")
+            .with_note("from the first pod's creation; a key and a certificate for each"),
     );
 
     let mut samples = Vec::new();
@@ -65,25 +65,25 @@ async fn measure_pods(bench: &Bench, table: &mut Table, count: usize) -> Result<
         let before = files.iter().map(|file| fs::read_link(file).ok()).collect::<Vec<_>>();
         roots.add()?;
         let began = Instant::now();
-        put_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
+        apply_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
         samples.extend(changed(&files, &before, began).await?);
     }
-    let spread = Spread::of(samples)?;
+    let spread = LatencyDistribution::from_samples(samples)?;
     for (name, share) in [("half of the files", 0.5), ("99 %", 0.99), ("the last", 1.0)] {
         let name = format!("{title}: a changed bundle is in {name} after");
         table.add(
-            Row::lower(name, spread.millis(share), "ms")
+            TableRow::lower(name, spread.millis(share), "ms")
                 .reference(KUBELET)
-                .note("from the PUT; a kubelet, one pod: 60 to 79 s"),
+                .with_note("from the PUT; a kubelet, one pod: 60 to 79 s"),
         );
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let before = agent.process.cpu()?;
+    let before = agent.process.cpu_seconds()?;
     tokio::time::sleep(IDLE).await;
-    let busy = (agent.process.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
-    table.add(Row::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
-    let resident = agent.process.resident()? as f64 / f64::from(1 << 20);
-    table.add(Row::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
+    let busy = (agent.process.cpu_seconds()? - before) / IDLE.as_secs_f64() * 100.0;
+    table.add(TableRow::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
+    let resident = agent.process.resident_memory()? as f64 / f64::from(1 << 20);
+    table.add(TableRow::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
     agent.stop().await?;
     server.stop().await
 }
@@ -102,9 +102,9 @@ fn signers() -> String {
 }
 
 /// Roots, of which there can be more.
-pub struct Roots(Vec<String>);
+pub struct RootCertificates(Vec<String>);
 
-impl Roots {
+impl RootCertificates {
     /// So many.
     pub fn new(count: usize) -> Result<Self> {
         let mut roots = Self(Vec::new());
@@ -124,15 +124,15 @@ impl Roots {
         let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
         let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
         let serial = Serial::random(&SystemRandom::new())?;
-        let root = Authority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        let root = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
         self.0.push(root.certificate().to_pem());
         Ok(())
     }
 }
 
 /// Creates or replaces the bundle.
-async fn put_bundle(admin: &Client, roots: &Roots, method: Method, path: &str) -> Result<()> {
-    let mut connection = admin.connect(Protocol::Http1).await?;
+async fn apply_bundle(admin: &BenchClient, roots: &RootCertificates, method: Method, path: &str) -> Result<()> {
+    let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let mut metadata = json!({"name": BUNDLE, "labels": {"stage": "live"}});
     if method == Method::PUT {
         let found = connection.expect(Method::GET, path, bytes::Bytes::new()).await?;
@@ -150,8 +150,8 @@ async fn put_bundle(admin: &Client, roots: &Roots, method: Method, path: &str) -
 }
 
 /// Makes pods that are bound to the node, each with one volume of three sources. Returns their UIDs.
-async fn make_pods(admin: &Client, count: usize) -> Result<Vec<String>> {
-    let mut connection = admin.connect(Protocol::Http1).await?;
+async fn create_pods(admin: &BenchClient, count: usize) -> Result<Vec<String>> {
+    let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let core = "/api/v1/namespaces";
     let create = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
     let object = create("Namespace", NAMESPACE).to_string();
@@ -166,14 +166,14 @@ async fn make_pods(admin: &Client, count: usize) -> Result<Vec<String>> {
     let path = format!("{core}/{NAMESPACE}/pods");
     let mut uids = Vec::with_capacity(count);
     for number in 0..count {
-        let made = connection.expect(Method::POST, &path, pod(number).to_string().into()).await?;
+        let made = connection.expect(Method::POST, &path, pod_object(number).to_string().into()).await?;
         let made: Value = serde_json::from_slice(&made)?;
         uids.push(made["metadata"]["uid"].as_str().context("a pod has no UID")?.to_owned());
     }
     Ok(uids)
 }
 
-fn pod(number: usize) -> Value {
+fn pod_object(number: usize) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

@@ -16,12 +16,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
-use super::Bench;
-use super::client::{Client, Connection, Protocol};
-use super::server::Server;
-use super::table::{Row, Spread, Table};
+use super::BenchContext;
+use super::client::{BenchClient, BenchConnection, HttpProtocol};
+use super::server::ServerProcess;
+use super::table::{TableRow, LatencyDistribution, ResultTable};
 
 /// Certificates in a small bundle, of about 3 KiB.
 const SMALL: usize = 5;
@@ -38,7 +38,7 @@ const WATCHED: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles/watched"
 const SETUPS: usize = 64;
 
 /// One arrangement.
-struct Crowd {
+struct WatcherScenario {
     watchers: usize,
     /// Certificates in the bundle they watch.
     certificates: usize,
@@ -47,8 +47,8 @@ struct Crowd {
 }
 
 /// Measure every arrangement, each on a fresh server.
-pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
-    let crowd = |watchers, certificates, reference| Crowd { watchers, certificates, reference };
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
+    let crowd = |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
     let crowds = if let Some(watchers) = bench.args.watchers {
         vec![crowd(watchers, SMALL, [None; 3])]
     } else if bench.args.quick {
@@ -66,14 +66,14 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Result<()> {
+async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &WatcherScenario) -> Result<()> {
     let count = crowd.watchers;
     raise_file_limit(count as u64 + 256)?;
     let bundle = bundle(crowd.certificates)?;
     let title = format!("{count} watchers, {:.1} KiB", bundle.len() as f64 / 1_024.0);
     let data = bench.scratch.join(format!("watchers-{count}-{}", crowd.certificates));
-    let server = Server::start(bench, &data).await?;
-    let mut updater = server.client.connect(Protocol::Http1).await?;
+    let server = ServerProcess::start(bench, &data).await?;
+    let mut updater = server.client.connect(HttpProtocol::Http1).await?;
     let mut version = String::new();
     // The first updates warm what the server sets up once, so that it is not counted per watcher.
     for round in 0..5 {
@@ -85,7 +85,7 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
         version = resource_version(&answer)?;
     }
     sleep(Duration::from_millis(500)).await;
-    let before = server.resident()?;
+    let before = server.resident_memory()?;
 
     let (told, mut all_told) = mpsc::unbounded_channel();
     let connected = Instant::now();
@@ -99,25 +99,25 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
         readers.spawn(read(stream, arrived.clone(), count, told.clone()));
     }
     sleep(Duration::from_secs(1)).await;
-    let idle = server.resident()?;
+    let idle = server.resident_memory()?;
 
     let rounds = if bench.args.quick { 3 } else { 11 };
-    let cpu_before = server.cpu()?;
+    let cpu_before = server.cpu_seconds()?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let took = tell(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
+        let took = update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
         samples.push(took.with_context(|| {
             format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
         })?);
     }
-    let cpu = (server.cpu()? - cpu_before) / rounds as f64;
-    let after = server.resident()?;
+    let cpu = (server.cpu_seconds()? - cpu_before) / rounds as f64;
+    let after = server.resident_memory()?;
 
     let [time, memory, seconds] = crowd.reference;
     let per_watcher =
         |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
-    let spread = Spread::of(samples)?;
-    let row = Row::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").note(
+    let spread = LatencyDistribution::from_samples(samples)?;
+    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").with_note(
         format!(
             "median of {rounds}, max {:.0} ms; connected in {:.1} s",
             spread.millis(1.0),
@@ -125,10 +125,10 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
         ),
     );
     table.add(referenced(row, time));
-    let row = Row::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
-        .note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
+    let row = TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
+        .with_note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
     table.add(referenced(row, memory));
-    let row = Row::lower(format!("{title}: server CPU per update"), cpu, "s");
+    let row = TableRow::lower(format!("{title}: server CPU per update"), cpu, "s");
     table.add(referenced(row, seconds));
     readers.shutdown().await;
     drop(server);
@@ -143,7 +143,7 @@ fn bundle(certificates: usize) -> Result<Bytes> {
         let subject = Subject::new(&format!("bench-authority-{number}"), &[])?;
         let validity = Validity::lasting(now, time::Duration::days(365))?;
         let serial = Serial::random(&SystemRandom::new())?;
-        let ca = Authority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        let ca = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
         anchors.push_str(&ca.certificate().to_pem());
     }
     let bundle = json!({
@@ -160,7 +160,7 @@ fn change(round: u64) -> Bytes {
     format!(r#"{{"metadata":{{"annotations":{{"example.com/round":"{round:06}"}}}}}}"#).into()
 }
 
-fn referenced(row: Row, reference: Option<f64>) -> Row {
+fn referenced(row: TableRow, reference: Option<f64>) -> TableRow {
     match reference {
         Some(value) => row.reference(value),
         None => row,
@@ -168,8 +168,8 @@ fn referenced(row: Row, reference: Option<f64>) -> Row {
 }
 
 /// Update once and wait until everybody has the whole event.
-async fn tell(
-    updater: &mut Connection,
+async fn update_and_wait(
+    updater: &mut BenchConnection,
     body: Bytes,
     all_told: &mut mpsc::UnboundedReceiver<Instant>,
     readers: &mut JoinSet<Result<()>>,
@@ -189,7 +189,7 @@ async fn tell(
 }
 
 /// Open all the watches, some at a time.
-async fn connect(client: &Client, count: usize, path: &str) -> Result<Vec<Incoming>> {
+async fn connect(client: &BenchClient, count: usize, path: &str) -> Result<Vec<Incoming>> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let path: Arc<str> = path.into();
     let mut setups = JoinSet::new();
@@ -197,7 +197,7 @@ async fn connect(client: &Client, count: usize, path: &str) -> Result<Vec<Incomi
         let (client, path, places) = (client.clone(), path.clone(), places.clone());
         setups.spawn(async move {
             let _place = places.acquire().await?;
-            let mut connection = client.connect(Protocol::Http1).await?;
+            let mut connection = client.connect(HttpProtocol::Http1).await?;
             let response = connection.start(Method::GET, &path, Bytes::new()).await?;
             ensure!(response.status().is_success(), "watch: {}", response.status());
             Ok(response.into_body())

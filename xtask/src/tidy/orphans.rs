@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::is_rust;
+use super::is_rust_file;
 
 /// Follow the `mod` lines from every crate's roots and report what was not reached.
 pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) -> Result<()> {
     let rust: BTreeSet<&PathBuf> =
-        files.iter().filter(|file| is_rust(file) && root.join(file).exists()).collect();
+        files.iter().filter(|file| is_rust_file(file) && root.join(file).exists()).collect();
     let mut waiting: Vec<PathBuf> =
-        rust.iter().filter(|file| is_root(file)).map(|file| (*file).clone()).collect();
+        rust.iter().filter(|file| is_crate_root(file)).map(|file| (*file).clone()).collect();
     let mut reached = BTreeSet::new();
     while let Some(file) = waiting.pop() {
         if !reached.insert(file.clone()) {
@@ -34,7 +34,7 @@ pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) -> Resu
 }
 
 /// What Cargo compiles without being told by a `mod` line.
-fn is_root(file: &Path) -> bool {
+fn is_crate_root(file: &Path) -> bool {
     let parts: Vec<&str> = file.iter().filter_map(OsStr::to_str).collect();
     match parts.as_slice() {
         [.., "src", "lib.rs" | "main.rs"] | [.., "build.rs"] => true,
@@ -51,7 +51,7 @@ fn is_root(file: &Path) -> bool {
 fn children(file: &Path, text: &str) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let stem = file.file_stem().and_then(OsStr::to_str).unwrap_or("");
-    let beside = matches!(stem, "lib" | "main" | "mod") || is_root(file);
+    let beside = matches!(stem, "lib" | "main" | "mod") || is_crate_root(file);
     let inner = if beside { folder.to_path_buf() } else { folder.join(stem) };
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -142,7 +142,7 @@ mod tests {
             ("crates/a/src/embedded/tests.rs", false),
             ("crates/a/build.rs", true),
         ] {
-            assert_eq!(is_root(Path::new(file)), expected, "{file}");
+            assert_eq!(is_crate_root(Path::new(file)), expected, "{file}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::CommandFactory;
 
-use crate::Chore;
+use crate::XtaskCommand;
 
 /// Check every command in the README's code blocks.
 ///
@@ -20,8 +20,8 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let binary = root.join("target/debug/windlass");
     for command in commands(&readme) {
         let known = match &command {
-            Named::Chore(name) => Chore::command().find_subcommand(name).is_some(),
-            Named::Windlass(name) => {
+            DocumentedCommand::Chore(name) => XtaskCommand::command().find_subcommand(name).is_some(),
+            DocumentedCommand::Windlass(name) => {
                 !binary.exists()
                     || Command::new(&binary).args([name, "--help"]).output()?.status.success()
             }
@@ -35,12 +35,12 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
 
 /// A command of ours.
 #[derive(Debug, PartialEq)]
-enum Named {
+enum DocumentedCommand {
     Chore(String),
     Windlass(String),
 }
 
-fn commands(readme: &str) -> Vec<Named> {
+fn commands(readme: &str) -> Vec<DocumentedCommand> {
     let mut found = Vec::new();
     let mut inside = false;
     for line in readme.lines().map(str::trim) {
@@ -56,11 +56,11 @@ fn commands(readme: &str) -> Vec<Named> {
             word.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| word.to_owned())
         };
         match words.as_slice() {
-            ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(Named::Chore)),
+            ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(DocumentedCommand::Chore)),
             // What the server says, not what to type.
             ["windlass", "is", ..] => {}
             ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {
-                found.extend(name(command).map(Named::Windlass));
+                found.extend(name(command).map(DocumentedCommand::Windlass));
             }
             _ => {}
         }
@@ -76,10 +76,10 @@ mod tests {
     fn commands_are_read_from_code_blocks_only() {
         let readme = "cargo xtask nothing\n```sh\n$ cargo xtask test --long\nwindlass up --no-node # x\ncargo run --release -- up\nwindlass issue | csr\nwindlass is ready at https://127.0.0.1:6443\n```\n";
         let expected = [
-            Named::Chore("test".to_owned()),
-            Named::Windlass("up".to_owned()),
-            Named::Windlass("up".to_owned()),
-            Named::Windlass("issue".to_owned()),
+            DocumentedCommand::Chore("test".to_owned()),
+            DocumentedCommand::Windlass("up".to_owned()),
+            DocumentedCommand::Windlass("up".to_owned()),
+            DocumentedCommand::Windlass("issue".to_owned()),
         ];
         assert_eq!(commands(readme), expected);
     }

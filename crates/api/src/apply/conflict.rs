@@ -1,13 +1,13 @@
 //! Conflicts of an apply, and how they are told.
 
-use super::managers::{Manager, Operation};
+use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation};
 use super::set::FieldSet;
 use crate::limits::MAX_ERRORS;
-use crate::status::{Cause, CauseType};
+use crate::status::{StatusCause, CauseType};
 
 /// A field that someone else owns and that the apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct FieldConflict {
     /// The owner, as it is shown: `"kubectl" with subresource "status" using v1`.
     pub manager: String,
     /// The field: `.spec.containers[name="c"].image`.
@@ -16,32 +16,32 @@ pub struct Conflict {
 
 /// What an apply cannot change without force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conflicts {
+pub struct ApplyConflicts {
     /// The first of them ([`MAX_ERRORS`]), sorted by owner.
-    pub listed: Vec<Conflict>,
+    pub listed: Vec<FieldConflict>,
     /// How many there are, listed or not.
     pub total: usize,
 }
 
-impl Conflicts {
-    pub(super) fn add(&mut self, manager: &Manager, fields: &FieldSet) {
+impl ApplyConflicts {
+    pub(super) fn add(&mut self, manager: &ManagedFieldsEntry, fields: &FieldSet) {
         self.total += fields.len();
         let paths = fields.paths(MAX_ERRORS - self.listed.len()).into_iter();
-        self.listed.extend(paths.map(|path| Conflict { manager: show(manager), path }));
+        self.listed.extend(paths.map(|path| FieldConflict { manager: describe_manager(manager), path }));
     }
 }
 
 /// The message and the causes of the `Status` that tells of conflicts (409, `Conflict`).
-pub fn conflict_status_parts(conflicts: &Conflicts) -> (String, Vec<Cause>) {
+pub fn conflict_status_parts(conflicts: &ApplyConflicts) -> (String, Vec<StatusCause>) {
     let more = conflicts.total - conflicts.listed.len();
     let more = (more > 0).then(|| format!("… and {more} more"));
-    let cause = |message, field| Cause { kind: CauseType::FieldManagerConflict, message, field };
+    let cause = |message, field| StatusCause { kind: CauseType::FieldManagerConflict, message, field };
     let causes = conflicts.listed.iter().map(|conflict| {
         cause(format!("conflict with {}", conflict.manager), conflict.path.clone())
     });
     let causes = causes.chain(more.clone().map(|text| cause(text, String::new())));
     let message = match conflicts.listed.as_slice() {
-        [Conflict { manager, path }] => {
+        [FieldConflict { manager, path }] => {
             format!("Apply failed with 1 conflict: conflict with {manager}: {path}")
         }
         many => {
@@ -58,12 +58,12 @@ pub fn conflict_status_parts(conflicts: &Conflicts) -> (String, Vec<Cause>) {
 }
 
 /// How a manager is shown. Appliers go by their name alone.
-pub(super) fn show(manager: &Manager) -> String {
+pub(super) fn describe_manager(manager: &ManagedFieldsEntry) -> String {
     let mut text = format!("{:?}", manager.manager);
     if !manager.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", manager.subresource));
     }
-    if manager.operation == Operation::Update {
+    if manager.operation == ManagedFieldsOperation::Update {
         text.push_str(&format!(" using {}", manager.api_version));
     }
     text

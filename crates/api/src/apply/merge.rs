@@ -4,37 +4,37 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::element;
-use super::node::{Node, Place, as_list, as_map};
-use super::set::{FieldSet, Sub, Tree, below, is_member, parts};
-use super::walk::parts_of;
+use super::path_element;
+use super::merge_node::{MergeNode, ObjectLevel, as_list, as_map};
+use super::set::{FieldSet, FieldSubtree, FieldTree, below, is_member, parts};
+use super::field_walk::element_paths;
 use crate::schema::{Schema, TypeId};
 
 /// Lays an applied object over the live one: its leaves win, its list elements merge by key, and
 /// nothing is removed.
-pub(super) fn lay_over(schema: &Schema, of: TypeId, live: &Value, applied: &Value) -> Value {
-    let node = Node::of_type(schema, of);
-    let merged = merge(schema, node, Place::Top, Some(live), Some(applied));
+pub(super) fn merge_applied(schema: &Schema, of: TypeId, live: &Value, applied: &Value) -> Value {
+    let node = MergeNode::from_type(schema, of);
+    let merged = merge(schema, node, ObjectLevel::Top, Some(live), Some(applied));
     merged.unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 fn merge(
     schema: &Schema,
-    node: Node<'_>,
-    place: Place,
+    node: MergeNode<'_>,
+    place: ObjectLevel,
     live: Option<&Value>,
     applied: Option<&Value>,
 ) -> Option<Value> {
     match node {
-        Node::Leaf => {}
-        Node::Struct(_) | Node::Map(_) => {
+        MergeNode::Leaf => {}
+        MergeNode::Struct(_) | MergeNode::Map(_) => {
             if let (Some(old), Some(new)) = (as_map(live), as_map(applied))
                 && !(old.is_none_or(Map::is_empty) && new.is_none_or(Map::is_empty))
             {
                 return Some(Value::Object(merge_maps(schema, node, place, old, new)));
             }
         }
-        Node::Set | Node::Keyed(..) => {
+        MergeNode::Set | MergeNode::Keyed(..) => {
             if let (Some(old), Some(new)) = (as_list(live), as_list(applied))
                 && !(old.is_empty() && new.is_empty())
                 && let Some(merged) = merge_lists(schema, node, old, new)
@@ -48,8 +48,8 @@ fn merge(
 
 fn merge_maps(
     schema: &Schema,
-    node: Node<'_>,
-    place: Place,
+    node: MergeNode<'_>,
+    place: ObjectLevel,
     live: Option<&Map<String, Value>>,
     applied: Option<&Map<String, Value>>,
 ) -> Map<String, Value> {
@@ -60,8 +60,8 @@ fn merge_maps(
         if new.is_null() && place.is_unowned(name) {
             continue;
         }
-        let inner = place.under(name);
-        match merge(schema, node.under(schema, name), inner, old, Some(new)) {
+        let inner = place.child(name);
+        match merge(schema, node.child(schema, name), inner, old, Some(new)) {
             Some(Value::Null) if old.is_none_or(|old| !old.is_null()) => {
                 result.remove(name);
             }
@@ -78,11 +78,11 @@ fn merge_maps(
 /// side keep their places among them. `None`: some element has no key.
 fn merge_lists(
     schema: &Schema,
-    node: Node<'_>,
+    node: MergeNode<'_>,
     live: &[Value],
     applied: &[Value],
 ) -> Option<Vec<Value>> {
-    let (left, right) = (parts_of(node, live)?, parts_of(node, applied)?);
+    let (left, right) = (element_paths(node, live)?, element_paths(node, applied)?);
     let theirs: HashSet<&String> = right.iter().collect();
     let mut ours: HashMap<&String, Option<&Value>> = HashMap::new();
     for (part, value) in left.iter().zip(live) {
@@ -111,7 +111,7 @@ fn merge_lists(
             let part = &right[r];
             done.insert(part);
             let old = ours.get(part).copied().flatten();
-            result.extend(merge(schema, node.element(), Place::Inside, old, Some(&applied[r])));
+            result.extend(merge(schema, node.element(), ObjectLevel::Inside, old, Some(&applied[r])));
             shared.next_if_eq(&part);
             r += 1;
         } else {
@@ -122,28 +122,28 @@ fn merge_lists(
 }
 
 /// Removes the members of a set from an object. What becomes empty by that goes too.
-pub(super) fn without(schema: &Schema, of: TypeId, object: &Value, doomed: &FieldSet) -> Value {
-    let node = Node::of_type(schema, of);
+pub(super) fn remove_fields(schema: &Schema, of: TypeId, object: &Value, doomed: &FieldSet) -> Value {
+    let node = MergeNode::from_type(schema, of);
     remove(schema, node, object, &doomed.0).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-fn remove(schema: &Schema, node: Node<'_>, value: &Value, doomed: &Tree) -> Option<Value> {
+fn remove(schema: &Schema, node: MergeNode<'_>, value: &Value, doomed: &FieldTree) -> Option<Value> {
     match (node, value) {
-        (Node::Struct(_) | Node::Map(_), Value::Object(map)) => {
+        (MergeNode::Struct(_) | MergeNode::Map(_), Value::Object(map)) => {
             let mut left = Map::new();
             for (name, value) in map {
-                let kept = match below(doomed, &element::field(name)) {
+                let kept = match below(doomed, &path_element::field(name)) {
                     None => Some(value.clone()),
                     Some(tree) if is_member(tree) => None,
-                    Some(tree) => remove(schema, node.under(schema, name), value, tree),
+                    Some(tree) => remove(schema, node.child(schema, name), value, tree),
                 };
                 left.extend(kept.map(|value| (name.clone(), value)));
             }
             (!left.is_empty()).then_some(Value::Object(left))
         }
-        (Node::Set | Node::Keyed(..), Value::Array(list)) => {
+        (MergeNode::Set | MergeNode::Keyed(..), Value::Array(list)) => {
             let kept = list.iter().filter_map(|element| {
-                match node.part_of(element).ok().and_then(|part| below(doomed, &part)) {
+                match node.element_path(element).ok().and_then(|part| below(doomed, &part)) {
                     None => Some(element.clone()),
                     Some(tree) if is_member(tree) => None,
                     Some(tree) => remove(schema, node.element(), element, tree),
@@ -158,22 +158,22 @@ fn remove(schema: &Schema, node: Node<'_>, value: &Value, doomed: &Tree) -> Opti
 
 /// The set with every declared field that leads to a member: a field set names only leaves, and
 /// removal has to know whose the objects around them are.
-pub(super) fn with_named(schema: &Schema, of: TypeId, set: &FieldSet) -> FieldSet {
-    FieldSet(named(schema, Node::of_type(schema, of), Place::Top, &set.0))
+pub(super) fn include_key_fields(schema: &Schema, of: TypeId, set: &FieldSet) -> FieldSet {
+    FieldSet(include_keys_below(schema, MergeNode::from_type(schema, of), ObjectLevel::Top, &set.0))
 }
 
-fn named(schema: &Schema, node: Node<'_>, place: Place, tree: &Tree) -> Tree {
-    let mut result = Tree::new();
+fn include_keys_below(schema: &Schema, node: MergeNode<'_>, place: ObjectLevel, tree: &FieldTree) -> FieldTree {
+    let mut result = FieldTree::new();
     for (part, under) in parts(tree) {
         let (inner, at, declared) = match part.strip_prefix("f:") {
             Some(name) => {
-                (node.under(schema, name), place.under(name), node.declared(name).is_some())
+                (node.child(schema, name), place.child(name), node.declared(name).is_some())
             }
-            None => (node.element(), Place::Inside, false),
+            None => (node.element(), ObjectLevel::Inside, false),
         };
         // Metadata holds the name, which is in no set: it must not go with its last label.
-        let member = (is_member(under) || declared) && at != Place::Metadata;
-        Sub { member, below: named(schema, inner, at, under) }.put(&mut result, part.clone());
+        let member = (is_member(under) || declared) && at != ObjectLevel::Metadata;
+        FieldSubtree { member, below: include_keys_below(schema, inner, at, under) }.insert_into(&mut result, part.clone());
     }
     result
 }

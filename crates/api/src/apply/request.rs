@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::Writer;
-use super::conflict::Conflicts;
-use super::managers::{Manager, Operation, encode, trusted};
-use super::merge::{lay_over, with_named, without};
+use super::FieldManager;
+use super::conflict::ApplyConflicts;
+use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse_trusted};
+use super::merge::{merge_applied, include_key_fields, remove_fields};
 use super::set::FieldSet;
-use super::update::{MANAGED_FIELDS, attribute, managed_fields, metadata_of, set};
+use super::update::{MANAGED_FIELDS, assign_ownership, managed_fields, metadata_mut, set_managed_fields};
 use super::validate::validate;
-use super::walk::{Delta, compare, field_set};
+use super::field_walk::{FieldDelta, compare, field_set};
 use crate::schema::{Schema, TypeId};
 
 /// Why an apply was refused.
@@ -23,7 +23,7 @@ pub enum ApplyError {
     Invalid(String),
     /// Others own fields that would change.
     #[error("conflicts with {} fields", .0.total)]
-    Conflicts(Conflicts),
+    Conflicts(ApplyConflicts),
 }
 
 /// Who owns what an object had before anyone applied to it.
@@ -40,18 +40,18 @@ pub fn on_apply(
     of: TypeId,
     live: Option<&Value>,
     applied: &Value,
-    who: &Writer<'_>,
+    who: &FieldManager<'_>,
     force: bool,
     reset: &FieldSet,
 ) -> Result<Option<Value>, ApplyError> {
     validate(schema, of, applied).map_err(ApplyError::Invalid)?;
-    let apply = Apply { schema, of, applied, who, reset };
-    let bare = bare(live);
+    let apply = ApplyOperation { schema, of, applied, who, reset };
+    let bare = without_managed_fields(live);
     let managers = apply.managers_before(live, &bare);
     let result = match apply.run(&bare, managers.clone(), force, &FieldSet::default()) {
         // kubectl may take over from itself what it applied on the client's side.
         Err(_) if who.manager == KUBECTL => {
-            apply.run(&bare, managers.clone(), force, &apply.client_side(&bare))
+            apply.run(&bare, managers.clone(), force, &apply.client_side_applied_fields(&bare))
         }
         result => result,
     };
@@ -63,37 +63,37 @@ pub fn on_apply(
     if live.is_some() && same && same_managers(&managers, &after) {
         return Ok(None);
     }
-    for manager in after.iter_mut().filter(|m| m.is(who, Operation::Apply)) {
-        let last = managers.iter().find(|m| m.is(who, Operation::Apply));
+    for manager in after.iter_mut().filter(|m| m.belongs_to(who, ManagedFieldsOperation::Apply)) {
+        let last = managers.iter().find(|m| m.belongs_to(who, ManagedFieldsOperation::Apply));
         if let Some(last) = last.filter(|last| same && last.fields == manager.fields) {
             manager.time = last.time.clone();
         }
     }
-    set(&mut new, encode(after));
+    set_managed_fields(&mut new, encode(after));
     Ok(Some(new))
 }
 
-struct Apply<'a> {
+struct ApplyOperation<'a> {
     schema: &'a Schema,
     of: TypeId,
     applied: &'a Value,
-    who: &'a Writer<'a>,
+    who: &'a FieldManager<'a>,
     reset: &'a FieldSet,
 }
 
-impl Apply<'_> {
+impl ApplyOperation<'_> {
     /// The entries of the live object. If there are none, what it has belongs to "before".
-    fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<Manager> {
-        let managers = live.and_then(managed_fields).cloned().map(trusted).unwrap_or_default();
+    fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<ManagedFieldsEntry> {
+        let managers = live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
         if live.is_none() || !managers.is_empty() {
             return managers;
         }
         let delta = self.compare(&Value::Object(Map::new()), bare);
-        let before = Writer { manager: BEFORE_FIRST_APPLY, ..*self.who };
-        attribute(Vec::new(), &delta.changed, &delta.removed, &before)
+        let before = FieldManager { manager: BEFORE_FIRST_APPLY, ..*self.who };
+        assign_ownership(Vec::new(), &delta.changed, &delta.removed, &before)
     }
 
-    fn compare(&self, old: &Value, new: &Value) -> Delta {
+    fn compare(&self, old: &Value, new: &Value) -> FieldDelta {
         let mut delta = compare(self.schema, self.of, old, new);
         delta.changed.recursive_difference(self.reset);
         delta.removed.recursive_difference(self.reset);
@@ -104,20 +104,20 @@ impl Apply<'_> {
     fn run(
         &self,
         live: &Value,
-        mut managers: Vec<Manager>,
+        mut managers: Vec<ManagedFieldsEntry>,
         force: bool,
         own: &FieldSet,
-    ) -> Result<(Value, Vec<Manager>), Conflicts> {
+    ) -> Result<(Value, Vec<ManagedFieldsEntry>), ApplyConflicts> {
         let mut fields = field_set(self.schema, self.of, self.applied);
         fields.recursive_difference(self.reset);
-        let entry = managers.iter().position(|m| m.is(self.who, Operation::Apply));
+        let entry = managers.iter().position(|m| m.belongs_to(self.who, ManagedFieldsOperation::Apply));
         let last = entry.map(|i| managers.remove(i).fields).unwrap_or_default();
-        let merged = lay_over(self.schema, self.of, live, self.applied);
+        let merged = merge_applied(self.schema, self.of, live, self.applied);
         let new = self.prune(merged, &managers, &fields, &last);
         let delta = self.compare(live, &new);
 
         managers.sort_by(|a, b| a.identity().cmp(&b.identity()));
-        let mut conflicts = Conflicts::default();
+        let mut conflicts = ApplyConflicts::default();
         for manager in &mut managers {
             let mut taken = manager.fields.intersection(&delta.changed);
             manager.fields.difference(&taken);
@@ -130,7 +130,7 @@ impl Apply<'_> {
         if conflicts.total > 0 {
             return Err(conflicts);
         }
-        managers.push(Manager::new(self.who, Operation::Apply, fields));
+        managers.push(ManagedFieldsEntry::new(self.who, ManagedFieldsOperation::Apply, fields));
         managers.retain(|manager| !manager.fields.is_empty());
         Ok((new, managers))
     }
@@ -140,7 +140,7 @@ impl Apply<'_> {
     fn prune(
         &self,
         merged: Value,
-        others: &[Manager],
+        others: &[ManagedFieldsEntry],
         fields: &FieldSet,
         last: &FieldSet,
     ) -> Value {
@@ -148,26 +148,26 @@ impl Apply<'_> {
             return merged;
         }
         let (schema, of) = (self.schema, self.of);
-        let all = |object: &Value| with_named(schema, of, &field_set(schema, of, object));
-        let last = with_named(schema, of, last);
+        let all = |object: &Value| include_key_fields(schema, of, &field_set(schema, of, object));
+        let last = include_key_fields(schema, of, last);
         let mut owned = fields.clone();
         others.iter().for_each(|other| owned.union(&other.fields));
         let everything = all(&merged);
 
-        let mut kept = all(&without(schema, of, &merged, &last));
-        kept.union(&with_named(schema, of, &owned));
+        let mut kept = all(&remove_fields(schema, of, &merged, &last));
+        kept.union(&include_key_fields(schema, of, &owned));
         let mut doomed = everything.clone();
         doomed.difference(&kept);
 
         let mut doomed_now = everything;
-        doomed_now.difference(&all(&without(schema, of, &merged, &doomed)));
-        let pruned = without(schema, of, &merged, &doomed_now.intersection(&last));
+        doomed_now.difference(&all(&remove_fields(schema, of, &merged, &doomed)));
+        let pruned = remove_fields(schema, of, &merged, &doomed_now.intersection(&last));
         // An object that lost its last field is gone; if it was applied as `{}`, it is wanted.
-        lay_over(schema, of, &pruned, self.applied)
+        merge_applied(schema, of, &pruned, self.applied)
     }
 
     /// The fields that kubectl applied on the client's side and that still have those values.
-    fn client_side(&self, live: &Value) -> FieldSet {
+    fn client_side_applied_fields(&self, live: &Value) -> FieldSet {
         let text = live.pointer(LAST_APPLIED_POINTER).and_then(Value::as_str).unwrap_or_default();
         let Ok(last) = serde_json::from_str::<Value>(text) else { return FieldSet::default() };
         let version = last.get("apiVersion").and_then(Value::as_str);
@@ -186,7 +186,7 @@ impl Apply<'_> {
     fn refresh_annotation(&self, new: &mut Value) {
         let Some(Value::String(record)) = new.pointer_mut(LAST_APPLIED_POINTER) else { return };
         let mut applied = self.applied.clone();
-        if let Some(metadata) = metadata_of(&mut applied) {
+        if let Some(metadata) = metadata_mut(&mut applied) {
             metadata.remove(MANAGED_FIELDS);
             if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
                 annotations.remove(LAST_APPLIED);
@@ -207,17 +207,17 @@ const LAST_APPLIED_POINTER: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
 /// The live object without its `managedFields`.
-fn bare(live: Option<&Value>) -> Value {
+fn without_managed_fields(live: Option<&Value>) -> Value {
     let mut bare = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    if let Some(metadata) = metadata_of(&mut bare) {
+    if let Some(metadata) = metadata_mut(&mut bare) {
         metadata.remove(MANAGED_FIELDS);
     }
     bare
 }
 
 /// Whether the same managers own the same fields at the same versions, whenever they took them.
-fn same_managers(a: &[Manager], b: &[Manager]) -> bool {
+fn same_managers(a: &[ManagedFieldsEntry], b: &[ManagedFieldsEntry]) -> bool {
     let known: HashMap<_, _> = b.iter().map(|b| (b.identity(), b)).collect();
-    let same = |a: &Manager, b: &Manager| a.api_version == b.api_version && a.fields == b.fields;
+    let same = |a: &ManagedFieldsEntry, b: &ManagedFieldsEntry| a.api_version == b.api_version && a.fields == b.fields;
     a.len() == b.len() && a.iter().all(|a| known.get(&a.identity()).is_some_and(|b| same(a, b)))
 }

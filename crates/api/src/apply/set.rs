@@ -6,29 +6,29 @@
 
 use serde_json::{Map, Value};
 
-use super::element;
-use crate::field::cut;
+use super::path_element;
+use crate::field::truncate_with_length;
 use crate::limits::MAX_KEY_BYTES;
 
 /// The tree under one path.
-pub(super) type Tree = Map<String, Value>;
+pub(super) type FieldTree = Map<String, Value>;
 
 const SELF: &str = ".";
 
 /// A set of field paths. The whole object (the empty path) is never a member.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FieldSet(pub(super) Tree);
+pub struct FieldSet(pub(super) FieldTree);
 
 impl FieldSet {
     /// The set of the given paths through fields and map keys.
-    pub fn of_fields(paths: &[&[&str]]) -> Self {
+    pub fn from_paths(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::default();
         for path in paths {
-            let mut single = Sub { member: true, below: Tree::new() };
+            let mut single = FieldSubtree { member: true, below: FieldTree::new() };
             for name in path.iter().rev() {
-                let mut above = Tree::new();
-                single.put(&mut above, element::field(name));
-                single = Sub { member: false, below: above };
+                let mut above = FieldTree::new();
+                single.insert_into(&mut above, path_element::field(name));
+                single = FieldSubtree { member: false, below: above };
             }
             union(&mut set.0, &single.below);
         }
@@ -91,22 +91,22 @@ impl FieldSet {
 
 /// One path's membership and what is below it, while a tree is taken apart or built.
 #[derive(Default)]
-pub(super) struct Sub {
+pub(super) struct FieldSubtree {
     pub(super) member: bool,
-    pub(super) below: Tree,
+    pub(super) below: FieldTree,
 }
 
-impl Sub {
+impl FieldSubtree {
     pub(super) fn is_empty(&self) -> bool {
         !self.member && self.below.is_empty()
     }
 
     /// Hangs this under a part of a tree.
-    pub(super) fn put(self, into: &mut Tree, part: String) {
+    pub(super) fn insert_into(self, into: &mut FieldTree, part: String) {
         if self.is_empty() {
             return;
         }
-        let node = self.close();
+        let node = self.into_tree();
         match into.get_mut(&part) {
             // A list that has two elements of one key.
             Some(Value::Object(old)) => union_nodes(old, &node),
@@ -116,45 +116,45 @@ impl Sub {
         }
     }
 
-    fn close(mut self) -> Tree {
+    fn into_tree(mut self) -> FieldTree {
         if self.member && !self.below.is_empty() {
-            self.below.insert(SELF.into(), Value::Object(Tree::new()));
+            self.below.insert(SELF.into(), Value::Object(FieldTree::new()));
         }
         self.below
     }
 }
 
 /// Whether the path of a node is a member.
-pub(super) fn is_member(node: &Tree) -> bool {
+pub(super) fn is_member(node: &FieldTree) -> bool {
     node.is_empty() || node.contains_key(SELF)
 }
 
 /// The parts below a node, with their nodes.
-pub(super) fn parts(node: &Tree) -> impl Iterator<Item = (&String, &Tree)> {
+pub(super) fn parts(node: &FieldTree) -> impl Iterator<Item = (&String, &FieldTree)> {
     node.iter()
         .filter(|(part, _)| *part != SELF)
         .filter_map(|(part, n)| Some((part, n.as_object()?)))
 }
 
 /// The node below a part.
-pub(super) fn below<'t>(tree: &'t Tree, part: &str) -> Option<&'t Tree> {
+pub(super) fn below<'t>(tree: &'t FieldTree, part: &str) -> Option<&'t FieldTree> {
     tree.get(part).and_then(Value::as_object)
 }
 
-fn decode(fields: &Value) -> Result<Sub, String> {
+fn decode(fields: &Value) -> Result<FieldSubtree, String> {
     let Value::Object(map) = fields else { return Err(format!("{fields} is no set of fields")) };
-    let mut sub = Sub { member: map.is_empty(), below: Tree::new() };
+    let mut sub = FieldSubtree { member: map.is_empty(), below: FieldTree::new() };
     for (part, node) in map {
         if part == SELF {
             sub.member = true;
         } else {
-            decode(node)?.put(&mut sub.below, element::canonical(part)?);
+            decode(node)?.insert_into(&mut sub.below, path_element::canonical(part)?);
         }
     }
     Ok(sub)
 }
 
-pub(super) fn union(into: &mut Tree, other: &Tree) {
+pub(super) fn union(into: &mut FieldTree, other: &FieldTree) {
     for (part, node) in parts(other) {
         match into.get_mut(part) {
             Some(Value::Object(old)) => union_nodes(old, node),
@@ -165,39 +165,39 @@ pub(super) fn union(into: &mut Tree, other: &Tree) {
     }
 }
 
-fn union_nodes(old: &mut Tree, node: &Tree) {
+fn union_nodes(old: &mut FieldTree, node: &FieldTree) {
     let member = is_member(old) || is_member(node);
     union(old, node);
     if member && !old.is_empty() {
-        old.insert(SELF.into(), Value::Object(Tree::new()));
+        old.insert(SELF.into(), Value::Object(FieldTree::new()));
     }
 }
 
-fn intersection(a: &Tree, b: &Tree) -> Tree {
+fn intersection(a: &FieldTree, b: &FieldTree) -> FieldTree {
     // From the smaller one: an object may have thousands of managers with few fields each.
     let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    let mut both = Tree::new();
+    let mut both = FieldTree::new();
     for (part, left) in parts(a) {
         if let Some(right) = below(b, part) {
             let member = is_member(left) && is_member(right);
-            Sub { member, below: intersection(left, right) }.put(&mut both, part.clone());
+            FieldSubtree { member, below: intersection(left, right) }.insert_into(&mut both, part.clone());
         }
     }
     both
 }
 
-fn difference(from: &mut Tree, other: &Tree) {
+fn difference(from: &mut FieldTree, other: &FieldTree) {
     for (part, gone) in shared(from, other) {
         let part = &part;
         let Some(Value::Object(node)) = from.get_mut(part) else { continue };
         let member = is_member(node) && !is_member(gone);
         node.remove(SELF);
         difference(node, gone);
-        settle(from, part, member);
+        set_membership(from, part, member);
     }
 }
 
-fn recursive_difference(from: &mut Tree, other: &Tree) {
+fn recursive_difference(from: &mut FieldTree, other: &FieldTree) {
     for (part, gone) in shared(from, other) {
         let part = &part;
         if is_member(gone) {
@@ -208,12 +208,12 @@ fn recursive_difference(from: &mut Tree, other: &Tree) {
         let member = is_member(node);
         node.remove(SELF);
         recursive_difference(node, gone);
-        settle(from, part, member);
+        set_membership(from, part, member);
     }
 }
 
 /// The parts that both trees have, with their nodes in `other`, found from the smaller one.
-fn shared<'t>(from: &Tree, other: &'t Tree) -> Vec<(String, &'t Tree)> {
+fn shared<'t>(from: &FieldTree, other: &'t FieldTree) -> Vec<(String, &'t FieldTree)> {
     if from.len() < other.len() {
         let found = parts(from).filter_map(|(part, _)| Some((part.clone(), below(other, part)?)));
         return found.collect();
@@ -223,29 +223,29 @@ fn shared<'t>(from: &Tree, other: &'t Tree) -> Vec<(String, &'t Tree)> {
 }
 
 /// Brings a node back into form after things below it were removed.
-fn settle(tree: &mut Tree, part: &str, member: bool) {
+fn set_membership(tree: &mut FieldTree, part: &str, member: bool) {
     let Some(Value::Object(node)) = tree.get_mut(part) else { return };
     if !node.is_empty() && member {
-        node.insert(SELF.into(), Value::Object(Tree::new()));
+        node.insert(SELF.into(), Value::Object(FieldTree::new()));
     } else if node.is_empty() && !member {
         tree.remove(part);
     }
 }
 
-fn leaves(tree: &Tree) -> Tree {
-    let mut result = Tree::new();
+fn leaves(tree: &FieldTree) -> FieldTree {
+    let mut result = FieldTree::new();
     for (part, node) in parts(tree) {
-        Sub { member: node.is_empty(), below: leaves(node) }.put(&mut result, part.clone());
+        FieldSubtree { member: node.is_empty(), below: leaves(node) }.insert_into(&mut result, part.clone());
     }
     result
 }
 
-fn count(tree: &Tree) -> usize {
+fn count(tree: &FieldTree) -> usize {
     parts(tree).map(|(_, node)| usize::from(is_member(node)) + count(node)).sum()
 }
 
-fn collect(tree: &Tree, prefix: &str, limit: usize, paths: &mut Vec<String>) {
-    let path = |part: &str| format!("{prefix}{}", cut(&element::display(part), MAX_KEY_BYTES));
+fn collect(tree: &FieldTree, prefix: &str, limit: usize, paths: &mut Vec<String>) {
+    let path = |part: &str| format!("{prefix}{}", truncate_with_length(&path_element::display(part), MAX_KEY_BYTES));
     let members = parts(tree).filter(|(_, node)| is_member(node));
     paths.extend(members.take(limit - paths.len()).map(|(part, _)| path(part)));
     for (part, node) in parts(tree).filter(|(_, node)| !node.is_empty()) {

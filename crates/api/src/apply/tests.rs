@@ -1,29 +1,29 @@
 //! Cases modelled on what structured-merge-diff and kube-apiserver promise.
 
 mod apply;
-mod laws;
-mod sets;
+mod properties;
+mod field_sets;
 mod update;
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::patch::sample::{of, schema};
+use crate::patch::sample_schema::{type_id, schema};
 
-fn writer<'a>(manager: &'a str, time: &'a str) -> Writer<'a> {
-    Writer { manager, api_version: "v1", subresource: "", time }
+fn writer<'a>(manager: &'a str, time: &'a str) -> FieldManager<'a> {
+    FieldManager { manager, api_version: "v1", subresource: "", time }
 }
 
 /// An object of a kind under test, written step by step.
-struct Live {
+struct LiveObject {
     kind: &'static str,
     object: Option<Value>,
     reset: FieldSet,
 }
 
-impl Live {
+impl LiveObject {
     fn new(kind: &'static str) -> Self {
-        Live { kind, object: None, reset: FieldSet::default() }
+        LiveObject { kind, object: None, reset: FieldSet::default() }
     }
 
     /// Applies, and says whether anything changed.
@@ -33,12 +33,12 @@ impl Live {
 
     fn apply_as(
         &mut self,
-        who: &Writer<'_>,
+        who: &FieldManager<'_>,
         applied: Value,
         force: bool,
     ) -> Result<bool, ApplyError> {
         let live = self.object.as_ref();
-        let of = of(self.kind);
+        let of = type_id(self.kind);
         let new = on_apply(schema(), of, live, &applied, who, force, &self.reset)?;
         let changed = new.is_some();
         self.object = new.or(self.object.take());
@@ -49,14 +49,14 @@ impl Live {
         self.update_as(&writer(who, "2026-01-01T00:00:00Z"), new);
     }
 
-    fn update_as(&mut self, who: &Writer<'_>, mut new: Value) {
-        let of = of(self.kind);
+    fn update_as(&mut self, who: &FieldManager<'_>, mut new: Value) {
+        let of = type_id(self.kind);
         on_update(schema(), of, self.object.as_ref(), &mut new, who, &self.reset);
         self.object = Some(new);
     }
 
     /// The object without `managedFields`.
-    fn bare(&self) -> Value {
+    fn without_managed_fields(&self) -> Value {
         let mut object = self.object.clone().unwrap_or_default();
         object["metadata"].as_object_mut().unwrap().remove("managedFields");
         object

@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::Writer;
-use super::managers::{self, Manager, Operation, cap, encode, trusted};
+use super::FieldManager;
+use super::managed_fields::{self, ManagedFieldsEntry, ManagedFieldsOperation, cap_update_entries, encode, parse_trusted};
 use super::set::FieldSet;
-use super::walk::compare;
+use super::field_walk::compare;
 use crate::schema::{Schema, TypeId};
 
 /// Brings the `managedFields` of a new object up to date with what changed from the old one. `old`
@@ -21,15 +21,15 @@ pub fn on_update(
     of: TypeId,
     old: Option<&Value>,
     new: &mut Value,
-    who: &Writer<'_>,
+    who: &FieldManager<'_>,
     reset: &FieldSet,
 ) {
-    let given = metadata_of(new).and_then(|metadata| metadata.remove(MANAGED_FIELDS));
+    let given = metadata_mut(new).and_then(|metadata| metadata.remove(MANAGED_FIELDS));
     let live = old.and_then(managed_fields);
     let source = source(given, live, who);
     let empty = match &source {
-        Source::Kept(kept) => kept.as_array().is_none_or(Vec::is_empty),
-        Source::Sent(sent) => sent.is_empty(),
+        ManagedFieldsSource::Stored(kept) => kept.as_array().is_none_or(Vec::is_empty),
+        ManagedFieldsSource::Sent(sent) => sent.is_empty(),
     };
     if empty && old.is_some() {
         return;
@@ -39,30 +39,30 @@ pub fn on_update(
     delta.changed.recursive_difference(reset);
     delta.removed.recursive_difference(reset);
     let managers = match source {
-        Source::Kept(kept) if delta.changed.is_empty() && delta.removed.is_empty() => {
-            return set(new, kept);
+        ManagedFieldsSource::Stored(kept) if delta.changed.is_empty() && delta.removed.is_empty() => {
+            return set_managed_fields(new, kept);
         }
-        Source::Kept(kept) => trusted(kept),
-        Source::Sent(sent) => sent,
+        ManagedFieldsSource::Stored(kept) => parse_trusted(kept),
+        ManagedFieldsSource::Sent(sent) => sent,
     };
-    let mut managers = attribute(managers, &delta.changed, &delta.removed, who);
-    cap(&mut managers);
+    let mut managers = assign_ownership(managers, &delta.changed, &delta.removed, who);
+    cap_update_entries(&mut managers);
     if !managers.is_empty() {
-        set(new, encode(managers));
+        set_managed_fields(new, encode(managers));
     }
 }
 
 /// Gives what changed to the writer, and takes it and what was removed from everyone else.
-pub(super) fn attribute(
-    mut managers: Vec<Manager>,
+pub(super) fn assign_ownership(
+    mut managers: Vec<ManagedFieldsEntry>,
     changed: &FieldSet,
     removed: &FieldSet,
-    who: &Writer<'_>,
-) -> Vec<Manager> {
+    who: &FieldManager<'_>,
+) -> Vec<ManagedFieldsEntry> {
     let mut own = None;
     for (i, manager) in managers.iter_mut().enumerate() {
         manager.fields.difference(removed);
-        if manager.is(who, Operation::Update) {
+        if manager.belongs_to(who, ManagedFieldsOperation::Update) {
             own = Some(i);
         } else {
             manager.fields.difference(changed);
@@ -74,36 +74,36 @@ pub(super) fn attribute(
             managers[i].fields.union(changed);
             managers[i].time = Some(who.time.into());
         }
-        None => managers.push(Manager::new(who, Operation::Update, changed.clone())),
+        None => managers.push(ManagedFieldsEntry::new(who, ManagedFieldsOperation::Update, changed.clone())),
     }
     managers.retain(|manager| !manager.fields.is_empty());
     managers
 }
 
 /// The list to start from.
-enum Source {
+enum ManagedFieldsSource {
     /// What the server wrote.
-    Kept(Value),
+    Stored(Value),
     /// What the client sent instead.
-    Sent(Vec<Manager>),
+    Sent(Vec<ManagedFieldsEntry>),
 }
 
-fn source(given: Option<Value>, live: Option<&Value>, who: &Writer<'_>) -> Source {
-    let kept = || Source::Kept(live.cloned().unwrap_or_default());
+fn source(given: Option<Value>, live: Option<&Value>, who: &FieldManager<'_>) -> ManagedFieldsSource {
+    let kept = || ManagedFieldsSource::Stored(live.cloned().unwrap_or_default());
     match given {
         // The client sent back what it read: take that one, which costs no copy.
-        Some(given) if Some(&given) == live => Source::Kept(given),
+        Some(given) if Some(&given) == live => ManagedFieldsSource::Stored(given),
         None | Some(Value::Null) => kept(),
         Some(_) if !who.subresource.is_empty() => kept(),
-        Some(given) if is_reset(&given) => Source::Sent(Vec::new()),
-        Some(given) => match managers::parse(&given) {
-            Ok(sent) => Source::Sent(sent),
+        Some(given) if is_reset_request(&given) => ManagedFieldsSource::Sent(Vec::new()),
+        Some(given) => match managed_fields::parse(&given) {
+            Ok(sent) => ManagedFieldsSource::Sent(sent),
             Err(_) => kept(),
         },
     }
 }
 
-fn is_reset(given: &Value) -> bool {
+fn is_reset_request(given: &Value) -> bool {
     match given.as_array().map(Vec::as_slice) {
         Some([]) => true,
         Some([only]) => only.as_object().is_some_and(serde_json::Map::is_empty),
@@ -117,14 +117,14 @@ pub(super) fn managed_fields(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get(MANAGED_FIELDS)
 }
 
-pub(super) fn metadata_of(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+pub(super) fn metadata_mut(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
 
 /// Sets the list; an object without metadata has none.
-pub(super) fn set(object: &mut Value, list: Value) {
+pub(super) fn set_managed_fields(object: &mut Value, list: Value) {
     let empty = list.as_array().is_none_or(Vec::is_empty);
-    if let Some(metadata) = metadata_of(object).filter(|_| !empty) {
+    if let Some(metadata) = metadata_mut(object).filter(|_| !empty) {
         metadata.insert(MANAGED_FIELDS.into(), list);
     }
 }

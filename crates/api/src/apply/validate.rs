@@ -5,16 +5,16 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::element;
-use super::node::{Node, Place};
-use crate::field::{cut, cut_plain, shown};
+use super::path_element;
+use super::merge_node::{MergeNode, ObjectLevel};
+use crate::field::{truncate_with_length, truncate, shown};
 use crate::limits::{MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
-use crate::schema::{Field, Schema, Shape, Type, TypeId};
+use crate::schema::{SchemaField, Schema, ValueShape, ObjectType, TypeId};
 
 /// Checks an applied object. The error lists everything that is wrong, each with its path.
 pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<(), String> {
-    let mut check = Check { schema, path: Vec::new(), errors: Vec::new(), total: 0 };
-    check.object(schema.type_of(of), Place::Top, object);
+    let mut check = SchemaValidator { schema, path: Vec::new(), errors: Vec::new(), total: 0 };
+    check.object(schema.get_type(of), ObjectLevel::Top, object);
     if check.total > check.errors.len() {
         check.errors.push(format!("… and {} more", check.total - check.errors.len()));
     }
@@ -25,7 +25,7 @@ pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<()
     }
 }
 
-struct Check<'s> {
+struct SchemaValidator<'s> {
     schema: &'s Schema,
     path: Vec<String>,
     /// The first of them ([`MAX_ERRORS`]).
@@ -33,8 +33,8 @@ struct Check<'s> {
     total: usize,
 }
 
-impl<'s> Check<'s> {
-    fn fail(&mut self, what: &str) {
+impl<'s> SchemaValidator<'s> {
+    fn report_error(&mut self, what: &str) {
         self.total += 1;
         if self.errors.len() == MAX_ERRORS {
             return;
@@ -43,98 +43,98 @@ impl<'s> Check<'s> {
         self.errors.push(if path.is_empty() { what.into() } else { format!("{path}: {what}") });
     }
 
-    fn at(&mut self, part: String, check: impl FnOnce(&mut Self)) {
-        self.path.push(cut(&part, MAX_KEY_BYTES).into_owned());
+    fn with_path_element(&mut self, part: String, check: impl FnOnce(&mut Self)) {
+        self.path.push(truncate_with_length(&part, MAX_KEY_BYTES).into_owned());
         check(self);
         self.path.pop();
     }
 
-    fn object(&mut self, of: &'s Type, place: Place, value: &Value) {
+    fn object(&mut self, of: &'s ObjectType, place: ObjectLevel, value: &Value) {
         let Value::Object(map) = value else {
-            return self.fail(&format!("expected map, got {}", json(value)));
+            return self.report_error(&format!("expected map, got {}", json(value)));
         };
         for (name, value) in map {
-            if place == Place::Top && place.is_unowned(name) {
+            if place == ObjectLevel::Top && place.is_unowned(name) {
                 continue;
             }
             let field = of.field(name);
-            self.at(format!(".{name}"), |check| match field {
+            self.with_path_element(format!(".{name}"), |check| match field {
                 Some(field) => check.field(field, value),
-                None => check.fail("field not declared in schema"),
+                None => check.report_error("field not declared in schema"),
             });
         }
     }
 
-    fn field(&mut self, field: &'s Field, value: &Value) {
+    fn field(&mut self, field: &'s SchemaField, value: &Value) {
         match (&field.shape, value) {
-            (Shape::List(shape), Value::Array(list)) => {
-                self.list(Node::of_field(self.schema, field), shape, list);
+            (ValueShape::List(shape), Value::Array(list)) => {
+                self.list(MergeNode::from_field(self.schema, field), shape, list);
             }
             (shape, value) => self.value(shape, value),
         }
     }
 
-    fn list(&mut self, node: Node<'s>, shape: &'s Shape, list: &[Value]) {
+    fn list(&mut self, node: MergeNode<'s>, shape: &'s ValueShape, list: &[Value]) {
         let mut seen = HashSet::new();
         for (i, value) in list.iter().enumerate() {
             let part = match node {
-                Node::Set | Node::Keyed(..) => match node.part_of(value) {
+                MergeNode::Set | MergeNode::Keyed(..) => match node.element_path(value) {
                     Ok(part) => {
-                        let shown = element::display(&part);
+                        let shown = path_element::display(&part);
                         if !seen.insert(part) {
-                            let shown = cut(&shown, MAX_KEY_BYTES);
-                            self.fail(&format!("duplicate entries for key {shown}"));
+                            let shown = truncate_with_length(&shown, MAX_KEY_BYTES);
+                            self.report_error(&format!("duplicate entries for key {shown}"));
                         }
                         shown
                     }
-                    Err(what) => return self.fail(&format!("element {i}: {what}")),
+                    Err(what) => return self.report_error(&format!("element {i}: {what}")),
                 },
                 _ => format!("[{i}]"),
             };
-            self.at(part, |check| check.value(shape, value));
+            self.with_path_element(part, |check| check.value(shape, value));
         }
     }
 
-    fn value(&mut self, shape: &'s Shape, value: &Value) {
+    fn value(&mut self, shape: &'s ValueShape, value: &Value) {
         if value.is_null() {
             return;
         }
         let expected = match (shape, value) {
-            (Shape::Raw | Shape::FieldsV1, _) => return,
-            (Shape::Object(id), _) => {
-                let of = self.schema.type_of(*id);
-                return self.object(of, Place::Inside, value);
+            (ValueShape::Raw | ValueShape::FieldsV1, _) => return,
+            (ValueShape::Object(id), _) => {
+                let of = self.schema.get_type(*id);
+                return self.object(of, ObjectLevel::Inside, value);
             }
-            (Shape::Map(element), Value::Object(map)) => {
+            (ValueShape::Map(element), Value::Object(map)) => {
                 for (name, value) in map {
-                    self.at(format!(".{name}"), |check| check.value(element, value));
+                    self.with_path_element(format!(".{name}"), |check| check.value(element, value));
                 }
                 return;
             }
-            (Shape::List(element), Value::Array(list)) => {
-                return self.list(Node::Leaf, element, list);
+            (ValueShape::List(element), Value::Array(list)) => {
+                return self.list(MergeNode::Leaf, element, list);
             }
-            (Shape::Map(_), _) => "map",
-            (Shape::List(_), _) => "list",
-            (Shape::Int32 | Shape::Int64 | Shape::Float, Value::Number(_)) => return,
-            (Shape::Int32 | Shape::Int64 | Shape::Float, _) => "numeric (int or float)",
-            (Shape::Bool, Value::Bool(_)) => return,
-            (Shape::Bool, _) => "boolean",
-            (Shape::Quantity | Shape::IntOrString, Value::Object(_) | Value::Array(_)) => {
+            (ValueShape::Map(_), _) => "map",
+            (ValueShape::List(_), _) => "list",
+            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, Value::Number(_)) => return,
+            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _) => "numeric (int or float)",
+            (ValueShape::Bool, Value::Bool(_)) => return,
+            (ValueShape::Bool, _) => "boolean",
+            (ValueShape::Quantity | ValueShape::IntOrString, Value::Object(_) | Value::Array(_)) => {
                 "any scalar"
             }
-            (Shape::Quantity | Shape::IntOrString, _) => return,
+            (ValueShape::Quantity | ValueShape::IntOrString, _) => return,
             (_, Value::String(_)) => return,
             _ => "string",
         };
-        self.fail(&format!("expected {expected}, got {}", json(value)));
+        self.report_error(&format!("expected {expected}, got {}", json(value)));
     }
 }
 
 /// A value in an error. Strings stand there as in JSON.
 fn json(value: &Value) -> String {
     match value {
-        Value::String(text) => Value::from(cut_plain(text, MAX_SHOWN_BYTES)).to_string(),
+        Value::String(text) => Value::from(truncate(text, MAX_SHOWN_BYTES)).to_string(),
         other => shown(other),
     }
 }

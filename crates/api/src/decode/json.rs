@@ -3,49 +3,49 @@
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
 
-use super::tree::{Build, Tree};
-use super::{DecodeError, Decoded, sort_of, syntax};
+use super::value_builder::{BuildContext, ValueBuilder};
+use super::{DecodeError, DecodedBody, json_type_name, syntax};
 
 /// Reads a JSON body: one object and nothing after it.
 ///
 /// As in Go, the last of several equal keys wins. Stricter than Go: bytes that are no UTF-8 and
 /// escapes that are no character are errors instead of U+FFFD, and `null` is no object.
-pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    object(any(bytes).map_err(DecodeError::Json)?)
+pub fn json(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
+    object(parse_any(bytes).map_err(DecodeError::Json)?)
 }
 
 /// As [`json`], for the body of a request: `null` is an object without fields, as in Kubernetes.
-pub fn json_body(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    let decoded = any(bytes).map_err(DecodeError::Json)?;
+pub fn json_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
+    let decoded = parse_any(bytes).map_err(DecodeError::Json)?;
     match decoded.value {
-        Value::Null => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
+        Value::Null => Ok(DecodedBody { value: Value::Object(Map::new()), ..decoded }),
         _ => object(decoded),
     }
 }
 
-fn object(decoded: Decoded) -> Result<Decoded, DecodeError> {
+fn object(decoded: DecodedBody) -> Result<DecodedBody, DecodeError> {
     match decoded.value {
         Value::Object(_) => Ok(decoded),
         other => {
-            let text = format!("json: cannot unmarshal {} into an object", sort_of(&other));
+            let text = format!("json: cannot unmarshal {} into an object", json_type_name(&other));
             Err(DecodeError::Json(text))
         }
     }
 }
 
 /// Reads any one JSON value; an error is in the words of Go's decoder where it has some.
-pub(super) fn any(bytes: &[u8]) -> Result<Decoded, String> {
-    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: false };
+pub(super) fn parse_any(bytes: &[u8]) -> Result<DecodedBody, String> {
+    let mut build = BuildContext { duplicates: Vec::new(), whole_floats_are_integers: false };
     match read(bytes, &mut build) {
-        Ok(value) => Ok(Decoded { value, duplicates: build.duplicates }),
+        Ok(value) => Ok(DecodedBody { value, duplicates: build.duplicates }),
         // Only now is it worth the time to look for the words.
-        Err(error) => Err(syntax::fault(bytes).unwrap_or_else(|| plain(&error))),
+        Err(error) => Err(syntax::syntax_error(bytes).unwrap_or_else(|| plain(&error))),
     }
 }
 
-fn read(bytes: &[u8], build: &mut Build) -> Result<Value, serde_json::Error> {
+fn read(bytes: &[u8], build: &mut BuildContext) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Tree::root(build).deserialize(&mut deserializer)?;
+    let value = ValueBuilder::root(build).deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_told_by_path_and_the_last_wins() {
+    fn duplicates_are_reported_by_path_and_the_last_wins() {
         let body = br#"{"spec":{"replicas":1,"replicas":2,"c":[{"name":"a"},{"name":"b","x":{"k":1,
             "k":2},"name":"c"}],"c":[{"name":"z","name":"y"}],"replicas":3},"kind":"A","kind":"B"}"#;
         let decoded = json(body).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_duplicates_are_told() {
+    fn reported_duplicates_are_bounded() {
         let pairs: Vec<String> = (0..300).map(|i| format!("\"k{i}\":0,\"k{i}\":1")).collect();
         let decoded = json(format!("{{{}}}", pairs.join(",")).as_bytes()).unwrap();
         assert_eq!(decoded.duplicates.len(), MAX_DUPLICATES);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn rejects_bodies_that_are_not_objects() {
         for (body, words) in [
             (&b""[..], "unexpected end of JSON input"),
             (b" \n\t ", "unexpected end of JSON input"),

@@ -4,7 +4,7 @@
 //! Generated clients send this format and do not fall back to JSON. The wire primitives are
 //! `prost`'s; only the walk is here, so there is no generated code to keep in step with the tables.
 
-mod special;
+mod special_types;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 
 use super::DecodeError;
 use crate::limits::MAX_DEPTH;
-use crate::schema::{Field, Schema, Shape, TypeId};
+use crate::schema::{SchemaField, Schema, ValueShape, TypeId};
 
 /// What every Kubernetes protobuf message begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -43,13 +43,13 @@ pub fn protobuf(
     if body.is_empty() {
         return fail("empty body");
     }
-    let envelope = Envelope::read(body)?;
+    let envelope = ProtobufEnvelope::read(body)?;
     let Some(id) = resolve(&envelope.api_version, &envelope.kind) else {
-        let Envelope { api_version, kind, .. } = envelope;
+        let ProtobufEnvelope { api_version, kind, .. } = envelope;
         return Err(DecodeError::UnknownKind { api_version, kind });
     };
     let mut object = Map::new();
-    Walk { schema }.message(id, envelope.raw, 1, &mut object)?;
+    ProtobufDecoder { schema }.message(id, envelope.raw, 1, &mut object)?;
     for (name, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
         if !text.is_empty() {
             object.insert(name.to_owned(), Value::String(text));
@@ -60,15 +60,15 @@ pub fn protobuf(
 
 /// The message `Unknown`. Its content encoding and type are always empty here.
 #[derive(Default)]
-struct Envelope<'a> {
+struct ProtobufEnvelope<'a> {
     api_version: String,
     kind: String,
     raw: &'a [u8],
 }
 
-impl<'a> Envelope<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let mut envelope = Envelope::default();
+impl<'a> ProtobufEnvelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, ProtobufFault> {
+        let mut envelope = ProtobufEnvelope::default();
         each_field(bytes, |tag, wire, rest| {
             match tag {
                 1 => each_field(delimited(wire, rest)?, |tag, wire, rest| {
@@ -89,14 +89,14 @@ impl<'a> Envelope<'a> {
 }
 
 /// What is wrong, and at which field.
-struct Fault {
+struct ProtobufFault {
     path: String,
     what: String,
 }
 
-impl Fault {
+impl ProtobufFault {
     fn new(what: impl Into<String>) -> Self {
-        Fault { path: String::new(), what: what.into() }
+        ProtobufFault { path: String::new(), what: what.into() }
     }
 
     /// The same, seen from the object that holds `field`.
@@ -109,15 +109,15 @@ impl Fault {
     }
 }
 
-impl From<prost::DecodeError> for Fault {
+impl From<prost::DecodeError> for ProtobufFault {
     fn from(error: prost::DecodeError) -> Self {
         let text = error.to_string();
-        Fault::new(text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text))
+        ProtobufFault::new(text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text))
     }
 }
 
-impl From<Fault> for DecodeError {
-    fn from(fault: Fault) -> Self {
+impl From<ProtobufFault> for DecodeError {
+    fn from(fault: ProtobufFault) -> Self {
         DecodeError::Protobuf(match fault.path.as_str() {
             "" => format!("proto: {}", fault.what),
             path => format!("proto: {path}: {}", fault.what),
@@ -125,11 +125,11 @@ impl From<Fault> for DecodeError {
     }
 }
 
-struct Walk<'s> {
+struct ProtobufDecoder<'s> {
     schema: &'s Schema,
 }
 
-impl Walk<'_> {
+impl ProtobufDecoder<'_> {
     /// Reads a message of type `of` into `object`, which stands `depth` levels deep. What is there
     /// already is merged with, as protobuf wants it for a message that comes in pieces.
     fn message(
@@ -138,11 +138,11 @@ impl Walk<'_> {
         bytes: &[u8],
         depth: usize,
         object: &mut Map<String, Value>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtobufFault> {
         if depth > MAX_DEPTH {
-            return Err(Fault::new("exceeded max depth"));
+            return Err(ProtobufFault::new("exceeded max depth"));
         }
-        let of = self.schema.type_of(of);
+        let of = self.schema.get_type(of);
         each_field(bytes, |tag, wire, rest| {
             if let Some(field) = of.field_by_tag(tag) {
                 self.field(field, wire, rest, depth, object)
@@ -160,26 +160,26 @@ impl Walk<'_> {
     /// Reads one occurrence of `field` into the object that holds it.
     fn field(
         &self,
-        field: &Field,
+        field: &SchemaField,
         wire: WireType,
         rest: &mut &[u8],
         depth: usize,
         object: &mut Map<String, Value>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtobufFault> {
         match &field.shape {
-            Shape::List(element) if field.wrapped => {
+            ValueShape::List(element) if field.wrapped => {
                 let bytes = delimited(wire, rest)?;
                 self.wrapped(element, bytes, depth, list_at(object, field.name))
             }
-            Shape::List(element) => {
+            ValueShape::List(element) => {
                 self.element(element, wire, rest, depth + 1, list_at(object, field.name))
             }
-            Shape::Map(value) => {
+            ValueShape::Map(value) => {
                 let (key, value) = self.entry(value, delimited(wire, rest)?, depth + 1)?;
                 object_at(object, field.name).insert(key, value);
                 Ok(())
             }
-            Shape::Object(of) => {
+            ValueShape::Object(of) => {
                 let bytes = delimited(wire, rest)?;
                 self.message(*of, bytes, depth + 1, object_at(object, field.name))
             }
@@ -194,12 +194,12 @@ impl Walk<'_> {
     /// Reads the elements of one occurrence of a repeated field: several if numbers are packed.
     fn element(
         &self,
-        shape: &Shape,
+        shape: &ValueShape,
         wire: WireType,
         rest: &mut &[u8],
         depth: usize,
         list: &mut Vec<Value>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtobufFault> {
         if wire == WireType::LengthDelimited
             && let Some(packed) = packed(shape)
         {
@@ -218,13 +218,13 @@ impl Walk<'_> {
     /// where it can have a message only.
     fn wrapped(
         &self,
-        shape: &Shape,
+        shape: &ValueShape,
         bytes: &[u8],
         depth: usize,
         list: &mut Vec<Value>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtobufFault> {
         if depth > MAX_DEPTH {
-            return Err(Fault::new("exceeded max depth"));
+            return Err(ProtobufFault::new("exceeded max depth"));
         }
         each_field(bytes, |tag, wire, rest| {
             if tag == 1 {
@@ -235,7 +235,7 @@ impl Walk<'_> {
     }
 
     /// Reads an entry of a map. What it leaves out has the zero value.
-    fn entry(&self, shape: &Shape, bytes: &[u8], depth: usize) -> Result<(String, Value), Fault> {
+    fn entry(&self, shape: &ValueShape, bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufFault> {
         let (mut key, mut value) = (String::new(), None);
         each_field(bytes, |tag, wire, rest| {
             match tag {
@@ -252,52 +252,52 @@ impl Walk<'_> {
     /// Reads one value that stands in a container `depth` levels deep.
     fn value(
         &self,
-        shape: &Shape,
+        shape: &ValueShape,
         wire: WireType,
         rest: &mut &[u8],
         depth: usize,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ProtobufFault> {
         let context = DecodeContext::default();
         Ok(match shape {
-            Shape::String => Value::String(text(wire, rest)?),
-            Shape::Bytes => Value::String(STANDARD.encode(delimited(wire, rest)?)),
-            Shape::Bool => {
+            ValueShape::String => Value::String(text(wire, rest)?),
+            ValueShape::Bytes => Value::String(STANDARD.encode(delimited(wire, rest)?)),
+            ValueShape::Bool => {
                 let mut value = false;
                 encoding::bool::merge(wire, &mut value, rest, context)?;
                 Value::Bool(value)
             }
-            Shape::Int32 => {
+            ValueShape::Int32 => {
                 let mut value = 0;
                 encoding::int32::merge(wire, &mut value, rest, context)?;
                 Value::Number(value.into())
             }
-            Shape::Int64 => {
+            ValueShape::Int64 => {
                 let mut value = 0;
                 encoding::int64::merge(wire, &mut value, rest, context)?;
                 Value::Number(value.into())
             }
-            Shape::Float => {
+            ValueShape::Float => {
                 let mut value = 0.0;
                 encoding::double::merge(wire, &mut value, rest, context)?;
                 let number = Number::from_f64(value);
-                Value::Number(number.ok_or_else(|| Fault::new("a number is not finite"))?)
+                Value::Number(number.ok_or_else(|| ProtobufFault::new("a number is not finite"))?)
             }
-            Shape::Time => special::time(delimited(wire, rest)?)?,
-            Shape::MicroTime => special::micro_time(delimited(wire, rest)?)?,
-            Shape::Quantity => special::quantity(delimited(wire, rest)?)?,
-            Shape::IntOrString => special::int_or_string(delimited(wire, rest)?)?,
-            Shape::Raw | Shape::FieldsV1 => special::json(delimited(wire, rest)?, depth)?,
-            Shape::Object(of) => {
+            ValueShape::Time => special_types::time(delimited(wire, rest)?)?,
+            ValueShape::MicroTime => special_types::micro_time(delimited(wire, rest)?)?,
+            ValueShape::Quantity => special_types::quantity(delimited(wire, rest)?)?,
+            ValueShape::IntOrString => special_types::int_or_string(delimited(wire, rest)?)?,
+            ValueShape::Raw | ValueShape::FieldsV1 => special_types::json(delimited(wire, rest)?, depth)?,
+            ValueShape::Object(of) => {
                 let mut object = Map::new();
                 self.message(*of, delimited(wire, rest)?, depth + 1, &mut object)?;
                 Value::Object(object)
             }
-            Shape::List(element) => {
+            ValueShape::List(element) => {
                 let mut list = Vec::new();
                 self.wrapped(element, delimited(wire, rest)?, depth, &mut list)?;
                 Value::Array(list)
             }
-            Shape::Map(_) => return Err(Fault::new("protobuf has no list or map of maps")),
+            ValueShape::Map(_) => return Err(ProtobufFault::new("protobuf has no list or map of maps")),
         })
     }
 }
@@ -307,8 +307,8 @@ impl Walk<'_> {
 /// the field is skipped.
 fn each_field<'a>(
     mut bytes: &'a [u8],
-    mut each: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<bool, Fault>,
-) -> Result<(), Fault> {
+    mut each: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<bool, ProtobufFault>,
+) -> Result<(), ProtobufFault> {
     while !bytes.is_empty() {
         let (tag, wire) = encoding::decode_key(&mut bytes)?;
         if !each(tag, wire, &mut bytes)? {
@@ -319,43 +319,43 @@ fn each_field<'a>(
 }
 
 /// Takes a length and that many bytes.
-fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Fault> {
+fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], ProtobufFault> {
     encoding::check_wire_type(WireType::LengthDelimited, wire)?;
     let length = encoding::decode_varint(rest)?;
     let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
     let Some((taken, after)) = split else {
-        return Err(Fault::new("unexpected EOF"));
+        return Err(ProtobufFault::new("unexpected EOF"));
     };
     *rest = after;
     Ok(taken)
 }
 
-fn text(wire: WireType, rest: &mut &[u8]) -> Result<String, Fault> {
+fn text(wire: WireType, rest: &mut &[u8]) -> Result<String, ProtobufFault> {
     let bytes = delimited(wire, rest)?;
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
-        Err(_) => Err(Fault::new("the text is not UTF-8")),
+        Err(_) => Err(ProtobufFault::new("the text is not UTF-8")),
     }
 }
 
 /// The wire type of the numbers of a packed list, if `shape` is a number.
-fn packed(shape: &Shape) -> Option<WireType> {
+fn packed(shape: &ValueShape) -> Option<WireType> {
     match shape {
-        Shape::Bool | Shape::Int32 | Shape::Int64 => Some(WireType::Varint),
-        Shape::Float => Some(WireType::SixtyFourBit),
+        ValueShape::Bool | ValueShape::Int32 | ValueShape::Int64 => Some(WireType::Varint),
+        ValueShape::Float => Some(WireType::SixtyFourBit),
         _ => None,
     }
 }
 
-fn zero(shape: &Shape) -> Value {
+fn zero(shape: &ValueShape) -> Value {
     match shape {
-        Shape::String | Shape::Bytes => Value::String(String::new()),
-        Shape::Bool => Value::Bool(false),
-        Shape::Int32 | Shape::Int64 | Shape::Float | Shape::IntOrString => Value::from(0),
-        Shape::Quantity => Value::from("0"),
-        Shape::Time | Shape::MicroTime | Shape::Raw | Shape::FieldsV1 => Value::Null,
-        Shape::Object(_) | Shape::Map(_) => Value::Object(Map::new()),
-        Shape::List(_) => Value::Array(Vec::new()),
+        ValueShape::String | ValueShape::Bytes => Value::String(String::new()),
+        ValueShape::Bool => Value::Bool(false),
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => Value::from(0),
+        ValueShape::Quantity => Value::from("0"),
+        ValueShape::Time | ValueShape::MicroTime | ValueShape::Raw | ValueShape::FieldsV1 => Value::Null,
+        ValueShape::Object(_) | ValueShape::Map(_) => Value::Object(Map::new()),
+        ValueShape::List(_) => Value::Array(Vec::new()),
     }
 }
 

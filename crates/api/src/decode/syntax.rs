@@ -7,9 +7,9 @@ use crate::field::quote;
 use crate::limits::MAX_DEPTH;
 
 /// The first fault of `text`, or nothing if Go's scanner would find none.
-pub(super) fn fault(text: &[u8]) -> Option<String> {
-    let mut scan = Scan { text, at: 0, open: Vec::new() };
-    let mut next = Next::Value;
+pub(super) fn syntax_error(text: &[u8]) -> Option<String> {
+    let mut scan = JsonScanner { text, at: 0, open: Vec::new() };
+    let mut next = ExpectedToken::Value;
     loop {
         match scan.step(next) {
             Ok(Some(after)) => next = after,
@@ -21,7 +21,7 @@ pub(super) fn fault(text: &[u8]) -> Option<String> {
 
 /// What the grammar wants next.
 #[derive(Clone, Copy)]
-enum Next {
+enum ExpectedToken {
     Value,
     ValueOrEnd,
     Key,
@@ -31,23 +31,23 @@ enum Next {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Open {
+enum OpenContainer {
     Object,
     List,
 }
 
-struct Scan<'a> {
+struct JsonScanner<'a> {
     text: &'a [u8],
     at: usize,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
 }
 
-impl Scan<'_> {
-    fn step(&mut self, next: Next) -> Result<Option<Next>, String> {
+impl JsonScanner<'_> {
+    fn step(&mut self, next: ExpectedToken) -> Result<Option<ExpectedToken>, String> {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;
         }
-        let done = self.open.is_empty() && matches!(next, Next::CommaOrEnd);
+        let done = self.open.is_empty() && matches!(next, ExpectedToken::CommaOrEnd);
         let Some(&c) = self.text.get(self.at) else {
             return if done { Ok(None) } else { Err("unexpected end of JSON input".into()) };
         };
@@ -56,33 +56,33 @@ impl Scan<'_> {
         }
         self.at += 1;
         let after = match (next, c) {
-            (Next::Value | Next::ValueOrEnd, _) => return self.value(next, c).map(Some),
-            (Next::Key | Next::KeyOrEnd, b'"') => {
+            (ExpectedToken::Value | ExpectedToken::ValueOrEnd, _) => return self.value(next, c).map(Some),
+            (ExpectedToken::Key | ExpectedToken::KeyOrEnd, b'"') => {
                 self.string()?;
-                Next::Colon
+                ExpectedToken::Colon
             }
-            (Next::KeyOrEnd, b'}') => self.close(),
-            (Next::Key | Next::KeyOrEnd, _) => {
+            (ExpectedToken::KeyOrEnd, b'}') => self.close(),
+            (ExpectedToken::Key | ExpectedToken::KeyOrEnd, _) => {
                 return Err(invalid(c, "looking for beginning of object key string"));
             }
-            (Next::Colon, b':') => Next::Value,
-            (Next::Colon, _) => return Err(invalid(c, "after object key")),
-            (Next::CommaOrEnd, _) => match (self.open.last(), c) {
-                (Some(Open::Object), b',') => Next::Key,
-                (Some(Open::List), b',') => Next::Value,
-                (Some(Open::Object), b'}') | (Some(Open::List), b']') => self.close(),
-                (Some(Open::List), _) => return Err(invalid(c, "after array element")),
+            (ExpectedToken::Colon, b':') => ExpectedToken::Value,
+            (ExpectedToken::Colon, _) => return Err(invalid(c, "after object key")),
+            (ExpectedToken::CommaOrEnd, _) => match (self.open.last(), c) {
+                (Some(OpenContainer::Object), b',') => ExpectedToken::Key,
+                (Some(OpenContainer::List), b',') => ExpectedToken::Value,
+                (Some(OpenContainer::Object), b'}') | (Some(OpenContainer::List), b']') => self.close(),
+                (Some(OpenContainer::List), _) => return Err(invalid(c, "after array element")),
                 _ => return Err(invalid(c, "after object key:value pair")),
             },
         };
         Ok(Some(after))
     }
 
-    fn value(&mut self, next: Next, c: u8) -> Result<Next, String> {
+    fn value(&mut self, next: ExpectedToken, c: u8) -> Result<ExpectedToken, String> {
         match c {
-            b'{' => return self.enter(Open::Object, Next::KeyOrEnd),
-            b'[' => return self.enter(Open::List, Next::ValueOrEnd),
-            b']' if matches!(next, Next::ValueOrEnd) => return Ok(self.close()),
+            b'{' => return self.enter(OpenContainer::Object, ExpectedToken::KeyOrEnd),
+            b'[' => return self.enter(OpenContainer::List, ExpectedToken::ValueOrEnd),
+            b']' if matches!(next, ExpectedToken::ValueOrEnd) => return Ok(self.close()),
             b'"' => self.string()?,
             b'-' | b'0'..=b'9' => self.number(c)?,
             b't' => self.literal("true")?,
@@ -90,17 +90,17 @@ impl Scan<'_> {
             b'n' => self.literal("null")?,
             _ => return Err(invalid(c, "looking for beginning of value")),
         }
-        Ok(Next::CommaOrEnd)
+        Ok(ExpectedToken::CommaOrEnd)
     }
 
-    fn enter(&mut self, what: Open, next: Next) -> Result<Next, String> {
+    fn enter(&mut self, what: OpenContainer, next: ExpectedToken) -> Result<ExpectedToken, String> {
         self.open.push(what);
         if self.open.len() > MAX_DEPTH { Err("exceeded max depth".into()) } else { Ok(next) }
     }
 
-    fn close(&mut self) -> Next {
+    fn close(&mut self) -> ExpectedToken {
         self.open.pop();
-        Next::CommaOrEnd
+        ExpectedToken::CommaOrEnd
     }
 
     /// The rest of a string, after its first quote.
@@ -112,11 +112,11 @@ impl Scan<'_> {
             self.at += 1;
             match c {
                 b'"' => return Ok(()),
-                b'\\' => match self.take() {
+                b'\\' => match self.next_byte() {
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {}
                     b'u' => {
                         for _ in 0..4 {
-                            let digit = self.take();
+                            let digit = self.next_byte();
                             if !digit.is_ascii_hexdigit() {
                                 let place = "in \\u hexadecimal character escape";
                                 return Err(invalid(digit, place));
@@ -154,7 +154,7 @@ impl Scan<'_> {
     }
 
     fn digit(&mut self, place: &str) -> Result<u8, String> {
-        let c = self.take();
+        let c = self.next_byte();
         if c.is_ascii_digit() { Ok(c) } else { Err(invalid(c, place)) }
     }
 
@@ -167,7 +167,7 @@ impl Scan<'_> {
     /// The rest of `word`, after its first letter.
     fn literal(&mut self, word: &str) -> Result<(), String> {
         for letter in word.chars().skip(1) {
-            let c = self.take();
+            let c = self.next_byte();
             if char::from(c) != letter {
                 return Err(invalid(c, &format!("in literal {word} (expecting '{letter}')")));
             }
@@ -176,7 +176,7 @@ impl Scan<'_> {
     }
 
     /// The next character inside a token. Go's scanner sees a space where the text ends.
-    fn take(&mut self) -> u8 {
+    fn next_byte(&mut self) -> u8 {
         let c = self.text.get(self.at).copied().unwrap_or(b' ');
         self.at += 1;
         c
@@ -230,13 +230,13 @@ mod tests {
             ("nil", "invalid character 'i' in literal null (expecting 'u')"),
             ("\u{feff}{}", "invalid character 'ï' looking for beginning of value"),
         ] {
-            assert_eq!(fault(text.as_bytes()).as_deref(), Some(words), "{text}");
+            assert_eq!(syntax_error(text.as_bytes()).as_deref(), Some(words), "{text}");
         }
     }
 
     #[test]
     fn a_good_text_has_no_fault() {
         let text = br#" {"a":[1,-0,2.5e-7,"\u00e9\n",true,false,null,{},[]],"b":{"c":""}} "#;
-        assert_eq!(fault(text), None);
+        assert_eq!(syntax_error(text), None);
     }
 }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Options};
 
-use super::tree::{Build, Tree};
-use super::{DecodeError, Decoded, sort_of};
+use super::value_builder::{BuildContext, ValueBuilder};
+use super::{DecodeError, DecodedBody, json_type_name};
 use crate::limits::{
     MAX_BODY_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_REPLAYED_EVENTS,
     MAX_YAML_TEXT_BYTES,
@@ -19,46 +19,46 @@ use crate::limits::{
 ///
 /// A whole number written as a float (`1e3`) becomes an integer, as it does on the way through JSON
 /// in Kubernetes.
-pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    object(any(bytes)?)
+pub fn yaml(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
+    object(parse_any(bytes)?)
 }
 
 /// As [`yaml`], for the body of a request: an empty document or `null` is an object without fields,
 /// as in Kubernetes.
-pub fn yaml_body(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    let decoded = any(bytes)?;
+pub fn yaml_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
+    let decoded = parse_any(bytes)?;
     match decoded.value {
-        Value::Null => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
+        Value::Null => Ok(DecodedBody { value: Value::Object(Map::new()), ..decoded }),
         _ => object(decoded),
     }
 }
 
-fn object(decoded: Decoded) -> Result<Decoded, DecodeError> {
+fn object(decoded: DecodedBody) -> Result<DecodedBody, DecodeError> {
     match decoded.value {
         Value::Object(_) => Ok(decoded),
-        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", sort_of(&other)))),
+        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", json_type_name(&other)))),
     }
 }
 
-fn any(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+fn parse_any(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     if bytes.len() > MAX_BODY_BYTES {
         return Err(DecodeError::Yaml(format!("the text is longer than {MAX_BODY_BYTES} bytes")));
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|_| DecodeError::Yaml("the text is not UTF-8".to_owned()))?;
-    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: true };
+    let mut build = BuildContext { duplicates: Vec::new(), whole_floats_are_integers: true };
     let mut first = None;
     let whole =
         serde_saphyr::with_deserializer_from_str_with_options(text, options(), |document| {
-            first = Some(Tree::root(&mut build).deserialize(document)?);
+            first = Some(ValueBuilder::root(&mut build).deserialize(document)?);
             Ok(())
         });
     let value = match (whole, first) {
         (Ok(()) | Err(Error::MultipleDocuments { .. }), Some(value)) => value,
-        (Err(error), _) => return Err(DecodeError::Yaml(words(&error))),
+        (Err(error), _) => return Err(DecodeError::Yaml(error_text(&error))),
         (Ok(()), None) => Value::Null,
     };
-    Ok(Decoded { value, duplicates: build.duplicates })
+    Ok(DecodedBody { value, duplicates: build.duplicates })
 }
 
 fn options() -> Options {
@@ -88,7 +88,7 @@ fn options() -> Options {
 }
 
 /// The error on one line. Where it is, is part of the library's text.
-fn words(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     let text = error.without_snippet().to_string();
     text.lines().next().unwrap_or_default().to_owned()
 }

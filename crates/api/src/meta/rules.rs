@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Meta, OwnerReference};
-use crate::field::{Errors, Path};
+use super::{ObjectMetaView, OwnerReference};
+use crate::field::{FieldErrors, FieldPath};
 use crate::names;
 
 /// The most bytes that the keys and values of all annotations may have together.
@@ -21,10 +21,10 @@ pub fn validate_object_meta(
     metadata: &Value,
     namespaced: bool,
     name_rule: impl Fn(&str, bool) -> Vec<String>,
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
 ) {
-    let meta = Meta::new(metadata);
-    let path = Path::new("metadata");
+    let meta = ObjectMetaView::new(metadata);
+    let path = FieldPath::new("metadata");
     let (prefix, name) = (meta.generate_name(), meta.name());
     if !prefix.is_empty() {
         for message in name_rule(prefix, true) {
@@ -53,9 +53,9 @@ pub fn validate_object_meta(
 ///
 /// The server has put back before what it does not let clients change: an absent uid, the
 /// creation and deletion timestamps, and the generation.
-pub fn validate_object_meta_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata");
-    let (new, old) = (Meta::new(new), Meta::new(old));
+pub fn validate_object_meta_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("metadata");
+    let (new, old) = (ObjectMetaView::new(new), ObjectMetaView::new(old));
     if old.is_deleting() {
         validate_no_new_finalizers(&path.child("finalizers"), new, old, errors);
     }
@@ -87,7 +87,7 @@ pub fn validate_object_meta_update(new: &Value, old: &Value, errors: &mut Errors
     validate_managed_fields(&path.child("managedFields"), new, errors);
 }
 
-fn validate_maps_and_owners(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+fn validate_maps_and_owners(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     if let Some(labels) = meta.get("labels") {
         validate_labels(&path.child("labels"), labels, errors);
     }
@@ -97,7 +97,7 @@ fn validate_maps_and_owners(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
     validate_owner_references(&path.child("ownerReferences"), meta, errors);
 }
 
-fn validate_namespace(path: &Path, namespace: &str, namespaced: bool, errors: &mut Errors) {
+fn validate_namespace(path: &FieldPath, namespace: &str, namespaced: bool, errors: &mut FieldErrors) {
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.required(path, ""),
         (false, false) => errors.forbidden(path, "not allowed on this type"),
@@ -111,7 +111,7 @@ fn validate_namespace(path: &Path, namespace: &str, namespaced: bool, errors: &m
 }
 
 /// Checks the keys and values of labels; anything but an object has none.
-pub fn validate_labels(path: &Path, labels: &Value, errors: &mut Errors) {
+pub fn validate_labels(path: &FieldPath, labels: &Value, errors: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         for message in names::qualified_name(key) {
             errors.invalid_str(path, key, &message);
@@ -124,7 +124,7 @@ pub fn validate_labels(path: &Path, labels: &Value, errors: &mut Errors) {
 }
 
 /// Checks the keys of annotations, in which case does not matter, and their size.
-pub fn validate_annotations(path: &Path, annotations: &Value, errors: &mut Errors) {
+pub fn validate_annotations(path: &FieldPath, annotations: &Value, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
@@ -137,7 +137,7 @@ pub fn validate_annotations(path: &Path, annotations: &Value, errors: &mut Error
     }
 }
 
-fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+fn validate_owner_references(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     let mut controller: Option<OwnerReference<'_>> = None;
     let mut all: Option<String> = None;
     for (i, owner) in meta.owner_references().enumerate() {
@@ -151,7 +151,7 @@ fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
         };
         // The whole list stands in each of these errors.
         let all = all.get_or_insert_with(|| {
-            let shown: Vec<String> = meta.owner_references().map(shown).collect();
+            let shown: Vec<String> = meta.owner_references().map(format_owner).collect();
             format!("[{}]", shown.join(","))
         });
         let words = format!(
@@ -163,7 +163,7 @@ fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_owner_reference(path: &Path, owner: OwnerReference<'_>, errors: &mut Errors) {
+fn validate_owner_reference(path: &FieldPath, owner: OwnerReference<'_>, errors: &mut FieldErrors) {
     let at_version = path.child("apiVersion");
     if owner.api_version.is_empty() {
         errors.required(&at_version, "must not be empty");
@@ -178,7 +178,7 @@ fn validate_owner_reference(path: &Path, owner: OwnerReference<'_>, errors: &mut
     }
     if matches!(owner.api_version, "v1" | "/v1") && owner.kind == "Event" {
         let words = "/v1, Kind=Event is disallowed from being an owner";
-        errors.invalid_shown(path, &shown(owner), words);
+        errors.invalid_shown(path, &format_owner(owner), words);
     }
 }
 
@@ -192,7 +192,7 @@ fn version(api_version: &str) -> &str {
 }
 
 /// The reference as JSON in the order of its fields upstream.
-fn shown(owner: OwnerReference<'_>) -> String {
+fn format_owner(owner: OwnerReference<'_>) -> String {
     let text = |value: &str| Value::from(value).to_string();
     let flag = |name: &str, value: Option<bool>| {
         value.map_or(String::new(), |value| format!(",\"{name}\":{value}"))
@@ -208,7 +208,7 @@ fn shown(owner: OwnerReference<'_>) -> String {
     )
 }
 
-fn validate_finalizers(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+fn validate_finalizers(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     for finalizer in meta.finalizers() {
         for message in names::qualified_name(finalizer) {
             errors.invalid_str(path, finalizer, &message);
@@ -224,9 +224,9 @@ fn validate_finalizers(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
 /// Checks that finalizers without a prefix are the ones Kubernetes knows.
 ///
 /// The built-in kinds have this rule besides those of [`validate_object_meta`].
-pub fn validate_finalizer_names(metadata: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata").child("finalizers");
-    for (i, finalizer) in Meta::new(metadata).finalizers().enumerate() {
+pub fn validate_finalizer_names(metadata: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("metadata").child("finalizers");
+    for (i, finalizer) in ObjectMetaView::new(metadata).finalizers().enumerate() {
         let known = matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion");
         if !known && !finalizer.contains('/') {
             let words = "name is neither a standard finalizer name nor is it fully qualified";
@@ -235,7 +235,7 @@ pub fn validate_finalizer_names(metadata: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_no_new_finalizers(path: &Path, new: Meta<'_>, old: Meta<'_>, errors: &mut Errors) {
+fn validate_no_new_finalizers(path: &FieldPath, new: ObjectMetaView<'_>, old: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     let known: BTreeSet<&str> = old.finalizers().collect();
     let added: BTreeSet<&str> = new.finalizers().filter(|f| !known.contains(f)).collect();
     if added.is_empty() {
@@ -252,7 +252,7 @@ fn validate_no_new_finalizers(path: &Path, new: Meta<'_>, old: Meta<'_>, errors:
     );
 }
 
-fn validate_managed_fields(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+fn validate_managed_fields(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     for (i, entry) in meta.managed_fields().iter().enumerate() {
         let path = path.index(i);
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -273,7 +273,7 @@ fn validate_managed_fields(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
 }
 
 /// Checks the name of a field manager: short, and of characters that can be printed.
-pub fn validate_field_manager(path: &Path, manager: &str, errors: &mut Errors) {
+pub fn validate_field_manager(path: &FieldPath, manager: &str, errors: &mut FieldErrors) {
     if manager.len() > MANAGER_MAX {
         errors.too_long(path, MANAGER_MAX);
     }

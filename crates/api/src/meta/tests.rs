@@ -1,16 +1,16 @@
 use super::*;
-use crate::field::Errors;
+use crate::field::FieldErrors;
 use crate::names::{dns1123_subdomain_rule, path_segment_rule};
 use serde_json::json;
 
-fn told(metadata: Value, namespaced: bool) -> Vec<String> {
-    let mut errors = Errors::new();
+fn error_messages(metadata: Value, namespaced: bool) -> Vec<String> {
+    let mut errors = FieldErrors::new();
     validate_object_meta(&metadata, namespaced, path_segment_rule, &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 
-fn told_of_update(new: Value, old: Value) -> Vec<String> {
-    let mut errors = Errors::new();
+fn update_error_messages(new: Value, old: Value) -> Vec<String> {
+    let mut errors = FieldErrors::new();
     validate_object_meta_update(&new, &old, &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
@@ -25,7 +25,7 @@ fn the_parts_can_be_read() {
             {"apiVersion": "v1", "kind": "Node", "name": "o", "uid": "1", "controller": true},
         ],
     }});
-    let meta = Meta::of(&object);
+    let meta = ObjectMetaView::from_object(&object);
     assert_eq!((meta.name(), meta.namespace(), meta.uid()), ("n", "ns", "u"));
     assert_eq!((meta.resource_version(), meta.generation()), ("7", 3));
     assert_eq!((meta.label("a"), meta.label("z")), (Some("b"), None));
@@ -34,7 +34,7 @@ fn the_parts_can_be_read() {
     assert!(meta.is_deleting() && meta.has_finalizer("x/y"));
     assert_eq!(meta.controller().map(|o| o.name), Some("o"));
     for empty in [json!(null), json!({"metadata": []}), json!({"metadata": {"name": 1}})] {
-        let meta = Meta::of(&empty);
+        let meta = ObjectMetaView::from_object(&empty);
         assert_eq!((meta.name(), meta.is_deleting(), meta.labels().count()), ("", false, 0));
     }
 }
@@ -68,9 +68,9 @@ fn names_and_namespaces_are_required_or_forbidden() {
         ),
     ];
     for (metadata, namespaced, want) in cases {
-        assert_eq!(told(metadata.clone(), *namespaced), *want, "{metadata}");
+        assert_eq!(error_messages(metadata.clone(), *namespaced), *want, "{metadata}");
     }
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate_object_meta(
         &json!({"generateName": "a-", "name": "a-b"}),
         false,
@@ -86,7 +86,7 @@ fn labels_and_annotations_are_checked() {
         "labels": {"good": "x", "-": "-"},
         "annotations": {"UPPER/case": "any thing", "a b": ""},
     });
-    let words = told(bad, false);
+    let words = error_messages(bad, false);
     assert_eq!(words.len(), 3);
     assert!(words[0].starts_with("metadata.labels: Invalid value: \"-\": name part must consist"));
     assert!(words[1].starts_with("metadata.labels: Invalid value: \"-\": a valid label must be"));
@@ -94,9 +94,9 @@ fn labels_and_annotations_are_checked() {
 
     let full =
         |extra: usize| json!({"name": "a", "annotations": {"k": "v".repeat(262_143 + extra)}});
-    assert_eq!(told(full(0), false), [""; 0]);
+    assert_eq!(error_messages(full(0), false), [""; 0]);
     assert_eq!(
-        told(full(1), false),
+        error_messages(full(1), false),
         ["metadata.annotations: Too long: may not be more than 262144 bytes"]
     );
 }
@@ -112,7 +112,7 @@ fn owners_are_named_in_full_and_one_controls() {
     ]});
     let at = "metadata.ownerReferences";
     assert_eq!(
-        told(owners, false),
+        error_messages(owners, false),
         [
             format!(
                 "{at}[0].apiVersion: Invalid value: \"a/b/c\": must be <group>/<version> or <version>"
@@ -134,12 +134,12 @@ fn owners_are_named_in_full_and_one_controls() {
 fn finalizers_and_managers_are_checked() {
     let both = json!({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]});
     assert_eq!(
-        told(both, false),
+        error_messages(both, false),
         [
             "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set"
         ]
     );
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate_finalizer_names(&json!({"finalizers": ["kubernetes", "a.b/c", "mine"]}), &mut errors);
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -156,7 +156,7 @@ fn finalizers_and_managers_are_checked() {
     ]});
     let at = "metadata.managedFields[1]";
     assert_eq!(
-        told(managed, false),
+        error_messages(managed, false),
         [
             format!("{at}.operation: Invalid value: \"Delete\": must be `Apply` or `Update`"),
             format!("{at}.fieldsType: Invalid value: \"V2\": must be `FieldsV1`"),
@@ -183,12 +183,12 @@ fn an_update_changes_no_identity() {
         "finalizers": ["a/b"]});
     let mut same = old.clone();
     same["finalizers"] = json!([]);
-    assert_eq!(told_of_update(same, old.clone()), [""; 0]);
+    assert_eq!(update_error_messages(same, old.clone()), [""; 0]);
     let new = json!({"name": "b", "namespace": "m", "uid": "v", "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:01Z", "deletionGracePeriodSeconds": 0,
         "finalizers": ["z/z", "a/b", "c/d"]});
     assert_eq!(
-        told_of_update(new, old),
+        update_error_messages(new, old),
         [
             "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"c/d\", \"z/z\"}",
             "metadata.resourceVersion: Invalid value: \"\": must be specified for an update",

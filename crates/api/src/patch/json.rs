@@ -37,22 +37,22 @@ pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         let count = operations.len();
         return Err(PatchError::TooManyOperations { count, limit: MAX_OPERATIONS });
     }
-    let mut document = Document { root: target.clone(), copied: 0, work: 0 };
+    let mut document = PatchDocument { root: target.clone(), copied: 0, work: 0 };
     for operation in operations {
-        document.perform(operation)?;
+        document.apply_operation(operation)?;
     }
     Ok(document.root)
 }
 
 /// The object under work, and what was spent on it.
-struct Document {
+struct PatchDocument {
     root: Value,
     copied: usize,
     work: usize,
 }
 
-impl Document {
-    fn perform(&mut self, mut operation: Value) -> Result<(), PatchError> {
+impl PatchDocument {
+    fn apply_operation(&mut self, mut operation: Value) -> Result<(), PatchError> {
         let value = operation.get_mut("value").map(Value::take);
         let text = |name: &str| match operation.get(name).and_then(Value::as_str) {
             Some(text) => Ok(text),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_malformed() {
+    fn rejects_malformed_patches() {
         for text in ["", "{", "{}", "1", "[1]", "[[]]", "[{}"] {
             let result = json(&j!({}), text.as_bytes());
             assert!(matches!(result, Err(PatchError::Malformed(_))), "{text} gave {result:?}");

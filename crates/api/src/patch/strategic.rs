@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::PatchError;
 use crate::limits::MAX_PATCHED_ELEMENTS;
-use crate::schema::{Field, Patch, Schema, Shape, Type, TypeId};
+use crate::schema::{SchemaField, PatchStrategy, Schema, ValueShape, ObjectType, TypeId};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -32,20 +32,20 @@ pub fn strategic(
     let (Value::Object(target), Value::Object(patch)) = (target, patch) else {
         return Err(PatchError::Malformed("invalid JSON document".into()));
     };
-    let work = Work { schema, left: Cell::new(MAX_PATCHED_ELEMENTS) };
-    let merged = merge_map(&work, View::Struct(schema.type_of(of)), target.clone(), patch)?;
+    let work = MergeContext { schema, left: Cell::new(MAX_PATCHED_ELEMENTS) };
+    let merged = merge_map(&work, SchemaView::Struct(schema.get_type(of)), target.clone(), patch)?;
     Ok(Value::Object(merged))
 }
 
 /// The schema, and how many list elements may still be looked at: a patch may name one element thousands of
 /// times, and the lists in that are merged every time.
-struct Work<'s> {
+struct MergeContext<'s> {
     schema: &'s Schema,
     left: Cell<usize>,
 }
 
-impl Work<'_> {
-    fn spend(&self, elements: usize) -> Result<(), PatchError> {
+impl MergeContext<'_> {
+    fn spend_elements(&self, elements: usize) -> Result<(), PatchError> {
         let left = self.left.get().checked_sub(elements).ok_or_else(|| {
             PatchError::TooLarge("the patch changes the same lists too often".into())
         })?;
@@ -56,9 +56,9 @@ impl Work<'_> {
 
 /// What the schema knows of an object.
 #[derive(Clone, Copy)]
-enum View<'s> {
-    Struct(&'s Type),
-    MapOf(&'s Shape),
+enum SchemaView<'s> {
+    Struct(&'s ObjectType),
+    MapOf(&'s ValueShape),
     Unknown,
 }
 
@@ -67,46 +67,46 @@ enum View<'s> {
 enum ListRule<'s> {
     Replace,
     Scalars,
-    ByKey(&'static str, View<'s>),
+    ByKey(&'static str, SchemaView<'s>),
 }
 
-impl<'s> View<'s> {
-    fn of_shape(schema: &'s Schema, shape: &'s Shape) -> Self {
+impl<'s> SchemaView<'s> {
+    fn from_shape(schema: &'s Schema, shape: &'s ValueShape) -> Self {
         match shape {
-            Shape::Object(id) => View::Struct(schema.type_of(*id)),
-            Shape::Map(element) => View::MapOf(element),
-            _ => View::Unknown,
+            ValueShape::Object(id) => SchemaView::Struct(schema.get_type(*id)),
+            ValueShape::Map(element) => SchemaView::MapOf(element),
+            _ => SchemaView::Unknown,
         }
     }
 
     /// What is under a key: the view of an object there, and the rule for a list there.
-    fn under(self, schema: &'s Schema, key: &str) -> (View<'s>, ListRule<'s>) {
+    fn child(self, schema: &'s Schema, key: &str) -> (SchemaView<'s>, ListRule<'s>) {
         match self {
-            View::Struct(of) => match of.field(key) {
-                Some(field) => (View::of_shape(schema, &field.shape), list_rule(schema, field)),
-                None => (View::Unknown, ListRule::Replace),
+            SchemaView::Struct(of) => match of.field(key) {
+                Some(field) => (SchemaView::from_shape(schema, &field.shape), list_rule(schema, field)),
+                None => (SchemaView::Unknown, ListRule::Replace),
             },
-            View::MapOf(element) => (View::of_shape(schema, element), ListRule::Replace),
-            View::Unknown => (View::Unknown, ListRule::Replace),
+            SchemaView::MapOf(element) => (SchemaView::from_shape(schema, element), ListRule::Replace),
+            SchemaView::Unknown => (SchemaView::Unknown, ListRule::Replace),
         }
     }
 }
 
-fn list_rule<'s>(schema: &'s Schema, field: &'s Field) -> ListRule<'s> {
+fn list_rule<'s>(schema: &'s Schema, field: &'s SchemaField) -> ListRule<'s> {
     let element = match &field.shape {
-        Shape::List(element) => View::of_shape(schema, element),
-        _ => View::Unknown,
+        ValueShape::List(element) => SchemaView::from_shape(schema, element),
+        _ => SchemaView::Unknown,
     };
     match field.patch {
-        Patch::Default | Patch::RetainKeys => ListRule::Replace,
-        Patch::Merge(None) => ListRule::Scalars,
-        Patch::Merge(Some(key)) | Patch::MergeRetainKeys(key) => ListRule::ByKey(key, element),
+        PatchStrategy::Default | PatchStrategy::RetainKeys => ListRule::Replace,
+        PatchStrategy::Merge(None) => ListRule::Scalars,
+        PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) => ListRule::ByKey(key, element),
     }
 }
 
 fn merge_map(
-    work: &Work<'_>,
-    view: View<'_>,
+    work: &MergeContext<'_>,
+    view: SchemaView<'_>,
     mut target: Map<String, Value>,
     mut patch: Map<String, Value>,
 ) -> Result<Map<String, Value>, PatchError> {
@@ -124,7 +124,7 @@ fn merge_map(
     let (deletions, mut patch) =
         split(patch, DELETE_FROM, "invalid patch format of primitive list")?;
     for (key, order) in orders {
-        let (_, rule) = view.under(work.schema, &key);
+        let (_, rule) = view.child(work.schema, &key);
         let old = target.remove(&key);
         let is_null = old.as_ref().is_some_and(Value::is_null);
         let old = old.filter(|old| !old.is_null());
@@ -149,8 +149,8 @@ fn merge_map(
 }
 
 fn merge_member(
-    work: &Work<'_>,
-    view: View<'_>,
+    work: &MergeContext<'_>,
+    view: SchemaView<'_>,
     target: &mut Map<String, Value>,
     key: String,
     value: Value,
@@ -159,7 +159,7 @@ fn merge_member(
         target.remove(&key);
         return Ok(());
     }
-    let (inner, rule) = view.under(work.schema, &key);
+    let (inner, rule) = view.child(work.schema, &key);
     let merged = match (target.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {
             Value::Object(merge_map(work, inner, old, new)?)
@@ -190,18 +190,18 @@ fn retain_keys(
     Ok(())
 }
 
-type Members = Vec<(String, Value)>;
+type MapMembers = Vec<(String, Value)>;
 
 /// Takes the directives `PREFIX/field` out of a patch, as (field, value).
 fn split(
     patch: Map<String, Value>,
     prefix: &str,
     bad: &str,
-) -> Result<(Members, Map<String, Value>), PatchError> {
+) -> Result<(MapMembers, Map<String, Value>), PatchError> {
     if !patch.keys().any(|key| key.starts_with(prefix)) {
         return Ok((Vec::new(), patch));
     }
-    let (directives, rest): (Members, Members) =
+    let (directives, rest): (MapMembers, MapMembers) =
         patch.into_iter().partition(|(key, _)| key.starts_with(prefix));
     let mut named = Vec::with_capacity(directives.len());
     for (key, value) in directives {

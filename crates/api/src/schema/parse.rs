@@ -22,7 +22,7 @@
 
 use std::collections::HashMap;
 
-use super::{Field, Inline, Merge, Patch, Presence, Schema, Shape, Type, TypeId};
+use super::{SchemaField, InlinedType, MergeStrategy, PatchStrategy, FieldPresence, Schema, ValueShape, ObjectType, TypeId};
 
 /// The tables that are built into the binary.
 const TABLES: &[(&str, &str)] = &[
@@ -48,7 +48,7 @@ const TABLES: &[(&str, &str)] = &[
 /// What is wrong with a table, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("schema table {table}, line {line}: {what}")]
-pub struct ParseError {
+pub struct SchemaParseError {
     table: String,
     line: usize,
     what: String,
@@ -65,22 +65,22 @@ pub(super) fn builtin() -> Schema {
 
 impl Schema {
     /// Parses tables given as (name, text).
-    pub fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> {
+    pub fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseError> {
         parse(tables)
     }
 }
 
-fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> {
-    let mut types: Vec<Type> = Vec::new();
+fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseError> {
+    let mut types: Vec<ObjectType> = Vec::new();
     let mut by_name: HashMap<&'static str, TypeId> = HashMap::new();
     for line in lines(tables) {
         let line = line?;
-        if let Item::Type { name, atomic, description } = line.item {
+        if let SchemaItem::Type { name, atomic, description } = line.item {
             let name: &'static str = format!("{}.{name}", line.package).leak();
             if by_name.insert(name, TypeId(types.len() as u32)).is_some() {
                 return Err(line.error(format!("type {name} stands twice")));
             }
-            types.push(Type { name, description, fields: Vec::new(), inlined: Vec::new(), atomic });
+            types.push(ObjectType { name, description, fields: Vec::new(), inlined: Vec::new(), atomic });
         }
     }
     let mut current: Option<usize> = None;
@@ -88,11 +88,11 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
     for line in lines(tables) {
         let line = line?;
         match line.item {
-            Item::Type { .. } => {
+            SchemaItem::Type { .. } => {
                 current = Some(next);
                 next += 1;
             }
-            Item::Field(words, description) => {
+            SchemaItem::Field(words, description) => {
                 let Some(owner) = current else {
                     return Err(line.error("a field before the first type".into()));
                 };
@@ -104,14 +104,14 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
             }
         }
     }
-    let flattened: Vec<Vec<Field>> = types.iter().map(|t| inherited(&types, t, 0)).collect();
+    let flattened: Vec<Vec<SchemaField>> = types.iter().map(|t| inlined_fields(&types, t, 0)).collect();
     for (t, mut more) in types.iter_mut().zip(flattened) {
         t.fields.append(&mut more);
         t.fields.sort_by_key(|f| f.name);
         t.fields.shrink_to_fit();
         if let Some(pair) = t.fields.windows(2).find(|w| w[0].name == w[1].name) {
             let what = format!("field {} of {} stands twice", pair[0].name, t.name);
-            return Err(ParseError { table: t.name.into(), line: 0, what });
+            return Err(SchemaParseError { table: t.name.into(), line: 0, what });
         }
     }
     Ok(Schema { types, by_name })
@@ -119,48 +119,48 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
 
 /// The fields that come from inlined types, at any depth. The bound only matters for a table in
 /// which types inline each other in a circle; its fields then stand twice, which is an error.
-fn inherited(types: &[Type], of: &Type, depth: u32) -> Vec<Field> {
+fn inlined_fields(types: &[ObjectType], of: &ObjectType, depth: u32) -> Vec<SchemaField> {
     let mut fields = Vec::new();
     for inline in &of.inlined {
         let embedded = &types[inline.of.0 as usize];
-        fields.extend(embedded.fields.iter().map(|f| Field { tag: 0, ..f.clone() }));
+        fields.extend(embedded.fields.iter().map(|f| SchemaField { tag: 0, ..f.clone() }));
         if depth < 4 {
-            fields.append(&mut inherited(types, embedded, depth + 1));
+            fields.append(&mut inlined_fields(types, embedded, depth + 1));
         }
     }
     fields
 }
 
 /// A significant line with what is in force there.
-struct Line {
+struct SchemaLine {
     table: &'static str,
     number: usize,
     package: &'static str,
     imports: Vec<(&'static str, &'static str)>,
-    item: Item,
+    item: SchemaItem,
 }
 
-enum Item {
+enum SchemaItem {
     Type { name: &'static str, atomic: bool, description: &'static str },
     Field(&'static str, &'static str),
 }
 
-impl Line {
-    fn error(&self, what: String) -> ParseError {
-        ParseError { table: self.table.into(), line: self.number, what }
+impl SchemaLine {
+    fn error(&self, what: String) -> SchemaParseError {
+        SchemaParseError { table: self.table.into(), line: self.number, what }
     }
 }
 
 fn lines(
     tables: &[(&'static str, &'static str)],
-) -> impl Iterator<Item = Result<Line, ParseError>> {
+) -> impl Iterator<Item = Result<SchemaLine, SchemaParseError>> {
     tables.iter().flat_map(|&(table, text)| {
         let mut package = "";
         let mut imports: Vec<(&'static str, &'static str)> = Vec::new();
         text.lines().enumerate().filter_map(move |(i, raw)| {
             let number = i + 1;
             let fail = |what: &str| {
-                Some(Err(ParseError { table: table.into(), line: number, what: what.into() }))
+                Some(Err(SchemaParseError { table: table.into(), line: number, what: what.into() }))
             };
             let (code, description) = match raw.split_once(" | ") {
                 Some((code, words)) => (code, words.trim()),
@@ -172,7 +172,7 @@ fn lines(
                 return None;
             }
             let item = if indented {
-                Item::Field(code, description)
+                SchemaItem::Field(code, description)
             } else {
                 let mut words = code.split_whitespace();
                 match (words.next(), words.next(), words.next()) {
@@ -186,58 +186,58 @@ fn lines(
                     }
                     (Some("type"), Some(name), flag) => {
                         let atomic = flag == Some("atomic");
-                        Item::Type { name, atomic, description }
+                        SchemaItem::Type { name, atomic, description }
                     }
                     _ => return fail("neither package, import, type nor field"),
                 }
             };
-            Some(Ok(Line { table, number, package, imports: imports.clone(), item }))
+            Some(Ok(SchemaLine { table, number, package, imports: imports.clone(), item }))
         })
     })
 }
 
 fn inline(
-    line: &Line,
+    line: &SchemaLine,
     code: &'static str,
     by_name: &HashMap<&'static str, TypeId>,
-) -> Result<Inline, ParseError> {
+) -> Result<InlinedType, SchemaParseError> {
     let mut words = code.split_whitespace();
     let tag = words.next().and_then(|w| w.parse().ok());
     let text = words.nth(1).unwrap_or_default();
     match (tag, shape(line, text, by_name)?) {
-        (Some(tag), Shape::Object(of)) => Ok(Inline { tag, of }),
+        (Some(tag), ValueShape::Object(of)) => Ok(InlinedType { tag, of }),
         _ => Err(line.error("an inlined type is: tag name type inline".into())),
     }
 }
 
 fn field(
-    line: &Line,
+    line: &SchemaLine,
     code: &'static str,
     description: &'static str,
     by_name: &HashMap<&'static str, TypeId>,
-) -> Result<Field, ParseError> {
+) -> Result<SchemaField, SchemaParseError> {
     let mut words = code.split_whitespace();
     let (Some(tag), Some(name), Some(shape_text), Some(presence)) =
         (words.next(), words.next(), words.next(), words.next())
     else {
         return Err(line.error("a field is: tag name shape presence …".into()));
     };
-    let mut field = Field {
+    let mut field = SchemaField {
         name,
         tag: tag.parse().map_err(|_| line.error(format!("tag {tag:?} is no number")))?,
         shape: shape(line, shape_text, by_name)?,
         presence: match presence {
-            "always" => Presence::Always,
-            "given" => Presence::Given,
-            "nonempty" => Presence::NonEmpty,
+            "always" => FieldPresence::Always,
+            "given" => FieldPresence::Given,
+            "nonempty" => FieldPresence::NonEmpty,
             other => return Err(line.error(format!("presence {other:?}"))),
         },
         wrapped: false,
         nullable: false,
         required: false,
         default: None,
-        merge: Merge::Default,
-        patch: Patch::Default,
+        merge: MergeStrategy::Default,
+        patch: PatchStrategy::Default,
         one_of: Vec::new(),
         description,
     };
@@ -247,7 +247,7 @@ fn field(
     Ok(field)
 }
 
-fn attribute(line: &Line, field: &mut Field, word: &'static str) -> Result<(), ParseError> {
+fn attribute(line: &SchemaLine, field: &mut SchemaField, word: &'static str) -> Result<(), SchemaParseError> {
     match word.split_once('=').unwrap_or((word, "")) {
         ("required", "") => field.required = true,
         ("wrapped", "") => field.wrapped = true,
@@ -256,16 +256,16 @@ fn attribute(line: &Line, field: &mut Field, word: &'static str) -> Result<(), P
             let parsed = serde_json::from_str(json);
             field.default = Some(parsed.map_err(|e| line.error(format!("default {json}: {e}")))?);
         }
-        ("list" | "map", "atomic") => field.merge = Merge::Atomic,
-        ("list", "set") => field.merge = Merge::Set,
+        ("list" | "map", "atomic") => field.merge = MergeStrategy::Atomic,
+        ("list", "set") => field.merge = MergeStrategy::Set,
         ("list", keys) if keys.starts_with("key:") => {
-            field.merge = Merge::ByKey(keys["key:".len()..].split(',').collect());
+            field.merge = MergeStrategy::ByKey(keys["key:".len()..].split(',').collect());
         }
-        ("patch", "merge") => field.patch = Patch::Merge(None),
-        ("patch", "retainKeys") => field.patch = Patch::RetainKeys,
+        ("patch", "merge") => field.patch = PatchStrategy::Merge(None),
+        ("patch", "retainKeys") => field.patch = PatchStrategy::RetainKeys,
         ("patch", how) => match how.split_once(':') {
-            Some(("merge", key)) => field.patch = Patch::Merge(Some(key)),
-            Some(("merge+retainKeys", key)) => field.patch = Patch::MergeRetainKeys(key),
+            Some(("merge", key)) => field.patch = PatchStrategy::Merge(Some(key)),
+            Some(("merge+retainKeys", key)) => field.patch = PatchStrategy::MergeRetainKeys(key),
             _ => return Err(line.error(format!("patch={how}"))),
         },
         ("enum", values) => field.one_of = values.split(',').collect(),
@@ -275,29 +275,29 @@ fn attribute(line: &Line, field: &mut Field, word: &'static str) -> Result<(), P
 }
 
 fn shape(
-    line: &Line,
+    line: &SchemaLine,
     text: &str,
     by_name: &HashMap<&'static str, TypeId>,
-) -> Result<Shape, ParseError> {
+) -> Result<ValueShape, SchemaParseError> {
     if let Some(item) = text.strip_prefix("[]") {
-        return Ok(Shape::List(Box::new(shape(line, item, by_name)?)));
+        return Ok(ValueShape::List(Box::new(shape(line, item, by_name)?)));
     }
     if let Some(item) = text.strip_prefix("map[").and_then(|t| t.strip_suffix(']')) {
-        return Ok(Shape::Map(Box::new(shape(line, item, by_name)?)));
+        return Ok(ValueShape::Map(Box::new(shape(line, item, by_name)?)));
     }
     Ok(match text {
-        "string" => Shape::String,
-        "bool" => Shape::Bool,
-        "int32" => Shape::Int32,
-        "int64" => Shape::Int64,
-        "float" => Shape::Float,
-        "bytes" => Shape::Bytes,
-        "time" => Shape::Time,
-        "microtime" => Shape::MicroTime,
-        "quantity" => Shape::Quantity,
-        "intorstring" => Shape::IntOrString,
-        "raw" => Shape::Raw,
-        "fieldsv1" => Shape::FieldsV1,
+        "string" => ValueShape::String,
+        "bool" => ValueShape::Bool,
+        "int32" => ValueShape::Int32,
+        "int64" => ValueShape::Int64,
+        "float" => ValueShape::Float,
+        "bytes" => ValueShape::Bytes,
+        "time" => ValueShape::Time,
+        "microtime" => ValueShape::MicroTime,
+        "quantity" => ValueShape::Quantity,
+        "intorstring" => ValueShape::IntOrString,
+        "raw" => ValueShape::Raw,
+        "fieldsv1" => ValueShape::FieldsV1,
         name => {
             let full = match name.split_once('.') {
                 Some((alias, name)) => {
@@ -310,7 +310,7 @@ fn shape(
                 None => format!("{}.{name}", line.package),
             };
             let id = by_name.get(full.as_str());
-            Shape::Object(*id.ok_or_else(|| line.error(format!("type {full} is unknown")))?)
+            ValueShape::Object(*id.ok_or_else(|| line.error(format!("type {full} is unknown")))?)
         }
     })
 }
@@ -334,14 +334,14 @@ type Two atomic
     #[test]
     fn a_table_becomes_types() {
         let schema = Schema::parse(&[("t", TABLE)]).unwrap();
-        let one = schema.type_of(schema.lookup("a.b.One").unwrap());
+        let one = schema.get_type(schema.lookup("a.b.One").unwrap());
         assert_eq!(one.description, "The first.");
         assert_eq!(one.field("name").unwrap().description, "A name.");
-        assert_eq!(one.field_by_tag(3).unwrap().merge, Merge::ByKey(vec!["k"]));
-        assert_eq!(one.field("list").unwrap().patch, Patch::Merge(Some("k")));
+        assert_eq!(one.field_by_tag(3).unwrap().merge, MergeStrategy::ByKey(vec!["k"]));
+        assert_eq!(one.field("list").unwrap().patch, PatchStrategy::Merge(Some("k")));
         let two = schema.lookup("c.d.Two").unwrap();
-        assert!(schema.type_of(two).atomic);
-        assert_eq!(one.field("list").unwrap().shape, Shape::List(Box::new(Shape::Object(two))));
+        assert!(schema.get_type(two).atomic);
+        assert_eq!(one.field("list").unwrap().shape, ValueShape::List(Box::new(ValueShape::Object(two))));
     }
 
     #[test]
@@ -358,7 +358,7 @@ type Deep
   1 x map[[]string] given wrapped
 ";
         let schema = Schema::parse(&[("t", text)]).unwrap();
-        let outer = schema.type_of(schema.lookup("p.Outer").unwrap());
+        let outer = schema.get_type(schema.lookup("p.Outer").unwrap());
         let names: Vec<_> = outer.fields.iter().map(|f| (f.name, f.tag)).collect();
         assert_eq!(names, [("key", 2), ("name", 0), ("x", 0)]);
         assert_eq!(outer.inlined_by_tag(1), schema.lookup("p.Base"));
@@ -396,23 +396,23 @@ type Deep
             for field in &t.fields {
                 let at = format!("{}.{}", t.name, field.name);
                 let mut keys = match &field.merge {
-                    Merge::ByKey(keys) => keys.clone(),
+                    MergeStrategy::ByKey(keys) => keys.clone(),
                     _ => Vec::new(),
                 };
-                if let Patch::Merge(Some(key)) | Patch::MergeRetainKeys(key) = field.patch {
+                if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) = field.patch {
                     keys.push(key);
                 }
-                if let Shape::List(of) = &field.shape
-                    && let Shape::Object(id) = **of
+                if let ValueShape::List(of) = &field.shape
+                    && let ValueShape::Object(id) = **of
                 {
-                    let element = schema.type_of(id);
+                    let element = schema.get_type(id);
                     keys.retain(|key| element.field(key).is_none());
                 }
                 assert!(keys.is_empty(), "{at} is keyed by {keys:?}");
                 let list_in_map =
-                    matches!(&field.shape, Shape::Map(of) if matches!(**of, Shape::List(_)));
+                    matches!(&field.shape, ValueShape::Map(of) if matches!(**of, ValueShape::List(_)));
                 assert_eq!(field.wrapped, list_in_map, "{at}");
-                assert!(!field.nullable || field.presence == Presence::Always, "{at}");
+                assert!(!field.nullable || field.presence == FieldPresence::Always, "{at}");
             }
         }
     }

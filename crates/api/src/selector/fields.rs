@@ -7,11 +7,11 @@ use crate::limits::MAX_REQUIREMENTS;
 
 /// Requirements on fields, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector(Vec<Requirement>);
+pub struct FieldSelector(Vec<FieldRequirement>);
 
 /// One requirement on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct FieldRequirement {
     /// Which field: `spec.signerName`.
     pub field: String,
     /// Whether the field must have the value, or must not.
@@ -22,7 +22,7 @@ pub struct Requirement {
 
 /// Why a text is not a selector that can be answered, in Kubernetes' words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseError {
+pub enum FieldSelectorError {
     /// A term has no operator.
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     NoOperator {
@@ -48,7 +48,7 @@ pub enum ParseError {
     TooMany,
 }
 
-impl Selector {
+impl FieldSelector {
     /// Selects every object.
     pub fn everything() -> Self {
         Self::default()
@@ -56,36 +56,36 @@ impl Selector {
 
     /// Selects the objects in which `field` has the value.
     pub fn exactly(field: &str, value: &str) -> Self {
-        Selector(vec![Requirement { field: field.into(), equal: true, value: value.into() }])
+        FieldSelector(vec![FieldRequirement { field: field.into(), equal: true, value: value.into() }])
     }
 
     /// Selects the objects for which all of `requirements` hold.
-    pub fn of(requirements: Vec<Requirement>) -> Self {
-        Selector(requirements)
+    pub fn from_requirements(requirements: Vec<FieldRequirement>) -> Self {
+        FieldSelector(requirements)
     }
 
     /// Reads the text of a `fieldSelector` parameter.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let mut terms = split_terms(text);
         terms.sort_unstable();
         let mut requirements = Vec::new();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split_term(term) else {
-                return Err(ParseError::NoOperator { selector: text.into(), term: term.into() });
+                return Err(FieldSelectorError::NoOperator { selector: text.into(), term: term.into() });
             };
             let value = unescape(value)?;
-            requirements.push(Requirement { field: field.to_owned(), equal, value });
+            requirements.push(FieldRequirement { field: field.to_owned(), equal, value });
             if requirements.len() > MAX_REQUIREMENTS {
-                return Err(ParseError::TooMany);
+                return Err(FieldSelectorError::TooMany);
             }
         }
-        Ok(Selector(requirements))
+        Ok(FieldSelector(requirements))
     }
 
     /// Fails on the first requirement whose field is not among the `supported` ones.
-    pub fn check_supported(&self, supported: &[&str]) -> Result<(), ParseError> {
+    pub fn check_supported(&self, supported: &[&str]) -> Result<(), FieldSelectorError> {
         match self.0.iter().find(|r| !supported.contains(&r.field.as_str())) {
-            Some(stranger) => Err(ParseError::NotSupported(stranger.field.clone())),
+            Some(stranger) => Err(FieldSelectorError::NotSupported(stranger.field.clone())),
             None => Ok(()),
         }
     }
@@ -106,14 +106,14 @@ impl Selector {
     }
 
     /// The requirements, sorted by their text.
-    pub fn requirements(&self) -> &[Requirement] {
+    pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }
 }
 
-impl fmt::Display for Selector {
+impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Requirement { field, equal, value }) in self.0.iter().enumerate() {
+        for (i, FieldRequirement { field, equal, value }) in self.0.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
             let operator = if *equal { "=" } else { "!=" };
             write!(f, "{comma}{field}{operator}{}", escape(value))?;
@@ -147,17 +147,17 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, true, value))
 }
 
-fn unescape(value: &str) -> Result<String, ParseError> {
+fn unescape(value: &str) -> Result<String, FieldSelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
-                Some(other) => return Err(ParseError::Escape(format!("\\{other}"))),
-                None => return Err(ParseError::Escape("\\".to_owned())),
+                Some(other) => return Err(FieldSelectorError::Escape(format!("\\{other}"))),
+                None => return Err(FieldSelectorError::Escape("\\".to_owned())),
             },
-            ',' | '=' => return Err(ParseError::Unescaped(c)),
+            ',' | '=' => return Err(FieldSelectorError::Unescaped(c)),
             _ => out.push(c),
         }
     }
@@ -196,21 +196,21 @@ mod tests {
             ("odd=x\\,y\\=\\\\z,metadata.name=b", false),
         ];
         for (text, want) in cases {
-            assert_eq!(Selector::parse(text).unwrap().matches(get), want, "{text}");
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(get), want, "{text}");
         }
     }
 
     #[test]
     fn a_selector_has_one_canonical_text() {
-        let selector = Selector::parse("z==1\\,2,,a!=3").unwrap();
+        let selector = FieldSelector::parse("z==1\\,2,,a!=3").unwrap();
         assert_eq!(selector.to_string(), "a!=3,z=1\\,2");
         assert_eq!(selector.requires_exact("z"), Some("1,2"));
         assert_eq!(selector.requires_exact("a"), None);
-        assert_eq!(Selector::exactly("a", "b").to_string(), "a=b");
+        assert_eq!(FieldSelector::exactly("a", "b").to_string(), "a=b");
     }
 
     #[test]
-    fn broken_texts_are_told_in_kubernetes_words() {
+    fn invalid_selectors_are_reported_as_kubernetes_does() {
         let cases = [
             ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
             ("a!b", "invalid selector: 'a!b'; can't understand 'a!b'"),
@@ -220,9 +220,9 @@ mod tests {
             ("a=b\\", "invalid field selector: invalid escape sequence: \\"),
         ];
         for (text, want) in cases {
-            assert_eq!(Selector::parse(text).unwrap_err().to_string(), want, "{text}");
+            assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), want, "{text}");
         }
-        let selector = Selector::parse("metadata.name=a,spec.username=b").unwrap();
+        let selector = FieldSelector::parse("metadata.name=a,spec.username=b").unwrap();
         assert_eq!(
             selector.check_supported(&["metadata.name"]).unwrap_err().to_string(),
             "field label not supported: spec.username"

@@ -9,29 +9,29 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{Errors, Path};
+use crate::field::{FieldErrors, FieldPath};
 use crate::limits::MAX_REQUIREMENTS;
 use crate::meta::validate_labels;
 use crate::names;
 
 /// Requirements on labels, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    requirements: Vec<Requirement>,
+pub struct LabelSelector {
+    requirements: Vec<LabelRequirement>,
     /// An absent `LabelSelector` object selects nothing, where an empty one selects everything.
     nothing: bool,
 }
 
 /// One requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct LabelRequirement {
     key: String,
-    test: Test,
+    test: LabelTest,
 }
 
 /// What a label must be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+enum LabelTest {
     Equals(String),
     DoubleEquals(String),
     NotEquals(String),
@@ -46,9 +46,9 @@ enum Test {
 /// Why a text or object is not a selector, in Kubernetes' words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ParseError(String);
+pub struct LabelSelectorError(String);
 
-impl Selector {
+impl LabelSelector {
     /// Selects every object.
     pub fn everything() -> Self {
         Self::default()
@@ -56,37 +56,37 @@ impl Selector {
 
     /// Selects no object.
     pub fn nothing() -> Self {
-        Selector { requirements: Vec::new(), nothing: true }
+        LabelSelector { requirements: Vec::new(), nothing: true }
     }
 
     /// Reads the text of a `labelSelector` parameter.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        parse::parse(text).map(Self::sorted).map_err(ParseError)
+    pub fn parse(text: &str) -> Result<Self, LabelSelectorError> {
+        parse::parse(text).map(Self::from_requirements).map_err(LabelSelectorError)
     }
 
     /// Reads a `LabelSelector` object; `null` selects nothing and `{}` everything.
-    pub fn from_object(selector: &Value) -> Result<Self, ParseError> {
+    pub fn from_object(selector: &Value) -> Result<Self, LabelSelectorError> {
         if selector.is_null() {
             return Ok(Self::nothing());
         }
         if count(selector) > MAX_REQUIREMENTS {
-            return Err(ParseError(too_many()));
+            return Err(LabelSelectorError(too_many()));
         }
         let mut requirements = Vec::new();
         for (key, value) in object(selector, "matchLabels") {
             let value = value.as_str().unwrap_or_default().to_owned();
-            requirements.push(Requirement::new(key, Operator::Equals, vec![value])?);
+            requirements.push(LabelRequirement::new(key, SelectorOperator::Equals, vec![value])?);
         }
         for expression in array(selector, "matchExpressions") {
             let word = string(expression, "operator");
-            let operator = Operator::of_object(word).ok_or_else(|| {
+            let operator = SelectorOperator::from_object_form(word).ok_or_else(|| {
                 let word = crate::field::quote(word);
-                ParseError(format!("{word} is not a valid label selector operator"))
+                LabelSelectorError(format!("{word} is not a valid label selector operator"))
             })?;
             let key = string(expression, "key");
-            requirements.push(Requirement::new(key, operator, strings(expression, "values"))?);
+            requirements.push(LabelRequirement::new(key, operator, strings(expression, "values"))?);
         }
-        Ok(Self::sorted(requirements))
+        Ok(Self::from_requirements(requirements))
     }
 
     /// The `LabelSelector` object that selects the same, always written in the same way; `null` selects
@@ -96,19 +96,19 @@ impl Selector {
             return Value::Null;
         }
         let (mut labels, mut expressions) = (Map::new(), Vec::new());
-        for Requirement { key, test } in &self.requirements {
+        for LabelRequirement { key, test } in &self.requirements {
             let (operator, values) = match test {
-                Test::Equals(value) | Test::DoubleEquals(value) if !labels.contains_key(key) => {
+                LabelTest::Equals(value) | LabelTest::DoubleEquals(value) if !labels.contains_key(key) => {
                     labels.insert(key.clone(), json!(value));
                     continue;
                 }
-                Test::Equals(value) | Test::DoubleEquals(value) => ("In", vec![value]),
-                Test::NotEquals(value) => ("NotIn", vec![value]),
-                Test::In(values) => ("In", values.iter().collect()),
-                Test::NotIn(values) => ("NotIn", values.iter().collect()),
-                Test::Exists => ("Exists", Vec::new()),
-                Test::DoesNotExist => ("DoesNotExist", Vec::new()),
-                Test::GreaterThan(_) | Test::LessThan(_) => return Value::Null,
+                LabelTest::Equals(value) | LabelTest::DoubleEquals(value) => ("In", vec![value]),
+                LabelTest::NotEquals(value) => ("NotIn", vec![value]),
+                LabelTest::In(values) => ("In", values.iter().collect()),
+                LabelTest::NotIn(values) => ("NotIn", values.iter().collect()),
+                LabelTest::Exists => ("Exists", Vec::new()),
+                LabelTest::DoesNotExist => ("DoesNotExist", Vec::new()),
+                LabelTest::GreaterThan(_) | LabelTest::LessThan(_) => return Value::Null,
             };
             let mut expression = json!({ "key": key, "operator": operator });
             if !values.is_empty() {
@@ -126,14 +126,14 @@ impl Selector {
         object.into()
     }
 
-    fn sorted(mut requirements: Vec<Requirement>) -> Self {
+    fn from_requirements(mut requirements: Vec<LabelRequirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Selector { requirements, nothing: false }
+        LabelSelector { requirements, nothing: false }
     }
 
     /// Whether an object matches of which `get` knows the labels.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|r| r.test.holds(get(&r.key)))
+        !self.nothing && self.requirements.iter().all(|r| r.test.matches(get(&r.key)))
     }
 
     /// Whether every object matches.
@@ -149,14 +149,14 @@ impl Selector {
     /// The only value that a label may have, if there is just one.
     pub fn requires_exact(&self, key: &str) -> Option<&str> {
         match &self.requirements.iter().find(|r| r.key == key)?.test {
-            Test::Equals(value) | Test::DoubleEquals(value) => Some(value),
-            Test::In(values) if values.len() == 1 => values.first().map(String::as_str),
+            LabelTest::Equals(value) | LabelTest::DoubleEquals(value) => Some(value),
+            LabelTest::In(values) if values.len() == 1 => values.first().map(String::as_str),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Selector {
+impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.requirements.iter().enumerate() {
             if i > 0 {
@@ -168,41 +168,41 @@ impl fmt::Display for Selector {
     }
 }
 
-impl fmt::Display for Requirement {
+impl fmt::Display for LabelRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         match &self.test {
-            Test::Equals(value) => write!(f, "{key}={value}"),
-            Test::DoubleEquals(value) => write!(f, "{key}=={value}"),
-            Test::NotEquals(value) => write!(f, "{key}!={value}"),
-            Test::In(values) => write!(f, "{key} in ({})", values.join(",")),
-            Test::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
-            Test::Exists => f.write_str(key),
-            Test::DoesNotExist => write!(f, "!{key}"),
-            Test::GreaterThan(number) => write!(f, "{key}>{number}"),
-            Test::LessThan(number) => write!(f, "{key}<{number}"),
+            LabelTest::Equals(value) => write!(f, "{key}={value}"),
+            LabelTest::DoubleEquals(value) => write!(f, "{key}=={value}"),
+            LabelTest::NotEquals(value) => write!(f, "{key}!={value}"),
+            LabelTest::In(values) => write!(f, "{key} in ({})", values.join(",")),
+            LabelTest::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            LabelTest::Exists => f.write_str(key),
+            LabelTest::DoesNotExist => write!(f, "!{key}"),
+            LabelTest::GreaterThan(number) => write!(f, "{key}>{number}"),
+            LabelTest::LessThan(number) => write!(f, "{key}<{number}"),
         }
     }
 }
 
-impl Test {
-    fn holds(&self, label: Option<&str>) -> bool {
+impl LabelTest {
+    fn matches(&self, label: Option<&str>) -> bool {
         let number = || label.and_then(|value| value.parse::<i64>().ok());
         match self {
-            Test::Equals(want) | Test::DoubleEquals(want) => label == Some(want),
-            Test::NotEquals(other) => label != Some(other),
-            Test::In(wanted) => label.is_some_and(|value| is_among(value, wanted)),
-            Test::NotIn(others) => label.is_none_or(|value| !is_among(value, others)),
-            Test::Exists => label.is_some(),
-            Test::DoesNotExist => label.is_none(),
-            Test::GreaterThan(bound) => number().is_some_and(|n| n > *bound),
-            Test::LessThan(bound) => number().is_some_and(|n| n < *bound),
+            LabelTest::Equals(want) | LabelTest::DoubleEquals(want) => label == Some(want),
+            LabelTest::NotEquals(other) => label != Some(other),
+            LabelTest::In(wanted) => label.is_some_and(|value| contains_sorted(value, wanted)),
+            LabelTest::NotIn(others) => label.is_none_or(|value| !contains_sorted(value, others)),
+            LabelTest::Exists => label.is_some(),
+            LabelTest::DoesNotExist => label.is_none(),
+            LabelTest::GreaterThan(bound) => number().is_some_and(|n| n > *bound),
+            LabelTest::LessThan(bound) => number().is_some_and(|n| n < *bound),
         }
     }
 }
 
 /// Whether a value is one of a sorted list, as [`Requirement::new`] makes it.
-fn is_among(value: &str, sorted: &[String]) -> bool {
+fn contains_sorted(value: &str, sorted: &[String]) -> bool {
     sorted.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
 }
 
@@ -218,7 +218,7 @@ fn too_many() -> String {
 
 /// The operators of the text and object forms together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+enum SelectorOperator {
     Equals,
     DoubleEquals,
     NotEquals,
@@ -230,76 +230,76 @@ enum Operator {
     LessThan,
 }
 
-impl Operator {
-    fn of_object(word: &str) -> Option<Self> {
+impl SelectorOperator {
+    fn from_object_form(word: &str) -> Option<Self> {
         match word {
-            "In" => Some(Operator::In),
-            "NotIn" => Some(Operator::NotIn),
-            "Exists" => Some(Operator::Exists),
-            "DoesNotExist" => Some(Operator::DoesNotExist),
+            "In" => Some(SelectorOperator::In),
+            "NotIn" => Some(SelectorOperator::NotIn),
+            "Exists" => Some(SelectorOperator::Exists),
+            "DoesNotExist" => Some(SelectorOperator::DoesNotExist),
             _ => None,
         }
     }
 }
 
-impl Requirement {
+impl LabelRequirement {
     /// The requirement, if its key and values are good ones for the operator.
-    fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
-        let mut errors = Errors::new();
+    fn new(key: &str, operator: SelectorOperator, mut values: Vec<String>) -> Result<Self, LabelSelectorError> {
+        let mut errors = FieldErrors::new();
         let broken = names::qualified_name(key);
         if !broken.is_empty() {
-            errors.invalid_str(&Path::new("key"), key, &broken.join("; "));
+            errors.invalid_str(&FieldPath::new("key"), key, &broken.join("; "));
         }
         let number = check_count(operator, &values, &mut errors);
         for (i, value) in values.iter().enumerate() {
             let broken = names::label_value(value);
             if !broken.is_empty() {
-                let at = Path::new("values").index(i).key(key);
+                let at = FieldPath::new("values").index(i).key(key);
                 errors.invalid_str(&at, value, &broken.join("; "));
             }
         }
         if !errors.is_empty() {
-            return Err(ParseError(errors.joined()));
+            return Err(LabelSelectorError(errors.joined()));
         }
         let test = match operator {
-            Operator::Equals => Test::Equals(values.swap_remove(0)),
-            Operator::DoubleEquals => Test::DoubleEquals(values.swap_remove(0)),
-            Operator::NotEquals => Test::NotEquals(values.swap_remove(0)),
-            Operator::In | Operator::NotIn => {
+            SelectorOperator::Equals => LabelTest::Equals(values.swap_remove(0)),
+            SelectorOperator::DoubleEquals => LabelTest::DoubleEquals(values.swap_remove(0)),
+            SelectorOperator::NotEquals => LabelTest::NotEquals(values.swap_remove(0)),
+            SelectorOperator::In | SelectorOperator::NotIn => {
                 values.sort_unstable();
-                if operator == Operator::In { Test::In(values) } else { Test::NotIn(values) }
+                if operator == SelectorOperator::In { LabelTest::In(values) } else { LabelTest::NotIn(values) }
             }
-            Operator::Exists => Test::Exists,
-            Operator::DoesNotExist => Test::DoesNotExist,
-            Operator::GreaterThan => Test::GreaterThan(number),
-            Operator::LessThan => Test::LessThan(number),
+            SelectorOperator::Exists => LabelTest::Exists,
+            SelectorOperator::DoesNotExist => LabelTest::DoesNotExist,
+            SelectorOperator::GreaterThan => LabelTest::GreaterThan(number),
+            SelectorOperator::LessThan => LabelTest::LessThan(number),
         };
-        Ok(Requirement { key: key.to_owned(), test })
+        Ok(LabelRequirement { key: key.to_owned(), test })
     }
 }
 
 /// Checks that there are as many values as the operator takes; the answer is the number that a
 /// comparing operator compares with.
-fn check_count(operator: Operator, values: &[String], errors: &mut Errors) -> i64 {
-    let at = Path::new("values");
+fn check_count(operator: SelectorOperator, values: &[String], errors: &mut FieldErrors) -> i64 {
+    let at = FieldPath::new("values");
     let (good, words) = match operator {
-        Operator::In | Operator::NotIn => {
+        SelectorOperator::In | SelectorOperator::NotIn => {
             (!values.is_empty(), "for 'in', 'notin' operators, values set can't be empty")
         }
-        Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => {
+        SelectorOperator::Equals | SelectorOperator::DoubleEquals | SelectorOperator::NotEquals => {
             (values.len() == 1, "exact-match compatibility requires one single value")
         }
-        Operator::Exists | Operator::DoesNotExist => {
+        SelectorOperator::Exists | SelectorOperator::DoesNotExist => {
             (values.is_empty(), "values set must be empty for exists and does not exist")
         }
-        Operator::GreaterThan | Operator::LessThan => {
+        SelectorOperator::GreaterThan | SelectorOperator::LessThan => {
             (values.len() == 1, "for 'Gt', 'Lt' operators, exactly one value is required")
         }
     };
     if !good {
         errors.invalid(&at, &Value::from(values.to_vec()), words);
     }
-    if !matches!(operator, Operator::GreaterThan | Operator::LessThan) {
+    if !matches!(operator, SelectorOperator::GreaterThan | SelectorOperator::LessThan) {
         return 0;
     }
     let mut number = 0;
@@ -317,7 +317,7 @@ fn check_count(operator: Operator, values: &[String], errors: &mut Errors) -> i6
 }
 
 /// Checks a `LabelSelector` object.
-pub fn validate_label_selector(path: &Path, selector: &Value, errors: &mut Errors) {
+pub fn validate_label_selector(path: &FieldPath, selector: &Value, errors: &mut FieldErrors) {
     if count(selector) > MAX_REQUIREMENTS {
         return errors.too_many(path, count(selector), MAX_REQUIREMENTS);
     }
@@ -327,7 +327,7 @@ pub fn validate_label_selector(path: &Path, selector: &Value, errors: &mut Error
     }
 }
 
-fn validate_expression(path: &Path, expression: &Value, errors: &mut Errors) {
+fn validate_expression(path: &FieldPath, expression: &Value, errors: &mut FieldErrors) {
     let at_values = path.child("values");
     let values = array(expression, "values");
     match string(expression, "operator") {

@@ -15,18 +15,18 @@ fn bundle(sources: Value, target: Value) -> Value {
     object
 }
 
-fn told(object: &Value) -> Vec<String> {
+fn error_messages(object: &Value) -> Vec<String> {
     validate(object).iter().map(ToString::to_string).collect()
 }
 
 /// What is said of one source.
-fn of_source(source: Value) -> Vec<String> {
-    told(&bundle(json!([source]), json!({"configMap": {"key": "ca-bundle.crt"}})))
+fn source_errors(source: Value) -> Vec<String> {
+    error_messages(&bundle(json!([source]), json!({"configMap": {"key": "ca-bundle.crt"}})))
 }
 
 /// What is said of a target.
-fn of_target(target: Value) -> Vec<String> {
-    told(&bundle(json!([{"useDefaultCAs": true}]), target))
+fn target_errors(target: Value) -> Vec<String> {
+    error_messages(&bundle(json!([{"useDefaultCAs": true}]), target))
 }
 
 const ORIGIN: &str = "spec.sources[0]: Invalid value: exactly one of the fields in \
@@ -70,7 +70,7 @@ fn sources_are_as_trust_manager_wants_them() {
         ),
     ];
     for (source, want) in cases {
-        assert_eq!(of_source(source.clone()), *want, "{source}");
+        assert_eq!(source_errors(source.clone()), *want, "{source}");
     }
 }
 
@@ -108,14 +108,14 @@ fn objects_are_named_or_selected_with_a_key_or_all() {
         ];
         for (source, want) in cases {
             let want: Vec<String> = want.into_iter().cloned().collect();
-            assert_eq!(of_source(json!({kind: source})), want, "{source}");
+            assert_eq!(source_errors(json!({kind: source})), want, "{source}");
         }
     }
 }
 
 #[test]
-fn the_webhook_repeats_what_the_schema_says() {
-    let mut errors = crate::field::Errors::new();
+fn webhook_rules_repeat_the_schema() {
+    let mut errors = crate::field::FieldErrors::new();
     let object = bundle(
         json!([
             {"configMap": {"key": "k"}},
@@ -163,12 +163,12 @@ fn sources_are_counted() {
         ),
     ];
     for (sources, want) in cases {
-        assert_eq!(told(&bundle(sources.clone(), target.clone())), *want, "{sources}");
+        assert_eq!(error_messages(&bundle(sources.clone(), target.clone())), *want, "{sources}");
     }
-    let many = told(&bundle(json!(vec![json!({"inLine": "x"}); 101]), target.clone()));
+    let many = error_messages(&bundle(json!(vec![json!({"inLine": "x"}); 101]), target.clone()));
     assert_eq!(many[0], "spec.sources: Too many: 101: must have at most 100 items");
-    assert_eq!(told(&json!({"spec": {"target": target}}))[0], "spec.sources: Required value");
-    assert_eq!(told(&json!({})), ["spec: Required value"]);
+    assert_eq!(error_messages(&json!({"spec": {"target": target}}))[0], "spec.sources: Required value");
+    assert_eq!(error_messages(&json!({})), ["spec: Required value"]);
 }
 
 #[test]
@@ -180,9 +180,9 @@ fn nothing_is_made_from_itself() {
             "spec.sources[1].{kind}.test-bundle.test: Forbidden: cannot define the same source as \
              target"
         );
-        assert_eq!(told(&object), [want]);
+        assert_eq!(error_messages(&object), [want]);
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "other"}}));
-        assert_eq!(told(&object), [""; 0]);
+        assert_eq!(error_messages(&object), [""; 0]);
     }
     let named = "example.com:ca:test-bundle";
     let object = bundle(
@@ -190,7 +190,7 @@ fn nothing_is_made_from_itself() {
         json!({"clusterTrustBundle": {"signerName": "example.com/ca"}}),
     );
     assert_eq!(
-        told(&object),
+        error_messages(&object),
         [format!(
             "spec.sources[0].clusterTrustBundle.{named}: Forbidden: cannot define the same source \
              as target"
@@ -199,7 +199,7 @@ fn nothing_is_made_from_itself() {
 }
 
 #[test]
-fn keys_of_a_target_are_told_apart() {
+fn target_keys_must_be_distinct() {
     let word = "key must be unique across all target output keys";
     let cases: &[(&str, &str, &str, usize)] = &[
         ("s", "", "", 0),
@@ -223,16 +223,16 @@ fn keys_of_a_target_are_told_apart() {
                 target["additionalFormats"][format] = json!({"key": key});
             }
         }
-        let told = of_target(target);
+        let told = target_errors(target);
         assert_eq!(told.len(), *broken, "{secret} {jks} {pkcs12}: {told:?}");
         assert!(told.iter().all(|error| error.ends_with(word)), "{told:?}");
     }
     let both = json!({"jks": {"key": "cacerts"}, "pkcs12": {"key": "cacerts"}});
     assert_eq!(
-        of_target(json!({"configMap": {"key": "c"}, "additionalFormats": both})),
+        target_errors(json!({"configMap": {"key": "c"}, "additionalFormats": both})),
         [format!("spec.target.additionalFormats.pkcs12.key: Invalid value: \"cacerts\": {word}")]
     );
-    let told = of_target(json!({"configMap": {"key": "a b"}}));
+    let told = target_errors(json!({"configMap": {"key": "a b"}}));
     assert!(told[0].starts_with("spec.target.configMap.key: Invalid value: \"a b\": "), "{told:?}");
 }
 
@@ -275,14 +275,14 @@ fn targets_are_as_trust_manager_wants_them() {
         ),
     ];
     for (target, want) in cases {
-        assert_eq!(of_target(target.clone()), *want, "{target}");
+        assert_eq!(target_errors(target.clone()), *want, "{target}");
     }
     for kind in ["configMap", "secret"] {
-        let told = of_target(json!({kind: {}}));
+        let told = target_errors(json!({kind: {}}));
         assert_eq!(told[0], format!("spec.target.{kind}.key: Required value"));
     }
     let profile = json!({"pkcs12": {"key": "p", "profile": "Modern"}});
-    let told = of_target(json!({"configMap": {"key": "c"}, "additionalFormats": profile}));
+    let told = target_errors(json!({"configMap": {"key": "c"}, "additionalFormats": profile}));
     assert_eq!(
         told[0],
         "spec.target.additionalFormats.pkcs12.profile: Unsupported value: \"Modern\": supported \
@@ -301,7 +301,7 @@ fn some_metadata_is_ours() {
         ("labels", "not-trust-manager.io/bundle", None),
     ];
     for (field, key, want) in cases {
-        let told = of_target(json!({"secret": {"key": "c", "metadata": {field: {key: "x"}}}}));
+        let told = target_errors(json!({"secret": {"key": "c", "metadata": {field: {key: "x"}}}}));
         let want: Vec<String> = want
             .into_iter()
             .map(|prefix| {
@@ -319,11 +319,11 @@ fn some_metadata_is_ours() {
 fn names_fit_into_labels() {
     let mut object = bundle(json!([{"inLine": "x"}]), Value::Null);
     object["metadata"]["name"] = "a".repeat(63).into();
-    assert_eq!(told(&object), [""; 0]);
+    assert_eq!(error_messages(&object), [""; 0]);
     object["metadata"]["name"] = "a".repeat(64).into();
     let name = "a".repeat(64);
     assert_eq!(
-        told(&object),
+        error_messages(&object),
         [format!("metadata.name: Invalid value: \"{name}\": must be no more than 63 characters")]
     );
 }
@@ -346,7 +346,7 @@ fn trust_bundles_are_named_or_of_a_signer() {
         let want: Vec<String> = want
             .map(|words| format!("spec.sources[0].clusterTrustBundle: Invalid value: {words}"))
             .collect();
-        assert_eq!(of_source(json!({"clusterTrustBundle": source})), want, "{source}");
+        assert_eq!(source_errors(json!({"clusterTrustBundle": source})), want, "{source}");
     }
 }
 
@@ -360,14 +360,14 @@ fn passwords_have_values_and_are_not_shown() {
     assert_eq!(formats["jks"]["password"], "changeit");
     assert_eq!(formats["pkcs12"]["password"], "");
     assert!(formats["pkcs12"].get("profile").is_none());
-    let read = Bundle::read(&object).unwrap();
+    let read = Bundle::from_value(&object).unwrap();
     let target = read.spec.target.as_ref().unwrap();
     assert_eq!(target.keys("c").collect::<Vec<_>>(), ["c", "j", "p"]);
     assert!(!format!("{read:?}").contains("changeit"));
 }
 
 #[test]
-fn a_definition_says_what_the_table_says() {
+fn crd_schema_matches_the_builtin_table() {
     let definition = custom_resource_definition();
     let version = &definition["spec"]["versions"][0];
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];

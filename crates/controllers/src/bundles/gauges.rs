@@ -8,23 +8,23 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 /// What is told of all Bundles of this process.
-static ALL: Gauges = Gauges::new();
+static ALL: GaugeRegistry = GaugeRegistry::new();
 
 /// A millisecond, and twice the last fifteen times: half a minute.
 const BUCKETS: u32 = 16;
 
-struct Gauges {
-    inner: Mutex<Inner>,
+struct GaugeRegistry {
+    inner: Mutex<GaugeState>,
 }
 
-struct Inner {
-    bundles: BTreeMap<String, Gauge>,
-    latency: Latency,
+struct GaugeState {
+    bundles: BTreeMap<String, BundleGauges>,
+    latency: SyncLatency,
 }
 
 /// What is told of one Bundle. What is not known is not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauge {
+pub struct BundleGauges {
     /// When the first certificate in its targets expires, and how many there are.
     pub content: Option<(Option<OffsetDateTime>, usize)>,
     /// How many targets are as they should be, and how many are not.
@@ -32,14 +32,14 @@ pub struct Gauge {
 }
 
 #[derive(Clone, Copy)]
-struct Latency {
+struct SyncLatency {
     count: u64,
     seconds: f64,
     buckets: [u64; BUCKETS as usize],
 }
 
 /// Tells of a Bundle. What is not known now stays as it was.
-pub fn tell(name: &str, gauge: Gauge) {
+pub fn set(name: &str, gauge: BundleGauges) {
     let mut inner = ALL.lock();
     let told = inner.bundles.entry(name.to_owned()).or_default();
     told.content = gauge.content.or(told.content);
@@ -47,18 +47,18 @@ pub fn tell(name: &str, gauge: Gauge) {
 }
 
 /// Tells no more of a Bundle.
-pub fn forget(name: &str) {
+pub fn remove(name: &str) {
     ALL.lock().bundles.remove(name);
 }
 
 /// Tells no more of any.
-pub fn forget_all() {
+pub fn clear() {
     ALL.lock().bundles.clear();
 }
 
 /// Counts how long it took until all targets had a change.
-pub fn synced(after: Duration) {
-    ALL.lock().latency.count(after);
+pub fn observe_sync(after: Duration) {
+    ALL.lock().latency.observe(after);
 }
 
 /// Writes it all as Prometheus text.
@@ -67,18 +67,18 @@ pub fn metrics(out: &mut String) {
     inner.write(out);
 }
 
-impl Gauges {
-    const fn new() -> Gauges {
-        let latency = Latency { count: 0, seconds: 0.0, buckets: [0; BUCKETS as usize] };
-        Gauges { inner: Mutex::new(Inner { bundles: BTreeMap::new(), latency }) }
+impl GaugeRegistry {
+    const fn new() -> GaugeRegistry {
+        let latency = SyncLatency { count: 0, seconds: 0.0, buckets: [0; BUCKETS as usize] };
+        GaugeRegistry { inner: Mutex::new(GaugeState { bundles: BTreeMap::new(), latency }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, GaugeState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl GaugeState {
     fn write(&self, out: &mut String) {
         // Writing to a string does not fail.
         let family = |out: &mut String, name: &str, kind: &str, help: &str| {
@@ -109,7 +109,7 @@ impl Inner {
         }
         let name = "windlass_bundle_sync_latency_seconds";
         family(out, name, "histogram", "From a change that was seen until all targets have it");
-        let Latency { count, seconds, buckets } = &self.latency;
+        let SyncLatency { count, seconds, buckets } = &self.latency;
         for (bound, below) in bounds().zip(buckets) {
             let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {below}");
         }
@@ -118,8 +118,8 @@ impl Inner {
     }
 }
 
-impl Latency {
-    fn count(&mut self, after: Duration) {
+impl SyncLatency {
+    fn observe(&mut self, after: Duration) {
         let seconds = after.as_secs_f64();
         self.count += 1;
         self.seconds += seconds;
@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_is_known_is_told() {
-        let gauges = Gauges::new();
+        let gauges = GaugeRegistry::new();
         let mut inner = gauges.lock();
         let expiry = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(7);
-        let gauge = Gauge { content: Some((Some(expiry), 140)), targets: Some((1999, 1)) };
+        let gauge = BundleGauges { content: Some((Some(expiry), 140)), targets: Some((1999, 1)) };
         inner.bundles.insert("roots".to_owned(), gauge);
-        inner.bundles.insert("none".to_owned(), Gauge::default());
-        inner.latency.count(Duration::from_millis(3));
-        inner.latency.count(Duration::from_secs(60));
+        inner.bundles.insert("none".to_owned(), BundleGauges::default());
+        inner.latency.observe(Duration::from_millis(3));
+        inner.latency.observe(Duration::from_secs(60));
         let mut text = String::new();
         inner.write(&mut text);
         for line in [

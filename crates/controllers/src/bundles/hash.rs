@@ -37,7 +37,7 @@ pub fn target_hash(
 }
 
 /// The hash as it stands in the annotation.
-pub fn hex(hash: &[u8]) -> String {
+pub fn encode_hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -51,7 +51,7 @@ mod tests {
     fn hash(pem: &str, formats: Value, metadata: Value) -> String {
         let formats: Option<AdditionalFormats> = serde_json::from_value(formats).unwrap();
         let metadata: Option<TargetMetadata> = serde_json::from_value(metadata).unwrap();
-        hex(&target_hash(pem, formats.as_ref(), metadata.as_ref()))
+        encode_hex(&target_hash(pem, formats.as_ref(), metadata.as_ref()))
     }
 
     fn jks(password: &str) -> Value {
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(hash("d", both, json!({"labels": {"a": ""}})), data);
         let mut profile = Context::new(&SHA256);
         profile.update(b"datapwModern2023");
-        assert_eq!(hash("data", pkcs12("pw", "Modern2023"), none), hex(profile.finish().as_ref()));
+        assert_eq!(hash("data", pkcs12("pw", "Modern2023"), none), encode_hex(profile.finish().as_ref()));
     }
 
     #[test]

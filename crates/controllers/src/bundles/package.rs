@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use windlass_pki::BundleError;
 
-use super::pool::{Filters, Pool};
+use super::certificate_set::{CertificateFilter, CertificateSet};
 
 /// Where most systems keep whom they trust.
 pub const SYSTEM_STORE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A package.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Package {
+pub struct CaPackage {
     /// What it is called.
     #[serde(default)]
     name: String,
@@ -51,7 +51,7 @@ pub enum PackageError {
     Version,
 }
 
-impl Package {
+impl CaPackage {
     /// Whether a file is one by its name.
     pub fn check_path(path: &Path) -> Result<(), PackageError> {
         match path.extension() {
@@ -62,21 +62,21 @@ impl Package {
 
     /// Reads a package.
     pub fn parse(json: &[u8]) -> Result<Self, PackageError> {
-        serde_json::from_slice::<Self>(json)?.checked()
+        serde_json::from_slice::<Self>(json)?.validated()
     }
 
     /// Makes a package from the text of a store, such as the system's. Neither comments nor
     /// repetitions nor the order of the store are in it.
     pub fn from_store(name: &str, version: &str, store: &[u8]) -> Result<Self, PackageError> {
-        let mut pool = Pool::new(Filters::default(), OffsetDateTime::UNIX_EPOCH);
+        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(store)?;
         let package =
             Self { name: name.to_owned(), bundle: pool.pem(), version: version.to_owned() };
-        package.checked()
+        package.validated()
     }
 
-    fn checked(self) -> Result<Self, PackageError> {
-        let mut pool = Pool::new(Filters::default(), OffsetDateTime::UNIX_EPOCH);
+    fn validated(self) -> Result<Self, PackageError> {
+        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(self.bundle.as_bytes())?;
         if self.name.is_empty() {
             return Err(PackageError::Name);
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::bundles::samples::{ED25519, P256};
+    use crate::bundles::fixtures::{ED25519, P256};
 
     #[test]
     fn packages_are_read_as_trust_manager_reads_them() {
@@ -141,21 +141,21 @@ mod tests {
             ),
         ];
         for (package, want) in cases {
-            let read = Package::parse(package.to_string().as_bytes());
+            let read = CaPackage::parse(package.to_string().as_bytes());
             let read = read.map(|_| ()).map_err(|error| error.to_string());
             assert_eq!(read, want.map_err(str::to_owned), "{package}");
         }
-        let error = Package::parse(b"{").unwrap_err().to_string();
+        let error = CaPackage::parse(b"{").unwrap_err().to_string();
         assert!(error.starts_with("failed to parse package JSON: "), "{error}");
-        assert!(Package::check_path(Path::new("/a/b.json")).is_ok());
-        let error = Package::check_path(Path::new("/a/b.yaml")).unwrap_err().to_string();
+        assert!(CaPackage::check_path(Path::new("/a/b.json")).is_ok());
+        let error = CaPackage::check_path(Path::new("/a/b.yaml")).unwrap_err().to_string();
         assert!(error.starts_with("can't load package at path \"/a/b.yaml\""), "{error}");
     }
 
     #[test]
     fn a_package_is_known_by_its_text() {
         let package = json!({"name": "asd", "bundle": P256, "version": "123"});
-        let package = Package::parse(package.to_string().as_bytes()).unwrap();
+        let package = CaPackage::parse(package.to_string().as_bytes()).unwrap();
         let hash = digest(&SHA256, P256.as_bytes());
         let hex: String = hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         assert_eq!((package.id(), hex.len()), (format!("asd-123-{hex}"), 16));
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn a_store_becomes_a_package() {
         let store = format!("# one\n{P256}# two\n{ED25519}{P256}");
-        let package = Package::from_store("system", "1", store.as_bytes()).unwrap();
+        let package = CaPackage::from_store("system", "1", store.as_bytes()).unwrap();
         assert_eq!(package.bundle().matches("BEGIN CERTIFICATE").count(), 2);
-        let again = Package::parse(package.to_json().unwrap().as_bytes()).unwrap();
+        let again = CaPackage::parse(package.to_json().unwrap().as_bytes()).unwrap();
         assert_eq!(again.id(), package.id());
-        assert!(Package::from_store("system", "1", b"nothing").is_err());
+        assert!(CaPackage::from_store("system", "1", b"nothing").is_err());
     }
 }

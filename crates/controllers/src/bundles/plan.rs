@@ -2,37 +2,37 @@
 
 use windlass_api::trust_bundle::BundleMeta;
 
-use super::reach::Place;
+use super::namespace_filter::NamespaceMatch;
 use super::status::TargetFailure;
-use super::target::{Action, Desired, Kind, Why, Wish, decide};
-use super::targets::Targets;
-use crate::namespaced::Namespaced;
+use super::target::{TargetAction, DesiredTarget, TargetKind, DriftReason, TargetIntent, decide};
+use super::target_index::TargetIndex;
+use crate::namespaced_name::NamespacedName;
 
 /// What is to be done.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct TargetPlan {
     /// How many targets there should be.
     pub wanted: usize,
     /// What is to be done about those that are not as they should be.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TargetStep>,
     /// Where nothing can be done.
     pub blocked: Vec<TargetFailure>,
 }
 
 /// What is to be done about one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TargetStep {
     /// Of what kind it is.
-    pub kind: Kind,
+    pub kind: TargetKind,
     /// Where it is; the namespace is empty for the cluster.
-    pub at: Namespaced,
+    pub at: NamespacedName,
     /// What is to be done.
-    pub deed: Deed,
+    pub deed: TargetOperation,
 }
 
 /// Something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum TargetOperation {
     /// Apply what is wanted.
     Write,
     /// The same, where no target is known: there may be an object that is none.
@@ -43,43 +43,43 @@ pub enum Deed {
     Delete,
 }
 
-const KINDS: [Kind; 3] = [Kind::ConfigMap, Kind::Secret, Kind::ClusterTrustBundle];
+const KINDS: [TargetKind; 3] = [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
 /// Compares what there is with what should be. `namespaces` are all there are, in order, and whether
 /// the Bundle goes there.
 pub fn plan(
     owner: &BundleMeta,
-    desired: &[Desired],
-    namespaces: &[(&str, Place)],
-    targets: &Targets,
-) -> Plan {
-    let mut plan = Plan::default();
+    desired: &[DesiredTarget],
+    namespaces: &[(&str, NamespaceMatch)],
+    targets: &TargetIndex,
+) -> TargetPlan {
+    let mut plan = TargetPlan::default();
     for each in desired {
         match each.kind {
-            Kind::ConfigMap | Kind::Secret => {
-                let inside = namespaces.iter().filter(|(_, place)| *place == Place::Inside);
-                inside.for_each(|(namespace, _)| plan.want(owner, each, namespace, targets));
+            TargetKind::ConfigMap | TargetKind::Secret => {
+                let inside = namespaces.iter().filter(|(_, place)| *place == NamespaceMatch::Inside);
+                inside.for_each(|(namespace, _)| plan.add_desired(owner, each, namespace, targets));
             }
-            Kind::ClusterTrustBundle => plan.want(owner, each, "", targets),
+            TargetKind::ClusterTrustBundle => plan.add_desired(owner, each, "", targets),
         }
     }
     for kind in KINDS {
         let wanted = desired.iter().find(|each| each.kind == kind);
-        for (at, found) in targets.of(kind, owner) {
+        for (at, found) in targets.owned_by(kind, owner) {
             let place = match kind {
-                Kind::ClusterTrustBundle => Place::Inside,
+                TargetKind::ClusterTrustBundle => NamespaceMatch::Inside,
                 // One that is not there is gone, and the target with it.
-                Kind::ConfigMap | Kind::Secret => namespaces
+                TargetKind::ConfigMap | TargetKind::Secret => namespaces
                     .binary_search_by(|(name, _)| (*name).cmp(&at.namespace))
                     .ok()
                     .and_then(|index| namespaces.get(index))
-                    .map_or(Place::Ending, |(_, place)| *place),
+                    .map_or(NamespaceMatch::Ending, |(_, place)| *place),
             };
             let named = wanted.is_some_and(|wanted| wanted.name == at.name);
             let wish = match place {
-                Place::Ending => Wish::Ending,
-                Place::Inside if named => continue,
-                Place::Inside | Place::Outside => Wish::Unwanted,
+                NamespaceMatch::Ending => TargetIntent::Ending,
+                NamespaceMatch::Inside if named => continue,
+                NamespaceMatch::Inside | NamespaceMatch::Outside => TargetIntent::Unwanted,
             };
             plan.add(decide(owner, wish, kind, Some(found)), kind, at);
         }
@@ -87,38 +87,38 @@ pub fn plan(
     plan
 }
 
-impl Deed {
+impl TargetOperation {
     /// Whether what is wanted is applied.
     pub fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::Create)
     }
 }
 
-impl Plan {
-    fn want(&mut self, owner: &BundleMeta, desired: &Desired, namespace: &str, known: &Targets) {
+impl TargetPlan {
+    fn add_desired(&mut self, owner: &BundleMeta, desired: &DesiredTarget, namespace: &str, known: &TargetIndex) {
         self.wanted += 1;
         let (kind, name) = (desired.kind, &desired.name);
         let found = known.get(kind, namespace, name);
-        let at = Namespaced { namespace: namespace.to_owned(), name: name.clone() };
-        self.add(decide(owner, Wish::Wanted(desired), kind, found), kind, at);
+        let at = NamespacedName { namespace: namespace.to_owned(), name: name.clone() };
+        self.add(decide(owner, TargetIntent::Wanted(desired), kind, found), kind, at);
     }
 
-    fn add(&mut self, action: Action, kind: Kind, at: Namespaced) {
+    fn add(&mut self, action: TargetAction, kind: TargetKind, at: NamespacedName) {
         let deed = match action {
-            Action::Leave => return,
-            Action::Write(why) => {
+            TargetAction::Leave => return,
+            TargetAction::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "a target is to be written");
-                if why == Why::Missing { Deed::Create } else { Deed::Write }
+                if why == DriftReason::Missing { TargetOperation::Create } else { TargetOperation::Write }
             }
-            Action::Release => Deed::Release,
-            Action::Delete => Deed::Delete,
-            Action::Blocked(error) => {
-                let Namespaced { namespace, name } = at;
+            TargetAction::Release => TargetOperation::Release,
+            TargetAction::Delete => TargetOperation::Delete,
+            TargetAction::Blocked(error) => {
+                let NamespacedName { namespace, name } = at;
                 self.blocked.push(TargetFailure { kind, namespace, name, error });
                 return;
             }
         };
-        self.steps.push(Step { kind, at, deed });
+        self.steps.push(TargetStep { kind, at, deed });
     }
 }
 
@@ -127,34 +127,34 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::bundles::pool::{Filters, Pool};
-    use crate::bundles::samples::{self, P256};
-    use crate::bundles::target::{Found, desire};
+    use crate::bundles::certificate_set::{CertificateFilter, CertificateSet};
+    use crate::bundles::fixtures::{self, P256};
+    use crate::bundles::target::{ObservedTarget, desired_targets};
 
-    fn found(kind: Kind, uid: &str) -> Found {
+    fn observed_target(kind: TargetKind, uid: &str) -> ObservedTarget {
         let owner = json!({
             "apiVersion": "v1", "kind": "Bundle", "name": "o", "uid": uid, "controller": true,
         });
         let labels = json!({"trust.cert-manager.io/bundle": "bundle"});
         let metadata = json!({"labels": labels, "ownerReferences": [owner]});
-        Found::read(kind, &serde_json::from_value(metadata).unwrap())
+        ObservedTarget::from_metadata(kind, &serde_json::from_value(metadata).unwrap())
     }
 
-    fn at(namespace: &str, name: &str) -> Namespaced {
-        Namespaced { namespace: namespace.to_owned(), name: name.to_owned() }
+    fn namespaced_name(namespace: &str, name: &str) -> NamespacedName {
+        NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// What is planned with these targets of the Bundle with uid 123.
-    fn planned(target: Value, known: &[(Kind, &str, &str, &str)]) -> (Vec<String>, Plan) {
-        let bundle = samples::bundle(json!([{"inLine": "x"}]), target);
-        let mut pool = Pool::new(Filters::default(), samples::now());
+    fn planned(target: Value, known: &[(TargetKind, &str, &str, &str)]) -> (Vec<String>, TargetPlan) {
+        let bundle = fixtures::bundle(json!([{"inLine": "x"}]), target);
+        let mut pool = CertificateSet::new(CertificateFilter::default(), fixtures::now());
         pool.add(P256.as_bytes()).unwrap();
-        let mut targets = Targets::default();
+        let mut targets = TargetIndex::default();
         for (kind, namespace, name, uid) in known {
-            targets.put(*kind, &at(namespace, name), found(*kind, uid));
+            targets.insert(*kind, &namespaced_name(namespace, name), observed_target(*kind, uid));
         }
-        let namespaces = [("end", Place::Ending), ("in", Place::Inside), ("out", Place::Outside)];
-        let plan = plan(&bundle.metadata, &desire(&bundle, &pool), &namespaces, &targets);
+        let namespaces = [("end", NamespaceMatch::Ending), ("in", NamespaceMatch::Inside), ("out", NamespaceMatch::Outside)];
+        let plan = plan(&bundle.metadata, &desired_targets(&bundle, &pool), &namespaces, &targets);
         let steps = plan.steps.iter();
         let steps = steps.map(|step| format!("{:?} {} {}", step.deed, step.kind, step.at));
         (steps.collect(), plan)
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_should_be_is_written_and_the_rest_is_taken_back() {
-        let (map, secret, anchors) = (Kind::ConfigMap, Kind::Secret, Kind::ClusterTrustBundle);
+        let (map, secret, anchors) = (TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle);
         let target = json!({"configMap": {"key": "k"}, "clusterTrustBundle": {}});
         let known = [
             (map, "out", "bundle", "123"),
@@ -188,12 +188,12 @@ mod tests {
 
     #[test]
     fn what_belongs_to_others_is_told() {
-        let known = [(Kind::ConfigMap, "in", "bundle", "9")];
+        let known = [(TargetKind::ConfigMap, "in", "bundle", "9")];
         let (steps, plan) = planned(json!({"configMap": {"key": "k"}}), &known);
         assert!(steps.is_empty());
         let [failure] = plan.blocked.as_slice() else { panic!("{:?}", plan.blocked) };
         assert_eq!(failure.error, "it is controlled by Bundle o");
-        let known = [(Kind::ConfigMap, "in", "bundle", "123")];
+        let known = [(TargetKind::ConfigMap, "in", "bundle", "123")];
         assert_eq!(planned(Value::Null, &known).0, ["Release ConfigMap in/bundle"]);
     }
 }

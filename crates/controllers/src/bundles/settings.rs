@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 
-use super::package::Package;
-use super::pool::Filters;
-use crate::followed::{self, LastGood, Reading};
+use super::package::CaPackage;
+use super::certificate_set::CertificateFilter;
+use crate::file_watch::{self, ReloadableFile, ReloadOutcome};
 
 /// What the controller is told.
 #[derive(Clone)]
-pub struct Settings {
+pub struct BundleSettings {
     /// Where sources are.
     pub trust_namespace: String,
     /// The default certificates.
@@ -21,19 +21,19 @@ pub struct Settings {
     /// Whether Secrets are written.
     pub secret_targets: bool,
     /// What is left out.
-    pub filters: Filters,
+    pub filters: CertificateFilter,
     /// The only namespaces that are written to; none is all.
     pub target_namespaces: BTreeSet<String>,
 }
 
-impl Default for Settings {
+impl Default for BundleSettings {
     /// As trust-manager without flags.
-    fn default() -> Settings {
-        Settings {
+    fn default() -> BundleSettings {
+        BundleSettings {
             trust_namespace: TRUST_NAMESPACE.to_owned(),
             package: None,
             secret_targets: false,
-            filters: Filters::default(),
+            filters: CertificateFilter::default(),
             target_namespaces: BTreeSet::new(),
         }
     }
@@ -45,34 +45,34 @@ pub const TRUST_NAMESPACE: &str = "cert-manager";
 /// The file of a package, read again when it changes.
 pub struct PackageFile {
     path: PathBuf,
-    held: LastGood<Package>,
+    held: ReloadableFile<CaPackage>,
 }
 
 impl PackageFile {
     /// Reads a package, which must be good.
     pub fn open(path: PathBuf) -> Result<Arc<PackageFile>> {
-        let held = LastGood::new(load(&path)?);
+        let held = ReloadableFile::new(load(&path)?);
         Ok(Arc::new(PackageFile { path, held }))
     }
 
     /// The package as it was when it was last good.
-    pub fn current(&self) -> Arc<Package> {
+    pub fn current(&self) -> Arc<CaPackage> {
         self.held.current()
     }
 
     /// Tells of every change.
-    pub fn changes(&self) -> watch::Receiver<Arc<Package>> {
+    pub fn changes(&self) -> watch::Receiver<Arc<CaPackage>> {
         self.held.changes()
     }
 
     /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
     pub fn reload(&self) {
-        match self.held.take(load(&self.path)) {
-            Reading::Same => {}
-            Reading::Changed => {
+        match self.held.update(load(&self.path)) {
+            ReloadOutcome::Same => {}
+            ReloadOutcome::Changed => {
                 tracing::info!(package = self.current().id(), "the default package changed");
             }
-            Reading::Wrong(error) => {
+            ReloadOutcome::Wrong(error) => {
                 tracing::error!(
                     error,
                     "the default package cannot be used; the last good one stays"
@@ -84,26 +84,26 @@ impl PackageFile {
     /// Follows the file; does not end.
     pub async fn watch(self: Arc<Self>) {
         let path = self.path.clone();
-        followed::follow(&[path], move || self.reload()).await;
+        file_watch::watch_files(&[path], move || self.reload()).await;
     }
 }
 
-fn load(path: &Path) -> Result<Package> {
-    Package::check_path(path)?;
-    Package::parse(&followed::read(path)?).with_context(|| path.display().to_string())
+fn load(path: &Path) -> Result<CaPackage> {
+    CaPackage::check_path(path)?;
+    CaPackage::parse(&file_watch::read_file(path)?).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundles::samples::{ED25519, P256};
+    use crate::bundles::fixtures::{ED25519, P256};
 
     #[test]
     fn a_package_is_read_again_and_a_bad_one_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("package.json");
         let package = |version: &str, text: &str| {
-            let package = Package::from_store("own", version, text.as_bytes()).unwrap();
+            let package = CaPackage::from_store("own", version, text.as_bytes()).unwrap();
             std::fs::write(&path, package.to_json().unwrap()).unwrap();
             package
         };

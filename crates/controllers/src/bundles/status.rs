@@ -5,30 +5,30 @@ use time::OffsetDateTime;
 use windlass_api::field::quote;
 use windlass_api::timestamp;
 use windlass_api::trust_bundle::{
-    API_VERSION, Bundle, BundleStatus, Condition, KIND, SYNCED, SourceStatus,
+    API_VERSION, Bundle, BundleStatus, BundleCondition, KIND, SYNCED, SourceStatus,
 };
 
-use super::gather::{Failure, Harvest};
-use super::reach::Reach;
-use super::target::Kind;
+use super::sources::{SourceError, GatheredCertificates};
+use super::namespace_filter::NamespaceFilter;
+use super::target::TargetKind;
 
 /// What has become of a Bundle.
 #[derive(Clone, Copy)]
-pub enum Outcome<'a> {
+pub enum SyncOutcome<'a> {
     /// Its sources do not give anything; the targets stay as they are.
-    Source(&'a Failure),
+    Source(&'a SourceError),
     /// Kubernetes keeps ConfigMaps with its name.
     ReservedName,
     /// It wants Secrets, and those are not written here.
-    SecretTargetsDisabled(&'a Harvest),
+    SecretTargetsDisabled(&'a GatheredCertificates),
     /// Some targets could not be written: at least one.
-    Targets(&'a Harvest, &'a [TargetFailure]),
+    Targets(&'a GatheredCertificates, &'a [TargetFailure]),
     /// All is as it should be; and whether anything was written for that.
     Synced {
         /// What was gathered.
-        harvest: &'a Harvest,
+        harvest: &'a GatheredCertificates,
         /// Where to.
-        reach: &'a Reach,
+        reach: &'a NamespaceFilter,
         /// Whether any target was written.
         wrote: bool,
     },
@@ -38,7 +38,7 @@ pub enum Outcome<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetFailure {
     /// Of what kind.
-    pub kind: Kind,
+    pub kind: TargetKind,
     /// Where; empty for the cluster.
     pub namespace: String,
     /// What it is called.
@@ -49,18 +49,18 @@ pub struct TargetFailure {
 
 /// What is to be said.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct StatusReport {
     /// The status to be written, if it is another.
     pub status: Option<BundleStatus>,
     /// The event, if there is news.
-    pub event: Option<Event>,
+    pub event: Option<BundleEvent>,
     /// Whether to try again soon.
     pub retry: bool,
 }
 
 /// An event on a Bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct BundleEvent {
     /// Whether something is wrong.
     pub warning: bool,
     /// What, in one word.
@@ -73,13 +73,13 @@ pub struct Event {
 
 /// What keeps the targets from being looked at. The status stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum SyncBlocker {
     /// The selector of namespaces is none.
     NamespaceSelector(String),
     /// The namespaces are not known.
     NamespaceList(String),
     /// The targets of a kind are not known.
-    TargetList(Kind, String),
+    TargetList(TargetKind, String),
 }
 
 /// How many characters a message may have.
@@ -90,13 +90,13 @@ const NAMED: usize = 10;
 /// Says what has become of a Bundle, and what each source gave.
 pub fn report(
     bundle: &Bundle,
-    outcome: Outcome<'_>,
+    outcome: SyncOutcome<'_>,
     sources: &[SourceStatus],
     now: OffsetDateTime,
-) -> Report {
+) -> StatusReport {
     let old = bundle.status.clone().unwrap_or_default();
-    let (reason, message) = words(outcome);
-    let good = matches!(outcome, Outcome::Synced { .. });
+    let (reason, message) = reason_and_message(outcome);
+    let good = matches!(outcome, SyncOutcome::Synced { .. });
     let mut status = BundleStatus {
         conditions: Vec::new(),
         sources: sources.to_vec(),
@@ -105,70 +105,70 @@ pub fn report(
         certificates: old.certificates,
         earliest_expiry: old.earliest_expiry.clone(),
     };
-    if let Outcome::Synced { harvest, .. } = outcome {
+    if let SyncOutcome::Synced { harvest, .. } = outcome {
         status.default_ca_version.clone_from(&harvest.package);
-        status.certificates = Some(harvest.pool.len() as u64);
-        status.earliest_expiry = harvest.pool.earliest_expiry().map(timestamp::format);
+        status.certificates = Some(harvest.certificates.len() as u64);
+        status.earliest_expiry = harvest.certificates.earliest_expiry().map(timestamp::format);
     }
     let before = old.conditions.iter().find(|condition| condition.kind == SYNCED);
-    status.conditions.push(condition(before, good, &reason, &message, bundle, now));
+    status.conditions.push(build_condition(before, good, &reason, &message, bundle, now));
     let ours = BundleStatus { conditions: before.cloned().into_iter().collect(), ..old };
     let news = ours.conditions != status.conditions;
-    let wrote = matches!(outcome, Outcome::Synced { wrote: true, .. });
+    let wrote = matches!(outcome, SyncOutcome::Synced { wrote: true, .. });
     let action = if good { "Synced" } else { "SyncFailed" };
-    let event = Event { warning: !good, reason, action, note: message };
-    Report {
+    let event = BundleEvent { warning: !good, reason, action, note: message };
+    StatusReport {
         status: (ours != status).then_some(status),
         event: (news || wrote).then_some(event),
         retry: match outcome {
-            Outcome::Source(Failure::Build(_)) | Outcome::Targets(..) => true,
-            Outcome::Source(Failure::NotFound(_))
-            | Outcome::ReservedName
-            | Outcome::SecretTargetsDisabled(_)
-            | Outcome::Synced { .. } => false,
+            SyncOutcome::Source(SourceError::Build(_)) | SyncOutcome::Targets(..) => true,
+            SyncOutcome::Source(SourceError::NotFound(_))
+            | SyncOutcome::ReservedName
+            | SyncOutcome::SecretTargetsDisabled(_)
+            | SyncOutcome::Synced { .. } => false,
         },
     }
 }
 
-fn words(outcome: Outcome<'_>) -> (String, String) {
+fn reason_and_message(outcome: SyncOutcome<'_>) -> (String, String) {
     let (reason, message) = match outcome {
-        Outcome::Source(Failure::NotFound(error)) => {
+        SyncOutcome::Source(SourceError::NotFound(error)) => {
             ("SourceNotFound".to_owned(), format!("Bundle source was not found: {error}"))
         }
-        Outcome::Source(Failure::Build(error)) => {
+        SyncOutcome::Source(SourceError::Build(error)) => {
             ("SourceBuildError".to_owned(), format!("Failed to build bundle sources: {error}"))
         }
-        Outcome::ReservedName => (
+        SyncOutcome::ReservedName => (
             "ReservedName".to_owned(),
             "Bundle name is reserved: Kubernetes keeps a ConfigMap with this name".to_owned(),
         ),
-        Outcome::SecretTargetsDisabled(_) => (
+        SyncOutcome::SecretTargetsDisabled(_) => (
             "SecretTargetsDisabled".to_owned(),
             "Bundle has Secret targets but the feature is disabled".to_owned(),
         ),
-        Outcome::Targets(_, failures) => failed(failures),
-        Outcome::Synced { reach, .. } => ("Synced".to_owned(), reach.success()),
+        SyncOutcome::Targets(_, failures) => failure_message(failures),
+        SyncOutcome::Synced { reach, .. } => ("Synced".to_owned(), reach.success_message()),
     };
-    (reason, cut(message))
+    (reason, truncate(message))
 }
 
 /// The first failure as trust-manager says it, which stops there, and where else it was so.
-fn failed(failures: &[TargetFailure]) -> (String, String) {
+fn failure_message(failures: &[TargetFailure]) -> (String, String) {
     let mut failures = failures.iter().collect::<Vec<_>>();
     failures.sort_by(|a, b| (a.kind, &a.namespace).cmp(&(b.kind, &b.namespace)));
     let Some((first, others)) = failures.split_first() else { return Default::default() };
     let TargetFailure { kind, namespace, name, error } = first;
     let place = match kind {
-        Kind::ConfigMap | Kind::Secret => format!("to namespace {}", quote(namespace)),
-        Kind::ClusterTrustBundle => quote(name),
+        TargetKind::ConfigMap | TargetKind::Secret => format!("to namespace {}", quote(namespace)),
+        TargetKind::ClusterTrustBundle => quote(name),
     };
     let mut message = format!("Failed to sync bundle {kind} {place}: {error}");
     if !others.is_empty() {
         let named = others.iter().take(NAMED).map(|failure| match failure.kind {
-            Kind::ConfigMap | Kind::Secret => {
+            TargetKind::ConfigMap | TargetKind::Secret => {
                 format!("{} in namespace {}", failure.kind, quote(&failure.namespace))
             }
-            Kind::ClusterTrustBundle => format!("{} {}", failure.kind, quote(&failure.name)),
+            TargetKind::ClusterTrustBundle => format!("{} {}", failure.kind, quote(&failure.name)),
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let dots = if others.len() > NAMED { ", …" } else { "" };
@@ -177,17 +177,17 @@ fn failed(failures: &[TargetFailure]) -> (String, String) {
     (format!("Sync{kind}TargetFailed"), message)
 }
 
-fn condition(
-    before: Option<&Condition>,
+fn build_condition(
+    before: Option<&BundleCondition>,
     good: bool,
     reason: &str,
     message: &str,
     bundle: &Bundle,
     now: OffsetDateTime,
-) -> Condition {
+) -> BundleCondition {
     let status = if good { "True" } else { "False" };
     let since = before.filter(|before| before.status == status);
-    Condition {
+    BundleCondition {
         kind: SYNCED.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
@@ -198,7 +198,7 @@ fn condition(
     }
 }
 
-fn cut(mut message: String) -> String {
+fn truncate(mut message: String) -> String {
     if let Some((end, _)) = message.char_indices().nth(LONGEST) {
         message.truncate(end);
     }
@@ -218,9 +218,9 @@ pub fn status_body(name: &str, status: &BundleStatus, extended: bool) -> Value {
     })
 }
 
-impl Trouble {
+impl SyncBlocker {
     /// What is said of it.
-    pub fn event(&self) -> Event {
+    pub fn event(&self) -> BundleEvent {
         let (reason, note) = match self {
             Self::NamespaceSelector(error) => (
                 "NamespaceSelectorError".to_owned(),
@@ -234,7 +234,7 @@ impl Trouble {
                 (format!("{kind}ListError"), format!("Failed to list {plural}s: {error}"))
             }
         };
-        Event { warning: true, reason, action: "SyncFailed", note }
+        BundleEvent { warning: true, reason, action: "SyncFailed", note }
     }
 }
 

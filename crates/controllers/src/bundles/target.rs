@@ -15,12 +15,12 @@ use windlass_api::trust_bundle::{
     BUNDLE_LABEL, Bundle, BundleMeta, FIELD_MANAGER, HASH_ANNOTATION, TargetMetadata,
 };
 
-use super::hash::{hex, target_hash};
-use super::pool::Pool;
+use super::hash::{encode_hex, target_hash};
+use super::certificate_set::CertificateSet;
 
 /// What kind of object a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum TargetKind {
     /// A ConfigMap in each namespace.
     ConfigMap,
     /// A Secret in each namespace.
@@ -31,9 +31,9 @@ pub enum Kind {
 
 /// What the targets of one kind should be, in whatever namespace.
 #[derive(Clone, Debug)]
-pub struct Desired {
+pub struct DesiredTarget {
     /// Of what kind.
-    pub kind: Kind,
+    pub kind: TargetKind,
     /// What they are called.
     pub name: String,
     /// Where the PEM text is, in a ConfigMap or Secret.
@@ -45,39 +45,39 @@ pub struct Desired {
     /// All annotations.
     pub annotations: BTreeMap<String, String>,
     hash: [u8; 32],
-    marks: Marks,
+    marks: ManagedDigests,
     problem: Option<&'static str>,
 }
 
 /// What of a target is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ObservedTarget {
     /// The name of the Bundle that it is labelled with.
     pub bundle: Option<Box<str>>,
-    controller: Option<Controller>,
+    controller: Option<ControllerRef>,
     deleting: bool,
     hash: Option<[u8; 32]>,
-    marks: Marks,
+    marks: ManagedDigests,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Controller {
+struct ControllerRef {
     uid: Box<str>,
     shown: Box<str>,
 }
 
 /// Digests of what is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marks {
+struct ManagedDigests {
     metadata: [u8; 16],
     keys: [u8; 16],
 }
 
 /// Whether there should be a target.
 #[derive(Clone, Copy, Debug)]
-pub enum Wish<'a> {
+pub enum TargetIntent<'a> {
     /// Yes, and like this.
-    Wanted(&'a Desired),
+    Wanted(&'a DesiredTarget),
     /// No longer.
     Unwanted,
     /// The namespace empties itself.
@@ -86,11 +86,11 @@ pub enum Wish<'a> {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum TargetAction {
     /// Nothing.
     Leave,
     /// Apply what is wanted.
-    Write(Why),
+    Write(DriftReason),
     /// Take back what was written; delete it if nothing else is in it.
     Release,
     /// Delete it.
@@ -101,7 +101,7 @@ pub enum Action {
 
 /// Why a target is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DriftReason {
     /// It is not there, or not known to be a target.
     Missing,
     /// Its owner has been taken away.
@@ -117,34 +117,34 @@ pub enum Why {
 }
 
 /// What the targets of a Bundle should be: one for each kind.
-pub fn desire(bundle: &Bundle, pool: &Pool) -> Vec<Desired> {
+pub fn desired_targets(bundle: &Bundle, pool: &CertificateSet) -> Vec<DesiredTarget> {
     let Some(target) = &bundle.spec.target else { return Vec::new() };
     let name = &bundle.metadata.name;
     let formats = target.additional_formats.as_ref();
     let pem = pool.pem();
     let mut all = Vec::new();
-    for (kind, template) in [(Kind::ConfigMap, &target.config_map), (Kind::Secret, &target.secret)]
+    for (kind, template) in [(TargetKind::ConfigMap, &target.config_map), (TargetKind::Secret, &target.secret)]
     {
         let Some(template) = template else { continue };
         let metadata = template.metadata.as_ref();
         let hash = target_hash(&pem, formats, metadata);
         let keys = target.keys(&template.key).collect();
-        all.push(Desired {
+        all.push(DesiredTarget {
             key: template.key.clone(),
-            ..Desired::new(kind, name, name.clone(), metadata, hash, keys)
+            ..DesiredTarget::new(kind, name, name.clone(), metadata, hash, keys)
         });
     }
     if let Some(template) = &target.cluster_trust_bundle {
-        let (kind, metadata) = (Kind::ClusterTrustBundle, template.metadata.as_ref());
+        let (kind, metadata) = (TargetKind::ClusterTrustBundle, template.metadata.as_ref());
         let text = pool.authorities_pem();
         let hash = target_hash(&text, None, metadata);
         let signer = template.signer_name.clone().filter(|signer| !signer.is_empty());
         let keys = [Some("trustBundle"), signer.as_ref().map(|_| "signerName")];
         let keys = keys.into_iter().flatten().collect();
-        all.push(Desired {
+        all.push(DesiredTarget {
             signer,
             problem: text.is_empty().then_some("no certificate of an authority in bundle"),
-            ..Desired::new(kind, name, template.object_name(name), metadata, hash, keys)
+            ..DesiredTarget::new(kind, name, template.object_name(name), metadata, hash, keys)
         });
     }
     all
@@ -152,60 +152,60 @@ pub fn desire(bundle: &Bundle, pool: &Pool) -> Vec<Desired> {
 
 /// What is to be done about one target of a Bundle. What was found is none if there is no object, or
 /// none with the label of Bundles.
-pub fn decide(owner: &BundleMeta, wish: Wish<'_>, kind: Kind, found: Option<&Found>) -> Action {
+pub fn decide(owner: &BundleMeta, wish: TargetIntent<'_>, kind: TargetKind, found: Option<&ObservedTarget>) -> TargetAction {
     // Its targets go with it; one that came back would hold up a Bundle that waits for them.
     if owner.deletion_timestamp.is_some() {
-        return Action::Leave;
+        return TargetAction::Leave;
     }
     match (wish, found) {
-        (Wish::Wanted(Desired { problem: Some(problem), .. }), _) => {
-            Action::Blocked((*problem).to_owned())
+        (TargetIntent::Wanted(DesiredTarget { problem: Some(problem), .. }), _) => {
+            TargetAction::Blocked((*problem).to_owned())
         }
-        (Wish::Wanted(_), None) => Action::Write(Why::Missing),
+        (TargetIntent::Wanted(_), None) => TargetAction::Write(DriftReason::Missing),
         // It will be missing soon.
-        (Wish::Wanted(_), Some(found)) if found.deleting => Action::Leave,
-        (Wish::Wanted(desired), Some(found)) => compare(owner, desired, found),
-        (Wish::Unwanted, Some(found)) if !found.deleting && found.is_of(owner) => match kind {
-            Kind::ConfigMap | Kind::Secret => Action::Release,
+        (TargetIntent::Wanted(_), Some(found)) if found.deleting => TargetAction::Leave,
+        (TargetIntent::Wanted(desired), Some(found)) => compare(owner, desired, found),
+        (TargetIntent::Unwanted, Some(found)) if !found.deleting && found.belongs_to(owner) => match kind {
+            TargetKind::ConfigMap | TargetKind::Secret => TargetAction::Release,
             // All of it is ours.
-            Kind::ClusterTrustBundle => Action::Delete,
+            TargetKind::ClusterTrustBundle => TargetAction::Delete,
         },
-        (Wish::Unwanted | Wish::Ending, _) => Action::Leave,
+        (TargetIntent::Unwanted | TargetIntent::Ending, _) => TargetAction::Leave,
     }
 }
 
-fn compare(owner: &BundleMeta, desired: &Desired, found: &Found) -> Action {
+fn compare(owner: &BundleMeta, desired: &DesiredTarget, found: &ObservedTarget) -> TargetAction {
     let labelled = found.bundle.as_deref() == Some(owner.name.as_str());
-    if let Some(why) = found.foreign(owner) {
-        return Action::Blocked(why);
+    if let Some(why) = found.ownership_conflict(owner) {
+        return TargetAction::Blocked(why);
     }
     if found.controller.is_none() {
-        return Action::Write(Why::Owner);
+        return TargetAction::Write(DriftReason::Owner);
     }
     if !labelled {
-        Action::Write(Why::Label)
+        TargetAction::Write(DriftReason::Label)
     } else if found.hash != Some(desired.hash) {
-        Action::Write(Why::Content)
+        TargetAction::Write(DriftReason::Content)
     } else if found.marks.keys != desired.marks.keys {
-        Action::Write(Why::Keys)
+        TargetAction::Write(DriftReason::Keys)
     } else if found.marks.metadata != desired.marks.metadata {
-        Action::Write(Why::Metadata)
+        TargetAction::Write(DriftReason::Metadata)
     } else {
-        Action::Leave
+        TargetAction::Leave
     }
 }
 
 /// What is said of an object that exists and that nobody has handed over to the Bundle.
-fn conflict(bundle: &str) -> String {
+fn conflict_message(bundle: &str) -> String {
     format!(
         "it exists and is not of this Bundle; delete it, or hand it over with the label \
          {BUNDLE_LABEL}={bundle}"
     )
 }
 
-impl Desired {
+impl DesiredTarget {
     fn new(
-        kind: Kind,
+        kind: TargetKind,
         bundle: &str,
         name: String,
         metadata: Option<&TargetMetadata>,
@@ -214,55 +214,55 @@ impl Desired {
     ) -> Self {
         let TargetMetadata { mut labels, mut annotations } = metadata.cloned().unwrap_or_default();
         labels.insert(BUNDLE_LABEL.to_owned(), bundle.to_owned());
-        annotations.insert(HASH_ANNOTATION.to_owned(), hex(&hash));
-        let marks = Marks {
-            metadata: mark(
+        annotations.insert(HASH_ANNOTATION.to_owned(), encode_hex(&hash));
+        let marks = ManagedDigests {
+            metadata: short_digest(
                 [&labels, &annotations]
                     .into_iter()
                     .map(|map| map.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()])),
             ),
-            keys: mark([keys.into_iter()].into_iter()),
+            keys: short_digest([keys.into_iter()].into_iter()),
         };
         let (key, signer, problem) = (String::new(), None, None);
         Self { kind, name, key, signer, labels, annotations, hash, marks, problem }
     }
 }
 
-impl Found {
+impl ObservedTarget {
     /// Keeps what matters of a target's metadata.
-    pub fn read(kind: Kind, metadata: &ObjectMeta) -> Self {
+    pub fn from_metadata(kind: TargetKind, metadata: &ObjectMeta) -> Self {
         let label = metadata.labels.as_ref().and_then(|labels| labels.get(BUNDLE_LABEL));
         let annotations = metadata.annotations.as_ref();
         let hash = annotations.and_then(|annotations| annotations.get(HASH_ANNOTATION));
-        let controller = controller_of(metadata).map(|owner| Controller {
+        let controller = controller_of(metadata).map(|owner| ControllerRef {
             uid: owner.uid.as_str().into(),
             shown: format!("{} {}", owner.kind, owner.name).into(),
         });
         let managed =
-            ["labels", "annotations"].map(|field| managed(metadata, &["metadata", field]));
+            ["labels", "annotations"].map(|field| managed_fields(metadata, &["metadata", field]));
         let [labels, annotations] = managed;
-        let labels = values(&labels, metadata.labels.as_ref());
-        let annotations = values(&annotations, metadata.annotations.as_ref());
+        let labels = names_and_values(&labels, metadata.labels.as_ref());
+        let annotations = names_and_values(&annotations, metadata.annotations.as_ref());
         let keys = managed_keys(kind, metadata);
         Self {
             bundle: label.map(|name| name.as_str().into()),
             controller,
             deleting: metadata.deletion_timestamp.is_some(),
-            hash: hash.and_then(|hash| bytes(hash)),
-            marks: Marks {
-                metadata: mark([labels, annotations].into_iter().map(Vec::into_iter)),
-                keys: mark([keys.iter().map(String::as_str)].into_iter()),
+            hash: hash.and_then(|hash| parse_hex(hash)),
+            marks: ManagedDigests {
+                metadata: short_digest([labels, annotations].into_iter().map(Vec::into_iter)),
+                keys: short_digest([keys.iter().map(String::as_str)].into_iter()),
             },
         }
     }
 
     /// Whether it belongs to this Bundle.
-    pub fn is_of(&self, owner: &BundleMeta) -> bool {
+    pub fn belongs_to(&self, owner: &BundleMeta) -> bool {
         self.controller.as_ref().is_some_and(|controller| *controller.uid == *owner.uid)
     }
 
     /// Why a Bundle must not write to it. None if it may.
-    pub fn foreign(&self, owner: &BundleMeta) -> Option<String> {
+    pub fn ownership_conflict(&self, owner: &BundleMeta) -> Option<String> {
         let labelled = self.bundle.as_deref() == Some(owner.name.as_str());
         match &self.controller {
             Some(other) if *other.uid != *owner.uid => {
@@ -270,13 +270,13 @@ impl Found {
             }
             Some(_) => None,
             // Whoever keeps it has not handed it over.
-            None => (!labelled).then(|| conflict(&owner.name)),
+            None => (!labelled).then(|| conflict_message(&owner.name)),
         }
     }
 
     /// Whether it is what is wanted.
-    pub fn is_current(&self, owner: &BundleMeta, desired: &Desired) -> bool {
-        compare(owner, desired, self) == Action::Leave
+    pub fn is_current(&self, owner: &BundleMeta, desired: &DesiredTarget) -> bool {
+        compare(owner, desired, self) == TargetAction::Leave
     }
 }
 
@@ -287,18 +287,18 @@ pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 }
 
 /// The keys of an object that Bundles have written.
-pub(super) fn managed_keys(kind: Kind, metadata: &ObjectMeta) -> BTreeSet<String> {
+pub(super) fn managed_keys(kind: TargetKind, metadata: &ObjectMeta) -> BTreeSet<String> {
     let fields: &[&str] = match kind {
-        Kind::ConfigMap => &["data", "binaryData"],
-        Kind::Secret => &["data"],
-        Kind::ClusterTrustBundle => &["spec"],
+        TargetKind::ConfigMap => &["data", "binaryData"],
+        TargetKind::Secret => &["data"],
+        TargetKind::ClusterTrustBundle => &["spec"],
     };
-    let keys = fields.iter().flat_map(|field| managed(metadata, &[field]));
+    let keys = fields.iter().flat_map(|field| managed_fields(metadata, &[field]));
     keys.map(str::to_owned).collect()
 }
 
 /// The fields below a path that are written under our name.
-fn managed<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a str> {
+fn managed_fields<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a str> {
     let entries = metadata.managed_fields.as_deref().unwrap_or_default().iter();
     let ours = entries.filter(|entry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER)
@@ -313,7 +313,7 @@ fn managed<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a str> {
 }
 
 /// Each name with its value, one after the other.
-fn values<'a>(
+fn names_and_values<'a>(
     names: &BTreeSet<&'a str>,
     map: Option<&'a BTreeMap<String, String>>,
 ) -> Vec<&'a str> {
@@ -322,7 +322,7 @@ fn values<'a>(
 }
 
 /// A digest of lists of texts.
-fn mark<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>) -> [u8; 16] {
+fn short_digest<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>) -> [u8; 16] {
     let mut digest = Context::new(&SHA256);
     for list in lists {
         for text in list {
@@ -339,7 +339,7 @@ fn mark<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>) -> [u8;
 }
 
 /// The number that is written in hexadecimal digits.
-fn bytes(hex: &str) -> Option<[u8; 32]> {
+fn parse_hex(hex: &str) -> Option<[u8; 32]> {
     let digits: Vec<u8> =
         hex.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
@@ -347,7 +347,7 @@ fn bytes(hex: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TargetKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::ConfigMap => "ConfigMap",

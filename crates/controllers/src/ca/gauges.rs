@@ -20,7 +20,7 @@ pub fn metrics(out: &mut String) {
     let signers = SIGNERS.lock().unwrap_or_else(PoisonError::into_inner);
     let signers: Vec<(&String, Arc<CaSource>)> =
         signers.iter().filter_map(|(name, source)| Some((name, source.upgrade()?))).collect();
-    for Family { name, help, value } in FAMILIES {
+    for CaMetricFamily { name, help, value } in FAMILIES {
         // Writing to a string does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
         for (signer, source) in &signers {
@@ -31,21 +31,21 @@ pub fn metrics(out: &mut String) {
     }
 }
 
-struct Family {
+struct CaMetricFamily {
     name: &'static str,
     help: &'static str,
     value: fn(&CaSource) -> Option<i64>,
 }
 
-const FAMILIES: [Family; 2] = [
-    Family {
+const FAMILIES: [CaMetricFamily; 2] = [
+    CaMetricFamily {
         name: "windlass_signer_ca_expiration_seconds",
         help: "How long the signer's CA is still valid; negative once it has expired",
-        value: CaSource::seconds_left,
+        value: CaSource::seconds_until_expiry,
     },
-    Family {
+    CaMetricFamily {
         name: "windlass_signer_ca_degraded",
         help: "Whether the files of the signer's CA cannot be used as they are",
-        value: |source| Some(i64::from(source.problem().is_some())),
+        value: |source| Some(i64::from(source.error().is_some())),
     },
 ];

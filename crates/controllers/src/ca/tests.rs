@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use time::macros::datetime;
 use windlass_pki::{
-    Certificate, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    Certificate, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
 };
 
 use super::*;
@@ -12,37 +12,37 @@ use super::*;
 const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
 /// Two files and the pairs that come into them.
-struct Files {
+struct CaFiles {
     dir: tempfile::TempDir,
 }
 
-struct Pair {
+struct PemPair {
     certificate: String,
     key: String,
 }
 
-impl Files {
-    fn with(pair: &Pair) -> Files {
-        let files = Files { dir: tempfile::tempdir().unwrap() };
-        files.put(pair);
+impl CaFiles {
+    fn with_pair(pair: &PemPair) -> CaFiles {
+        let files = CaFiles { dir: tempfile::tempdir().unwrap() };
+        files.write(pair);
         files
     }
 
-    fn put(&self, pair: &Pair) {
-        fs::write(self.certificate(), &pair.certificate).unwrap();
-        fs::write(self.key(), &pair.key).unwrap();
+    fn write(&self, pair: &PemPair) {
+        fs::write(self.certificate_file(), &pair.certificate).unwrap();
+        fs::write(self.key_file(), &pair.key).unwrap();
     }
 
-    fn certificate(&self) -> PathBuf {
+    fn certificate_file(&self) -> PathBuf {
         self.dir.path().join("ca.crt")
     }
 
-    fn key(&self) -> PathBuf {
+    fn key_file(&self) -> PathBuf {
         self.dir.path().join("ca.key")
     }
 
     fn source(&self) -> Arc<CaSource> {
-        CaSource::files(self.certificate(), self.key(), Arc::new(|| NOW))
+        CaSource::from_files(self.certificate_file(), self.key_file(), Arc::new(|| NOW))
     }
 }
 
@@ -51,33 +51,33 @@ fn serial() -> Serial {
 }
 
 /// A pair that is valid for `from..until` hours from now.
-fn pair(name: &str, from: i64, until: i64) -> Pair {
+fn pair(name: &str, from: i64, until: i64) -> PemPair {
     let hours = time::Duration::hours;
     let validity = Validity::new(NOW + hours(from), NOW + hours(until)).unwrap();
     let subject = Subject::new(name, &[]).unwrap();
     let key = PrivateKey::generate().unwrap();
-    let authority = Authority::self_signed(&subject, validity, key, serial()).unwrap();
-    written(authority.certificate(), authority.key())
+    let authority = CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap();
+    to_pem_pair(authority.certificate(), authority.key())
 }
 
-fn written(certificate: &Certificate, key: &PrivateKey) -> Pair {
-    Pair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
+fn to_pem_pair(certificate: &Certificate, key: &PrivateKey) -> PemPair {
+    PemPair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
 }
 
 /// A certificate that may not sign others, with its key.
-fn leaf() -> Pair {
+fn leaf() -> PemPair {
     let good = pair("issuer", -1, 24);
-    let authority = Authority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
+    let authority = CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
     let key = PrivateKey::generate().unwrap();
     let der = signed(&authority, "leaf", &key);
-    written(&Certificate::from_der(&der).unwrap(), &key)
+    to_pem_pair(&Certificate::from_der(&der).unwrap(), &key)
 }
 
-fn signed(authority: &Authority, name: &str, key: &PrivateKey) -> Vec<u8> {
-    let leaf = Leaf {
+fn signed(authority: &CertificateAuthority, name: &str, key: &PrivateKey) -> Vec<u8> {
+    let leaf = LeafTemplate {
         subject: Subject::new(name, &[]).unwrap(),
         alt_names: Vec::new(),
-        purposes: vec![Purpose::ClientAuth],
+        purposes: vec![KeyPurpose::ClientAuth],
         validity: Validity::lasting(NOW, time::Duration::HOUR).unwrap(),
         public_key: key.public_key(),
         serial: serial(),
@@ -86,11 +86,11 @@ fn signed(authority: &Authority, name: &str, key: &PrivateKey) -> Vec<u8> {
 }
 
 /// What is wrong with the files, and how it is said.
-fn bad_pairs() -> Vec<(&'static str, Pair, &'static str)> {
+fn bad_pairs() -> Vec<(&'static str, PemPair, &'static str)> {
     let good = pair("good", -1, 24);
     let other = pair("other", -1, 24);
     let half = |text: &str| text[..text.len() / 2].to_owned();
-    let mixed = |certificate: &str, key: &str| Pair {
+    let mixed = |certificate: &str, key: &str| PemPair {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
     };
@@ -113,13 +113,13 @@ fn bad_pairs() -> Vec<(&'static str, Pair, &'static str)> {
 }
 
 /// A CA, who vouches for it, and who vouches for that one and itself.
-fn chain() -> [Authority; 3] {
+fn chain() -> [CertificateAuthority; 3] {
     let validity = Validity::new(NOW - time::Duration::HOUR, NOW + time::Duration::DAY).unwrap();
-    let next = |above: Option<&Authority>, name| {
+    let next = |above: Option<&CertificateAuthority>, name| {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
         match above {
             Some(above) => above.intermediate(&subject, validity, key, serial()).unwrap(),
-            None => Authority::self_signed(&subject, validity, key, serial()).unwrap(),
+            None => CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap(),
         }
     };
     let root = next(None, "root");
@@ -135,9 +135,9 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let source = |certificates: &[&String]| {
         let pair =
-            Pair { certificate: certificates.iter().copied().cloned().collect(), key: key.clone() };
-        let files = Files::with(&pair);
-        CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW))
+            PemPair { certificate: certificates.iter().copied().cloned().collect(), key: key.clone() };
+        let files = CaFiles::with_pair(&pair);
+        CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW))
     };
     // What is in the file, what is sent along, and what is trusted.
     let table: [(&[&String], &[&str], &str); 3] = [
@@ -157,7 +157,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     let bad: [&[&String]; 4] =
         [&[&ca, &root], &[&ca, &root, &middle], &[&middle, &ca], &[&ca, &middle, &old]];
     for certificates in bad {
-        let error = source(certificates).problem().unwrap();
+        let error = source(certificates).error().unwrap();
         assert!(error.contains("have not issued one another"), "{error}");
     }
 }
@@ -167,9 +167,9 @@ fn a_chain_that_changes_is_a_change() {
     let authorities = chain();
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
-    let files = Files::with(&Pair { certificate: ca.clone(), key: key.clone() });
-    let source = CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW));
-    files.put(&Pair { certificate: format!("{ca}{middle}{root}"), key });
+    let files = CaFiles::with_pair(&PemPair { certificate: ca.clone(), key: key.clone() });
+    let source = CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW));
+    files.write(&PemPair { certificate: format!("{ca}{middle}{root}"), key });
     source.reload();
     assert_eq!(*source.changes().borrow(), 2);
     assert_eq!(source.current().unwrap().anchor().common_name(), Some("root"));
@@ -181,18 +181,18 @@ fn a_chain_that_changes_is_a_change() {
 /// woken then.
 #[test]
 fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
-    let good = Files::with(&pair("good", -1, 24)).source();
-    assert!(good.current().is_some() && good.problem().is_none());
+    let good = CaFiles::with_pair(&pair("good", -1, 24)).source();
+    assert!(good.current().is_some() && good.error().is_none());
     let next = pair("next", -1, 24);
     for (what, bad, said) in bad_pairs() {
-        let files = Files::with(&bad);
+        let files = CaFiles::with_pair(&bad);
         let source = files.source();
         report("example.com/degraded", &source);
         assert!(source.current().is_none(), "{what}");
-        let problem = source.problem().unwrap();
+        let problem = source.error().unwrap();
         assert!(problem.contains(said), "{what}: {problem}");
         // Requesters learn the cause, but not where the operator keeps files.
-        let told = source.unavailable();
+        let told = source.unavailable_message();
         let folder = files.dir.path().to_str().unwrap();
         assert!(told.starts_with("the signer's CA cannot be used: "), "{what}: {told}");
         assert!(!told.contains(folder) && problem.contains(folder), "{what}: {told}");
@@ -204,56 +204,56 @@ fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
         assert!(!text.contains(absent), "{what}: {text}");
 
         assert_eq!(*source.changes().borrow(), 0, "{what}");
-        files.put(&next);
+        files.write(&next);
         source.reload();
         assert_eq!(source.current().unwrap().certificate().common_name(), Some("next"), "{what}");
-        assert_eq!((source.problem(), *source.changes().borrow()), (None, 1), "{what}");
+        assert_eq!((source.error(), *source.changes().borrow()), (None, 1), "{what}");
     }
-    let files = Files::with(&next);
-    fs::remove_file(files.key()).unwrap();
+    let files = CaFiles::with_pair(&next);
+    fs::remove_file(files.key_file()).unwrap();
     assert!(files.source().current().is_none());
 }
 
 #[test]
 fn a_further_check_counts_as_any_other() {
-    let files = Files::with(&pair("theirs", -1, 24));
+    let files = CaFiles::with_pair(&pair("theirs", -1, 24));
     let check: CaCheck = Box::new(|ca| {
         ensure!(ca.common_name() == Some("ours"), "is not the CA that other servers use");
         Ok(())
     });
     let clock: Clock = Arc::new(|| NOW);
-    let source = CaSource::checked(files.certificate(), files.key(), check, clock);
+    let source = CaSource::from_files_with_check(files.certificate_file(), files.key_file(), check, clock);
     assert!(source.current().is_none());
-    assert!(source.problem().unwrap().ends_with("ca.crt is not the CA that other servers use"));
-    files.put(&pair("ours", -1, 24));
+    assert!(source.error().unwrap().ends_with("ca.crt is not the CA that other servers use"));
+    files.write(&pair("ours", -1, 24));
     source.reload();
-    assert!(source.current().is_some() && source.problem().is_none());
+    assert!(source.current().is_some() && source.error().is_none());
 }
 
 #[test]
 fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
     let good = pair("good", -1, 24);
-    let files = Files::with(&good);
+    let files = CaFiles::with_pair(&good);
     let source = files.source();
     let der = source.current().unwrap().certificate().der().clone();
     for (what, bad, said) in bad_pairs() {
-        files.put(&bad);
+        files.write(&bad);
         source.reload();
         assert_eq!(source.current().unwrap().certificate().der(), &der, "{what}");
-        let problem = source.problem().unwrap_or_default();
+        let problem = source.error().unwrap_or_default();
         assert!(problem.contains(said), "{what}: {problem}");
         assert!(!problem.contains("PRIVATE"), "{what}: {problem}");
     }
-    fs::remove_file(files.certificate()).unwrap();
+    fs::remove_file(files.certificate_file()).unwrap();
     source.reload();
-    assert!(source.problem().unwrap().contains("cannot read"));
+    assert!(source.error().unwrap().contains("cannot read"));
     assert_eq!(*source.changes().borrow(), 1);
 
-    files.put(&good);
+    files.write(&good);
     source.reload();
-    assert_eq!(source.problem(), None);
+    assert_eq!(source.error(), None);
     assert_eq!(*source.changes().borrow(), 1, "the same pair is no change");
-    files.put(&pair("next", -1, 24));
+    files.write(&pair("next", -1, 24));
     source.reload();
     assert_eq!(source.current().unwrap().certificate().common_name(), Some("next"));
     assert_eq!(*source.changes().borrow(), 2);
@@ -261,11 +261,11 @@ fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
 
 #[test]
 fn what_expires_in_use_is_told() {
-    let files = Files::with(&pair("good", -1, 24));
+    let files = CaFiles::with_pair(&pair("good", -1, 24));
     let hours = Arc::new(AtomicI64::new(0));
     let clock = hours.clone();
     let clock: Clock = Arc::new(move || NOW + time::Duration::hours(clock.load(SeqCst)));
-    let source = CaSource::files(files.certificate(), files.key(), clock);
+    let source = CaSource::from_files(files.certificate_file(), files.key_file(), clock);
     report("example.com/told", &source);
     let told = |name: &str| {
         let mut text = String::new();
@@ -280,28 +280,28 @@ fn what_expires_in_use_is_told() {
     source.reload();
     assert_eq!(told("windlass_signer_ca_expiration_seconds"), "-3600");
     assert_eq!(told("windlass_signer_ca_degraded"), "1");
-    assert!(source.problem().unwrap().contains("expired at"));
+    assert!(source.error().unwrap().contains("expired at"));
     drop(source);
     assert_eq!(told("windlass_signer_ca_degraded"), "");
 }
 
 #[tokio::test]
 async fn files_that_change_are_read_again() {
-    let files = Files::with(&pair("first", -1, 24));
+    let files = CaFiles::with_pair(&pair("first", -1, 24));
     let source = files.source();
     let following = tokio::spawn(source.clone().watch());
     let mut changes = source.changes();
     for (round, name) in ["second", "third"].into_iter().enumerate() {
         let next = pair(name, -1, 24);
         if round == 0 {
-            files.put(&next);
+            files.write(&next);
         } else {
             // As mounted secrets are: the whole file at once, under another name first.
             let new = files.dir.path().join("new");
             fs::write(&new, &next.key).unwrap();
-            fs::rename(&new, files.key()).unwrap();
+            fs::rename(&new, files.key_file()).unwrap();
             fs::write(&new, &next.certificate).unwrap();
-            fs::rename(&new, files.certificate()).unwrap();
+            fs::rename(&new, files.certificate_file()).unwrap();
         }
         let patience = Duration::from_secs(30);
         tokio::time::timeout(patience, changes.changed()).await.unwrap().unwrap();
@@ -316,7 +316,7 @@ async fn files_that_change_are_read_again() {
 fn swaps_under_a_signer() {
     const SWAPS: usize = 200;
     let first = pair("good 0", -1, 24);
-    let files = Files::with(&first);
+    let files = CaFiles::with_pair(&first);
     let source = files.source();
     let stop = AtomicBool::new(false);
     let signed = std::thread::scope(|scope| {
@@ -347,16 +347,16 @@ fn swaps_under_a_signer() {
             // New ones each time: halves of two bad pairs must not make a good one on the way.
             let bad = bad_pairs();
             match bad.get(usize::from(rand::random::<u8>()) % (bad.len() * 2)) {
-                Some((_, bad, _)) => files.put(bad),
+                Some((_, bad, _)) => files.write(bad),
                 None => {
                     let name = format!("good {round}");
-                    files.put(&pair(&name, -1, 24));
+                    files.write(&pair(&name, -1, 24));
                     source.reload();
                     assert_eq!(
                         source.current().unwrap().certificate().common_name(),
                         Some(name.as_str())
                     );
-                    assert_eq!(source.problem(), None);
+                    assert_eq!(source.error(), None);
                 }
             }
         }

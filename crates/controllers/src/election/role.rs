@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 /// Whether we lead.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Role {
+pub enum LeaderRole {
     /// Somebody else may.
     Follower {
         /// The lease as it was when it last changed.
-        seen: Option<Seen>,
+        seen: Option<ObservedLease>,
     },
     /// We do, as long as the lease is renewed in time.
     Leading,
@@ -23,14 +23,14 @@ pub enum Role {
 
 /// A lease and since when it has been like that.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    record: Record,
+pub struct ObservedLease {
+    record: LeaseRecord,
     since: Instant,
 }
 
 /// What a lease says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// Who has it; empty if nobody.
     pub holder: String,
     /// How long it lasts after a renewal.
@@ -43,7 +43,7 @@ pub struct Record {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LeaseAction {
     /// Make the lease.
     Create,
     /// Become the holder of the lease that is there.
@@ -59,47 +59,47 @@ pub enum Action {
     Lost,
 }
 
-impl Role {
+impl LeaderRole {
     /// What to do about a lease as it is now, and who we are until that is done.
-    pub fn step(&self, lease: Option<&Record>, now: Instant, me: &str) -> (Role, Action) {
+    pub fn step(&self, lease: Option<&LeaseRecord>, now: Instant, me: &str) -> (LeaderRole, LeaseAction) {
         match (self, lease) {
-            (Role::Leading, None) => (Role::Leading, Action::Create),
-            (Role::Leading, Some(record)) if record.holder == me => (Role::Leading, Action::Renew),
-            (Role::Leading, Some(record)) => {
-                let seen = Some(Seen { record: record.clone(), since: now });
-                (Role::Follower { seen }, Action::Lost)
+            (LeaderRole::Leading, None) => (LeaderRole::Leading, LeaseAction::Create),
+            (LeaderRole::Leading, Some(record)) if record.holder == me => (LeaderRole::Leading, LeaseAction::Renew),
+            (LeaderRole::Leading, Some(record)) => {
+                let seen = Some(ObservedLease { record: record.clone(), since: now });
+                (LeaderRole::Follower { seen }, LeaseAction::Lost)
             }
             // Its holder does not know yet that it was deleted.
-            (Role::Follower { seen: Some(seen) }, None) if seen.is_held(now, me) => {
-                (self.clone(), Action::Wait)
+            (LeaderRole::Follower { seen: Some(seen) }, None) if seen.is_held_by_other(now, me) => {
+                (self.clone(), LeaseAction::Wait)
             }
-            (Role::Follower { .. }, None) => (self.clone(), Action::Create),
-            (Role::Follower { seen }, Some(record)) => {
+            (LeaderRole::Follower { .. }, None) => (self.clone(), LeaseAction::Create),
+            (LeaderRole::Follower { seen }, Some(record)) => {
                 let seen = match seen {
                     Some(seen) if seen.record == *record => seen.clone(),
-                    _ => Seen { record: record.clone(), since: now },
+                    _ => ObservedLease { record: record.clone(), since: now },
                 };
-                let action = if seen.is_held(now, me) { Action::Wait } else { record.taken_by(me) };
-                (Role::Follower { seen: Some(seen) }, action)
+                let action = if seen.is_held_by_other(now, me) { LeaseAction::Wait } else { record.take_action(me) };
+                (LeaderRole::Follower { seen: Some(seen) }, action)
             }
         }
     }
 }
 
-impl Seen {
+impl ObservedLease {
     /// Whether somebody else may rely on it.
-    fn is_held(&self, now: Instant, me: &str) -> bool {
+    fn is_held_by_other(&self, now: Instant, me: &str) -> bool {
         let held = !self.record.holder.is_empty() && self.record.holder != me;
         held && now.saturating_duration_since(self.since) < self.record.lasts
     }
 }
 
-impl Record {
+impl LeaseRecord {
     /// What a lease says; one that does not say how long it lasts does so for `lasts`.
-    pub fn of(lease: &Lease, lasts: Duration) -> Record {
-        let Some(spec) = &lease.spec else { return Record { lasts, ..Record::default() } };
+    pub fn from_lease(lease: &Lease, lasts: Duration) -> LeaseRecord {
+        let Some(spec) = &lease.spec else { return LeaseRecord { lasts, ..LeaseRecord::default() } };
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        Record {
+        LeaseRecord {
             holder: spec.holder_identity.clone().unwrap_or_default(),
             lasts: seconds.map_or(lasts, Duration::from_secs),
             renewed: spec.renew_time.as_ref().map(|time| time.0),
@@ -107,9 +107,9 @@ impl Record {
         }
     }
 
-    fn taken_by(&self, me: &str) -> Action {
+    fn take_action(&self, me: &str) -> LeaseAction {
         let moved = i32::from(self.holder != me);
-        Action::Take { transitions: self.transitions.saturating_add(moved) }
+        LeaseAction::Take { transitions: self.transitions.saturating_add(moved) }
     }
 }
 
@@ -117,9 +117,9 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn record(holder: &str, renewed: i64) -> Record {
+    fn record(holder: &str, renewed: i64) -> LeaseRecord {
         let renewed = Some(Timestamp::from_second(renewed).unwrap());
-        Record { holder: holder.into(), lasts: Duration::from_secs(15), renewed, transitions: 3 }
+        LeaseRecord { holder: holder.into(), lasts: Duration::from_secs(15), renewed, transitions: 3 }
     }
 
     #[test]
@@ -127,25 +127,25 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let seen =
-            |record, seconds| Role::Follower { seen: Some(Seen { record, since: at(seconds) }) };
-        let new = Role::Follower { seen: None };
+            |record, seconds| LeaderRole::Follower { seen: Some(ObservedLease { record, since: at(seconds) }) };
+        let new = LeaderRole::Follower { seen: None };
         let (free, other, renewed) = (record("", 1), record("other", 1), record("other", 2));
         let mine = record("me", 1);
-        let take = Action::Take { transitions: 4 };
+        let take = LeaseAction::Take { transitions: 4 };
         let table = [
-            (&new, None, 0, Action::Create),
+            (&new, None, 0, LeaseAction::Create),
             (&new, Some(&free), 0, take),
-            (&new, Some(&mine), 0, Action::Take { transitions: 3 }),
+            (&new, Some(&mine), 0, LeaseAction::Take { transitions: 3 }),
             // However old it says it is, it may have been renewed just now.
-            (&new, Some(&other), 0, Action::Wait),
-            (&seen(other.clone(), 0), Some(&other), 14, Action::Wait),
+            (&new, Some(&other), 0, LeaseAction::Wait),
+            (&seen(other.clone(), 0), Some(&other), 14, LeaseAction::Wait),
             (&seen(other.clone(), 0), Some(&other), 15, take),
-            (&seen(other.clone(), 0), Some(&renewed), 15, Action::Wait),
+            (&seen(other.clone(), 0), Some(&renewed), 15, LeaseAction::Wait),
             (&seen(other.clone(), 0), Some(&free), 1, take),
-            (&seen(other.clone(), 0), None, 14, Action::Wait),
-            (&seen(other.clone(), 0), None, 15, Action::Create),
-            (&seen(free.clone(), 0), None, 1, Action::Create),
-            (&seen(mine.clone(), 0), None, 1, Action::Create),
+            (&seen(other.clone(), 0), None, 14, LeaseAction::Wait),
+            (&seen(other.clone(), 0), None, 15, LeaseAction::Create),
+            (&seen(free.clone(), 0), None, 1, LeaseAction::Create),
+            (&seen(mine.clone(), 0), None, 1, LeaseAction::Create),
         ];
         for (role, lease, seconds, action) in table {
             let (_, found) = role.step(lease, at(seconds), "me");
@@ -155,7 +155,7 @@ mod tests {
         let (role, _) = seen(other.clone(), 0).step(Some(&renewed), at(10), "me");
         assert_eq!(role, seen(renewed.clone(), 10));
         let (role, action) = role.step(Some(&renewed), at(24), "me");
-        assert_eq!((&role, action), (&seen(renewed.clone(), 10), Action::Wait));
+        assert_eq!((&role, action), (&seen(renewed.clone(), 10), LeaseAction::Wait));
         assert_eq!(role.step(Some(&renewed), at(25), "me").1, take);
     }
 
@@ -163,14 +163,14 @@ mod tests {
     fn a_leader_renews_what_is_its_own_and_stops_otherwise() {
         let now = Instant::now();
         for (lease, action) in [
-            (None, Action::Create),
-            (Some(record("me", 1)), Action::Renew),
-            (Some(record("other", 1)), Action::Lost),
-            (Some(record("", 1)), Action::Lost),
+            (None, LeaseAction::Create),
+            (Some(record("me", 1)), LeaseAction::Renew),
+            (Some(record("other", 1)), LeaseAction::Lost),
+            (Some(record("", 1)), LeaseAction::Lost),
         ] {
-            let (role, found) = Role::Leading.step(lease.as_ref(), now, "me");
+            let (role, found) = LeaderRole::Leading.step(lease.as_ref(), now, "me");
             assert_eq!(found, action, "{lease:?}");
-            assert_eq!(role == Role::Leading, action != Action::Lost, "{lease:?}");
+            assert_eq!(role == LeaderRole::Leading, action != LeaseAction::Lost, "{lease:?}");
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
             (serde_json::json!({"spec": {"leaseDurationSeconds": 20}}), "", 20),
         ] {
             let lease: Lease = serde_json::from_value(lease).unwrap();
-            let found = Record::of(&lease, lasts);
+            let found = LeaseRecord::from_lease(&lease, lasts);
             assert_eq!((found.holder.as_str(), found.lasts.as_secs()), (holder, seconds));
         }
     }

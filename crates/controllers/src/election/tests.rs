@@ -12,21 +12,21 @@ use super::*;
 
 /// An API with one lease, which also writes down who made ConfigMaps when.
 #[derive(Default)]
-struct Fake {
+struct FakeLeaseApi {
     lease: Mutex<Option<Value>>,
     written: Mutex<Vec<(Instant, String)>>,
 }
 
 /// The connection of one process to it.
 #[derive(Clone)]
-struct Link {
-    fake: Arc<Fake>,
+struct ApiConnection {
+    fake: Arc<FakeLeaseApi>,
     cut: Arc<AtomicBool>,
 }
 
-impl Link {
-    fn new(fake: &Arc<Fake>) -> Link {
-        Link { fake: fake.clone(), cut: Arc::default() }
+impl ApiConnection {
+    fn new(fake: &Arc<FakeLeaseApi>) -> ApiConnection {
+        ApiConnection { fake: fake.clone(), cut: Arc::default() }
     }
 
     fn client(&self) -> Client {
@@ -49,7 +49,7 @@ impl Link {
     }
 }
 
-impl Fake {
+impl FakeLeaseApi {
     fn answer(&self, method: &Method, path: &str, mut body: Value) -> (u16, Value) {
         if path.contains("configmaps") {
             if *method == Method::GET {
@@ -85,7 +85,7 @@ impl Fake {
     }
 
     /// Who wrote first and last when, in order of the first.
-    fn spans(&self) -> Vec<(String, Instant, Instant)> {
+    fn write_spans(&self) -> Vec<(String, Instant, Instant)> {
         let mut spans: Vec<(String, Instant, Instant)> = Vec::new();
         for (at, who) in self.written.lock().unwrap().iter() {
             match spans.last_mut() {
@@ -116,7 +116,7 @@ async fn write(client: &Client, who: &str) -> kube::Result<ConfigMap> {
 }
 
 /// A process that writes all the time while it leads, also if told that it must not.
-fn process(link: &Link, who: &'static str) -> (watch::Sender<bool>, tokio::task::JoinHandle<()>) {
+fn spawn_process(link: &ApiConnection, who: &'static str) -> (watch::Sender<bool>, tokio::task::JoinHandle<()>) {
     let (down, shutdown) = watch::channel(false);
     let start = move |client: Client| async move {
         loop {
@@ -125,11 +125,11 @@ fn process(link: &Link, who: &'static str) -> (watch::Sender<bool>, tokio::task:
         }
     };
     let running =
-        run(link.client(), None, Election::new(who.into()), clock(Arc::default()), shutdown, start);
+        run(link.client(), None, LeaderElection::new(who.into()), clock(Arc::default()), shutdown, start);
     (down, tokio::spawn(running))
 }
 
-async fn until_held_by(fake: &Fake, who: Option<&str>) {
+async fn until_held_by(fake: &FakeLeaseApi, who: Option<&str>) {
     let waiting = async {
         while fake.holder().as_deref() != who {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -140,17 +140,17 @@ async fn until_held_by(fake: &Fake, who: Option<&str>) {
 
 #[tokio::test(start_paused = true)]
 async fn one_leads_and_the_next_follows_when_the_lease_has_run_out() {
-    let fake = Arc::new(Fake::default());
-    let (first, second) = (Link::new(&fake), Link::new(&fake));
-    let (_down, one) = process(&first, "one");
+    let fake = Arc::new(FakeLeaseApi::default());
+    let (first, second) = (ApiConnection::new(&fake), ApiConnection::new(&fake));
+    let (_down, one) = spawn_process(&first, "one");
     until_held_by(&fake, Some("one")).await;
-    let (_down, _two) = process(&second, "two");
+    let (_down, _two) = spawn_process(&second, "two");
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(fake.holder().as_deref(), Some("one"));
     one.abort();
     until_held_by(&fake, Some("two")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let spans = fake.spans();
+    let spans = fake.write_spans();
     let [(a, _, last), (b, first, _)] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!((a.as_str(), b.as_str()), ("one", "two"));
     let pause = *first - *last;
@@ -161,11 +161,11 @@ async fn one_leads_and_the_next_follows_when_the_lease_has_run_out() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_told_to_end_hands_over_at_once() {
-    let fake = Arc::new(Fake::default());
-    let link = Link::new(&fake);
-    let (down, one) = process(&link, "one");
+    let fake = Arc::new(FakeLeaseApi::default());
+    let link = ApiConnection::new(&fake);
+    let (down, one) = spawn_process(&link, "one");
     until_held_by(&fake, Some("one")).await;
-    let (_down, _two) = process(&link, "two");
+    let (_down, _two) = spawn_process(&link, "two");
     tokio::time::sleep(Duration::from_secs(5)).await;
     down.send_replace(true);
     one.await.unwrap();
@@ -180,11 +180,11 @@ async fn who_is_told_to_end_hands_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_cut_off_stops_before_another_starts() {
-    let fake = Arc::new(Fake::default());
-    let (first, second) = (Link::new(&fake), Link::new(&fake));
-    let (_down, _one) = process(&first, "one");
+    let fake = Arc::new(FakeLeaseApi::default());
+    let (first, second) = (ApiConnection::new(&fake), ApiConnection::new(&fake));
+    let (_down, _one) = spawn_process(&first, "one");
     until_held_by(&fake, Some("one")).await;
-    let (_down, _two) = process(&second, "two");
+    let (_down, _two) = spawn_process(&second, "two");
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_secs(7)).await;
         first.cut.store(true, Relaxed);
@@ -196,20 +196,20 @@ async fn who_is_cut_off_stops_before_another_starts() {
         second.cut.store(false, Relaxed);
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let names: Vec<String> = fake.spans().into_iter().map(|(who, ..)| who).collect();
+    let names: Vec<String> = fake.write_spans().into_iter().map(|(who, ..)| who).collect();
     assert_eq!(names, ["one", "two", "one", "two", "one", "two", "one"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
-    let fake = Arc::new(Fake::default());
+    let fake = Arc::new(FakeLeaseApi::default());
     let ahead = Arc::new(Mutex::new(Duration::ZERO));
-    let tenure = Arc::new(Tenure::new(clock(ahead.clone())));
-    let client = guard(&Link::new(&fake).client(), tenure.clone());
+    let tenure = Arc::new(LeaseGuard::new(clock(ahead.clone())));
+    let client = fenced_client(&ApiConnection::new(&fake).client(), tenure.clone());
     let (term, maps) =
         (Duration::from_secs(10), Api::<ConfigMap>::default_namespaced(client.clone()));
     assert!(write(&client, "before").await.is_err());
-    tenure.hold(tenure.now(), term);
+    tenure.extend(tenure.now(), term);
     write(&client, "leading").await.unwrap();
     // Stopped: nothing runs while the time goes on.
     tokio::time::advance(term).await;
@@ -218,35 +218,35 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
     // Reading goes on.
     assert_eq!(maps.get("x").await.unwrap().metadata.name.as_deref(), Some("read"));
     // Asleep with the whole machine: only the wall clock knows.
-    tenure.hold(tenure.now(), term);
+    tenure.extend(tenure.now(), term);
     *ahead.lock().unwrap() += term;
     assert!(write(&client, "asleep").await.is_err());
-    tenure.hold(tenure.now(), term);
+    tenure.extend(tenure.now(), term);
     write(&client, "again").await.unwrap();
     tenure.end();
     assert!(write(&client, "ended").await.is_err());
-    let written: Vec<String> = fake.spans().into_iter().map(|(who, ..)| who).collect();
+    let written: Vec<String> = fake.write_spans().into_iter().map(|(who, ..)| who).collect();
     assert_eq!(written, ["leading", "again"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_under_way_is_given_up_when_the_time_is_over_and_not_before() {
-    let link = Link::new(&Arc::default());
+    let link = ApiConnection::new(&Arc::default());
     link.cut.store(true, Relaxed);
-    let tenure = Arc::new(Tenure::new(clock(Arc::default())));
-    let client = guard(&link.client(), tenure.clone());
+    let tenure = Arc::new(LeaseGuard::new(clock(Arc::default())));
+    let client = fenced_client(&link.client(), tenure.clone());
     let start = Instant::now();
-    tenure.hold(tenure.now(), Duration::from_secs(10));
+    tenure.extend(tenure.now(), Duration::from_secs(10));
     let writing = tokio::spawn(async move { write(&client, "slow").await });
     tokio::time::sleep(Duration::from_secs(8)).await;
-    tenure.hold(tenure.now(), Duration::from_secs(10));
+    tenure.extend(tenure.now(), Duration::from_secs(10));
     assert!(writing.await.unwrap().is_err());
     assert_eq!(start.elapsed().as_secs(), 18);
 }
 
 #[test]
 fn times_must_leave_room_for_renewals() {
-    let good = Election::new("me".into());
+    let good = LeaderElection::new("me".into());
     assert_eq!(good.check(), Ok(()));
     let seconds = Duration::from_secs;
     for (lease, renew, retry, words) in [
@@ -257,8 +257,8 @@ fn times_must_leave_room_for_renewals() {
     ] {
         let (lease_duration, renew_deadline) = (seconds(lease), seconds(renew));
         let retry_period = seconds(retry);
-        let times = Election { lease_duration, renew_deadline, retry_period, ..good.clone() };
+        let times = LeaderElection { lease_duration, renew_deadline, retry_period, ..good.clone() };
         assert_eq!(times.check(), Err(words));
     }
-    assert!(Election::new(String::new()).check().is_err());
+    assert!(LeaderElection::new(String::new()).check().is_err());
 }

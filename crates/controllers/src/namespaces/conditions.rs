@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::content::Findings;
+use super::content::DeletionReport;
 
 /// Brings `conditions` up to date; returns whether that changed any.
-pub fn update(conditions: &mut Vec<Value>, findings: &Findings, now: &str) -> bool {
+pub fn update(conditions: &mut Vec<Value>, findings: &DeletionReport, now: &str) -> bool {
     let mut changed = false;
-    for condition in of(findings) {
-        let Condition { kind, status, reason, message } = &condition;
+    for condition in from_report(findings) {
+        let DeletionCondition { kind, status, reason, message } = &condition;
         let old = conditions.iter_mut().find(|old| old["type"] == *kind);
         let Some(old) = old.and_then(Value::as_object_mut) else {
             conditions.push(json!({
@@ -38,7 +38,7 @@ pub fn update(conditions: &mut Vec<Value>, findings: &Findings, now: &str) -> bo
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Condition {
+struct DeletionCondition {
     kind: &'static str,
     status: &'static str,
     reason: &'static str,
@@ -46,85 +46,85 @@ struct Condition {
 }
 
 /// What is the matter, and what is said when it is not.
-struct Wording {
+struct ConditionTemplate {
     kind: &'static str,
     bad: &'static str,
     good: &'static str,
     good_message: &'static str,
-    trouble: fn(&Findings) -> Option<String>,
+    trouble: fn(&DeletionReport) -> Option<String>,
 }
 
-const WORDINGS: [Wording; 5] = [
-    Wording {
+const WORDINGS: [ConditionTemplate; 5] = [
+    ConditionTemplate {
         kind: "NamespaceDeletionDiscoveryFailure",
         bad: "DiscoveryFailed",
         good: "ResourcesDiscovered",
         good_message: "All resources successfully discovered",
         trouble: |findings| findings.discovery.clone(),
     },
-    Wording {
+    ConditionTemplate {
         kind: "NamespaceDeletionGroupVersionParsingFailure",
         bad: "GroupVersionParsingFailed",
         good: "ParsedGroupVersions",
         good_message: "All legacy kube types successfully parsed",
         trouble: |findings| findings.malformed.clone(),
     },
-    Wording {
+    ConditionTemplate {
         kind: "NamespaceDeletionContentFailure",
         bad: "ContentDeletionFailed",
         good: "ContentDeleted",
         good_message: "All content successfully deleted, may be waiting on finalization",
-        trouble: failures,
+        trouble: failures_message,
     },
-    Wording {
+    ConditionTemplate {
         kind: "NamespaceContentRemaining",
         bad: "SomeResourcesRemain",
         good: "ContentRemoved",
         good_message: "All content successfully removed",
-        trouble: remaining,
+        trouble: remaining_message,
     },
-    Wording {
+    ConditionTemplate {
         kind: "NamespaceFinalizersRemaining",
         bad: "SomeFinalizerRemain",
         good: "ContentRemoved",
         good_message: "All content successfully removed",
-        trouble: finalizers,
+        trouble: finalizers_message,
     },
 ];
 
-fn of(findings: &Findings) -> impl Iterator<Item = Condition> + '_ {
+fn from_report(findings: &DeletionReport) -> impl Iterator<Item = DeletionCondition> + '_ {
     WORDINGS.iter().map(|wording| match (wording.trouble)(findings) {
         Some(message) => {
-            Condition { kind: wording.kind, status: "True", reason: wording.bad, message }
+            DeletionCondition { kind: wording.kind, status: "True", reason: wording.bad, message }
         }
         None => {
             let message = wording.good_message.to_owned();
-            Condition { kind: wording.kind, status: "False", reason: wording.good, message }
+            DeletionCondition { kind: wording.kind, status: "False", reason: wording.good, message }
         }
     })
 }
 
-fn failures(findings: &Findings) -> Option<String> {
+fn failures_message(findings: &DeletionReport) -> Option<String> {
     let count = findings.failures.len();
-    let text = sorted(findings.failures.clone())?;
+    let text = join_sorted(findings.failures.clone())?;
     Some(format!("Failed to delete all resource types, {count} remaining: {text}"))
 }
 
-fn remaining(findings: &Findings) -> Option<String> {
+fn remaining_message(findings: &DeletionReport) -> Option<String> {
     let words = findings.remaining.iter();
     let words =
         words.map(|((group, plural), n)| format!("{plural}.{group} has {n} resource instances"));
-    Some(format!("Some resources are remaining: {}", sorted(words.collect())?))
+    Some(format!("Some resources are remaining: {}", join_sorted(words.collect())?))
 }
 
-fn finalizers(findings: &Findings) -> Option<String> {
+fn finalizers_message(findings: &DeletionReport) -> Option<String> {
     let words = findings.finalizers.iter();
     let words = words.map(|(finalizer, n)| format!("{finalizer} in {n} resource instances"));
-    Some(format!("Some finalizers are remaining: {}", sorted(words.collect())?))
+    Some(format!("Some finalizers are remaining: {}", join_sorted(words.collect())?))
 }
 
 /// Joined in a stable order; `None` if there is nothing.
-fn sorted(mut words: Vec<String>) -> Option<String> {
+fn join_sorted(mut words: Vec<String>) -> Option<String> {
     words.sort();
     (!words.is_empty()).then(|| words.join(", "))
 }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn an_empty_namespace_is_fine() {
         let mut conditions = Vec::new();
-        assert!(update(&mut conditions, &Findings::default(), "t1"));
+        assert!(update(&mut conditions, &DeletionReport::default(), "t1"));
         assert_eq!(
             messages(&conditions),
             [
@@ -158,22 +158,22 @@ mod tests {
                 "NamespaceFinalizersRemaining False ContentRemoved @t1: All content successfully removed",
             ]
         );
-        assert!(!update(&mut conditions, &Findings::default(), "t2"), "nothing new");
+        assert!(!update(&mut conditions, &DeletionReport::default(), "t2"), "nothing new");
     }
 
     #[test]
     fn trouble_is_told_and_keeps_the_time_it_began() {
         let remaining = |n| [((String::new(), "pods".to_owned()), n)].into();
-        let mut findings = Findings {
+        let mut findings = DeletionReport {
             discovery: Some("no".into()),
             failures: vec!["b".into(), "a".into()],
             remaining: remaining(2),
             finalizers: [("x.io/f".to_owned(), 2)].into(),
-            ..Findings::default()
+            ..DeletionReport::default()
         };
         findings.remaining.insert(("apps".into(), "deployments".into()), 1);
         let mut conditions = Vec::new();
-        update(&mut conditions, &Findings::default(), "t1");
+        update(&mut conditions, &DeletionReport::default(), "t1");
         assert!(update(&mut conditions, &findings, "t2"));
         assert_eq!(
             messages(&conditions),

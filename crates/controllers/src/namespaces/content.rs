@@ -8,12 +8,12 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::{Client, Error};
 use windlass_client_error::describe;
 
-use crate::catalog::{Catalog, Resource, Snapshot};
-use crate::feed::Metadata;
+use crate::api_catalog::{ApiCatalog, ServedResource, CatalogSnapshot};
+use crate::resource_watch::Metadata;
 
 /// What emptying a namespace came to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct DeletionReport {
     /// Why it is not known what there is to delete, in words for the condition.
     pub discovery: Option<String>,
     /// Group-versions that are none.
@@ -34,16 +34,16 @@ const AT_ONCE: usize = 8;
 const PAGE: u32 = 500;
 
 /// Deletes everything in a namespace and looks at what is left.
-pub async fn delete(client: &Client, catalog: &Catalog, namespace: &str) -> Findings {
-    let mut findings = Findings::default();
-    let snapshot = match catalog.fresh(FRESH).await {
+pub async fn delete_content(client: &Client, catalog: &ApiCatalog, namespace: &str) -> DeletionReport {
+    let mut findings = DeletionReport::default();
+    let snapshot = match catalog.refresh(FRESH).await {
         Ok(snapshot) => snapshot,
         Err(error) => {
             findings.discovery = Some(describe(error.as_ref()));
             return findings;
         }
     };
-    note_gaps(&mut findings, &snapshot);
+    record_discovery_failures(&mut findings, &snapshot);
     let all = snapshot.preferred(&["delete"]).filter(|resource| resource.namespaced);
     // Pods first: they must not outlive the policies and secrets around them.
     let (pods, others): (Vec<_>, Vec<_>) =
@@ -51,7 +51,7 @@ pub async fn delete(client: &Client, catalog: &Catalog, namespace: &str) -> Find
     for kinds in [pods, others] {
         let emptied = stream::iter(kinds)
             .map(|resource| async move {
-                let left = empty(client, &resource, namespace).await;
+                let left = delete_resource(client, &resource, namespace).await;
                 (resource, left)
             })
             .buffer_unordered(AT_ONCE);
@@ -65,7 +65,7 @@ pub async fn delete(client: &Client, catalog: &Catalog, namespace: &str) -> Find
     findings
 }
 
-fn note_gaps(findings: &mut Findings, snapshot: &Snapshot) {
+fn record_discovery_failures(findings: &mut DeletionReport, snapshot: &CatalogSnapshot) {
     if !snapshot.failures.is_empty() {
         let words = snapshot.failures.iter().map(|(version, why)| format!("{version}: {why}"));
         findings.discovery = Some(format!(
@@ -79,9 +79,9 @@ fn note_gaps(findings: &mut Findings, snapshot: &Snapshot) {
     }
 }
 
-impl Findings {
+impl DeletionReport {
     /// What keeps the namespace from going, in words; `None` if nothing does.
-    pub fn in_the_way(&self) -> Option<String> {
+    pub fn blocking_reason(&self) -> Option<String> {
         let failures = self.discovery.iter().chain(&self.malformed).chain(&self.failures);
         let left = self.remaining.iter().map(|((group, plural), n)| {
             let dot = if group.is_empty() { "" } else { "." };
@@ -96,7 +96,7 @@ impl Findings {
         self.discovery.is_some() || self.malformed.is_some() || !self.failures.is_empty()
     }
 
-    fn add(&mut self, resource: &Resource, namespace: &str, left: kube::Result<Vec<Metadata>>) {
+    fn add(&mut self, resource: &ServedResource, namespace: &str, left: kube::Result<Vec<Metadata>>) {
         let left = match left {
             Ok(left) if left.is_empty() => return,
             Ok(left) => left,
@@ -126,34 +126,34 @@ impl Findings {
 }
 
 /// Deletes all objects of a kind in a namespace. Returns those that are still there afterwards.
-async fn empty(
+async fn delete_resource(
     client: &Client,
-    resource: &Resource,
+    resource: &ServedResource,
     namespace: &str,
 ) -> kube::Result<Vec<Metadata>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource.api);
-    let found = match resource.can("list") {
-        true => list(&api).await?,
+    let found = match resource.supports("list") {
+        true => list_all(&api).await?,
         false => Vec::new(),
     };
     let delete = DeleteParams::background();
-    if resource.can("deletecollection") {
-        if !resource.can("list") || !found.is_empty() {
-            served(api.delete_collection(&delete, &ListParams::default()).await)?;
+    if resource.supports("deletecollection") {
+        if !resource.supports("list") || !found.is_empty() {
+            ignore_unserved(api.delete_collection(&delete, &ListParams::default()).await)?;
         }
     } else {
         for name in found.iter().filter_map(|object| object.metadata.name.as_deref()) {
-            served(api.delete(name, &delete).await)?;
+            ignore_unserved(api.delete(name, &delete).await)?;
         }
     }
-    if found.is_empty() { Ok(found) } else { list(&api).await }
+    if found.is_empty() { Ok(found) } else { list_all(&api).await }
 }
 
-async fn list(api: &Api<DynamicObject>) -> kube::Result<Vec<Metadata>> {
+async fn list_all(api: &Api<DynamicObject>) -> kube::Result<Vec<Metadata>> {
     let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let Some(list) = served(api.list_metadata(&page).await)? else { return Ok(found) };
+        let Some(list) = ignore_unserved(api.list_metadata(&page).await)? else { return Ok(found) };
         found.extend(list.items);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -163,7 +163,7 @@ async fn list(api: &Api<DynamicObject>) -> kube::Result<Vec<Metadata>> {
 }
 
 /// A kind or an object that is not there, or that cannot do this, leaves nothing to delete.
-fn served<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+fn ignore_unserved<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(Error::Api(status)) if matches!(status.code, 404 | 405) => Ok(None),

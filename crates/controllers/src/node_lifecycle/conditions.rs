@@ -21,9 +21,9 @@ pub fn set_unknown(node: &mut DynamicObject, now: OffsetDateTime) -> bool {
     let mut changed = false;
     for type_ in TYPES {
         match conditions.iter_mut().find(|condition| condition["type"] == type_) {
-            Some(condition) => changed |= stopped(condition, &now),
+            Some(condition) => changed |= mark_stopped(condition, &now),
             None => {
-                conditions.push(never(type_, created.as_deref(), &now));
+                conditions.push(never_posted_condition(type_, created.as_deref(), &now));
                 changed = true;
             }
         }
@@ -31,7 +31,7 @@ pub fn set_unknown(node: &mut DynamicObject, now: OffsetDateTime) -> bool {
     changed
 }
 
-fn stopped(condition: &mut Value, now: &str) -> bool {
+fn mark_stopped(condition: &mut Value, now: &str) -> bool {
     if condition["status"] == "Unknown" {
         return false;
     }
@@ -42,7 +42,7 @@ fn stopped(condition: &mut Value, now: &str) -> bool {
     true
 }
 
-fn never(type_: &str, created: Option<&str>, now: &str) -> Value {
+fn never_posted_condition(type_: &str, created: Option<&str>, now: &str) -> Value {
     json!({
         "type": type_,
         "status": "Unknown",

@@ -5,10 +5,10 @@
 //! refuses if it is no longer that, or has an answer. So there are no two certificates for one
 //! request. One that has to wait cannot say why itself; an event does.
 
-mod decide;
+mod decision;
 mod names;
 mod request;
-mod times;
+mod lifetime;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use tokio::time::Instant;
 
 use super::CustomSigner;
 use super::config::PodProfile;
-use super::rollout::{CaRollout, Held};
+use super::rollout::{CaRollout, RolloutHold};
 use crate::ca::{self, CaSource};
 use crate::metrics::POD_SIGNING;
-use crate::namespaced::Namespaced;
-use crate::notices::{Notice, Notices};
+use crate::namespaced_name::NamespacedName;
+use crate::event_recorder::{WarningEvent, EventRecorder};
 use crate::options::Clock;
-use crate::pool::{self, Next};
-use crate::queue::{Backoff, Queue};
-use crate::requests::{is_conflict, settled};
-use crate::sign::counts::{self, Counts};
-use crate::waiting::{self, Found, Waiting, Watched};
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::csr::{is_conflict, write_outcome};
+use crate::csr_signer::counters::{self, SignerCounters};
+use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch};
 
-use decide::{Answer, Why, World, decide};
-use request::{Request, Spec, is_pending, issued, refused, signer_name};
+use decision::{PodRequestDecision, RefusalReason, PodContext, decide};
+use request::{PodRequest, PodRequestSpec, is_pending, with_certificate, with_refusal, signer_name};
 
 /// Requests that are answered at the same time.
 const WORKERS: usize = 16;
 /// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Runs those of these signers that sign for pods, on the version of the API that `resource` is of;
 /// does not end.
@@ -55,135 +55,135 @@ async fn sign(
     resource: ApiResource,
     signers: Vec<CustomSigner>,
     clock: Clock,
-    backoff: Backoff,
+    backoff: RetryBackoff,
 ) {
-    let issuers: Vec<Issuer> = signers.into_iter().filter_map(Issuer::of).collect();
+    let issuers: Vec<PodCertificateIssuer> = signers.into_iter().filter_map(PodCertificateIssuer::from_signer).collect();
     if issuers.is_empty() {
         return std::future::pending().await;
     }
-    for Issuer { name, ca, .. } in &issuers {
+    for PodCertificateIssuer { name, ca, .. } in &issuers {
         ca::report(name, ca);
     }
-    let queue = Arc::new(Queue::new(&POD_SIGNING, backoff));
+    let queue = Arc::new(WorkQueue::new(&POD_SIGNING, backoff));
     // Fields can be asked for one value only.
     let fields = match issuers.as_slice() {
         [only] => Some(format!("spec.signerName={}", only.name)),
         _ => None,
     };
     let api = Api::all_with(client.clone(), &resource);
-    let signing = Arc::new(Signing {
-        pending: Waiting::default(),
-        notices: Notices::new(client.clone(), "podcertificatesigning"),
+    let signing = Arc::new(PodCertificateSigner {
+        pending: PendingRequests::default(),
+        notices: EventRecorder::new(client.clone(), "podcertificatesigning"),
         client,
         resource,
         issuers,
         clock,
     });
-    let watched = Watched {
+    let watched = RequestWatch {
         api,
         plural: "podcertificaterequests",
         fields: fields.as_deref(),
         counters: &POD_SIGNING,
     };
-    let signer = |request: &Request| {
+    let signer = |request: &PodRequest| {
         let issuer = signing.issuer(request).filter(|_| is_pending(request));
         issuer.map(|issuer| issuer.name.clone())
     };
-    let watch = waiting::follow(watched, &signing.pending, &queue, Namespaced::of, signer);
+    let watch = pending_requests::watch_requests(watched, &signing.pending, &queue, NamespacedName::from_object, signer);
     let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake = |changes| waiting::wake(&signing.pending, &each.name, changes, &queue);
+        let wake = |changes| pending_requests::requeue_on_ca_change(&signing.pending, &each.name, changes, &queue);
         [each.ca.changes(), each.rollout.changes()].map(wake)
     });
-    let reconcile = |key: Namespaced| signing.clone().reconcile(key);
-    tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
+    let reconcile = |key: NamespacedName| signing.clone().reconcile(key);
+    tokio::join!(watch, join_all(wakers), workers::run(queue.clone(), WORKERS, reconcile));
 }
 
 /// A signer that signs for pods.
-struct Issuer {
+struct PodCertificateIssuer {
     name: String,
     profile: PodProfile,
     ca: Arc<CaSource>,
     rollout: Arc<CaRollout>,
-    counts: Arc<Counts>,
+    counts: Arc<SignerCounters>,
 }
 
-impl Issuer {
-    fn of(signer: CustomSigner) -> Option<Issuer> {
+impl PodCertificateIssuer {
+    fn from_signer(signer: CustomSigner) -> Option<PodCertificateIssuer> {
         let CustomSigner { custom, ca, rollout } = signer;
         let (name, profile) = (custom.name.to_string(), custom.pods?);
-        let counts = counts::of(&name);
-        Some(Issuer { name, profile, ca, rollout, counts })
+        let counts = counters::for_signer(&name);
+        Some(PodCertificateIssuer { name, profile, ca, rollout, counts })
     }
 }
 
-struct Signing {
-    pending: Waiting<Namespaced, Request>,
-    notices: Notices,
+struct PodCertificateSigner {
+    pending: PendingRequests<NamespacedName, PodRequest>,
+    notices: EventRecorder,
     client: Client,
     resource: ApiResource,
-    issuers: Vec<Issuer>,
+    issuers: Vec<PodCertificateIssuer>,
     clock: Clock,
 }
 
-impl Signing {
-    fn issuer(&self, request: &Request) -> Option<&Issuer> {
+impl PodCertificateSigner {
+    fn issuer(&self, request: &PodRequest) -> Option<&PodCertificateIssuer> {
         let name = signer_name(request);
         self.issuers.iter().find(|each| each.name == name)
     }
 
-    async fn reconcile(self: Arc<Self>, key: Namespaced) -> anyhow::Result<Next> {
-        let Some(Found { object, since }) = self.pending.get(&key) else { return Ok(Next::Done) };
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> anyhow::Result<ReconcileOutcome> {
+        let Some(PendingObject { object, since }) = self.pending.get(&key) else { return Ok(ReconcileOutcome::Done) };
         let request = match object {
             Some(request) => request,
-            None => match self.api(&self.resource, &key).get_opt(&key.name).await? {
+            None => match self.api_for(&self.resource, &key).get_opt(&key.name).await? {
                 Some(request) => Arc::new(request),
-                None => return Ok(Next::Done),
+                None => return Ok(ReconcileOutcome::Done),
             },
         };
-        match self.answer(&key, &request, since).await {
+        match self.process(&key, &request, since).await {
             // Somebody was faster than the watch.
             Err(error) if is_conflict(&error) => {}
-            answered => return settled(answered),
+            answered => return write_outcome(answered),
         }
-        match self.api(&self.resource, &key).get_opt(&key.name).await? {
-            Some(request) => settled(self.answer(&key, &request, since).await),
-            None => Ok(Next::Done),
+        match self.api_for(&self.resource, &key).get_opt(&key.name).await? {
+            Some(request) => write_outcome(self.process(&key, &request, since).await),
+            None => Ok(ReconcileOutcome::Done),
         }
     }
 
-    async fn answer(
+    async fn process(
         &self,
-        key: &Namespaced,
-        request: &Request,
+        key: &NamespacedName,
+        request: &PodRequest,
         since: Instant,
-    ) -> Result<Next, kube::Error> {
-        let Some(issuer) = self.issuer(request) else { return Ok(Next::Done) };
+    ) -> Result<ReconcileOutcome, kube::Error> {
+        let Some(issuer) = self.issuer(request) else { return Ok(ReconcileOutcome::Done) };
         let (counts, now) = (&issuer.counts, (self.clock)());
         let answer = self.decide(key, request, issuer).await?;
-        if answer != Answer::Nothing {
+        if answer != PodRequestDecision::Nothing {
             counts.requests.fetch_add(1, Relaxed);
         }
         let (write, refusal) = match &answer {
-            Answer::Nothing => return Ok(Next::Done),
-            Answer::Issued { chain, times } => (issued(request, chain, times, now), false),
-            Answer::Denied(why) => (refused(request, "Denied", why, now), true),
-            Answer::Failed(why) => (refused(request, "Failed", why, now), true),
-            Answer::Delayed(why) => return Ok(self.put_off(key, request, issuer, why).await),
+            PodRequestDecision::Nothing => return Ok(ReconcileOutcome::Done),
+            PodRequestDecision::Issued { chain, times } => (with_certificate(request, chain, times, now), false),
+            PodRequestDecision::Denied(why) => (with_refusal(request, "Denied", why, now), true),
+            PodRequestDecision::Failed(why) => (with_refusal(request, "Failed", why, now), true),
+            PodRequestDecision::Delayed(why) => return Ok(self.report_delay(key, request, issuer, why).await),
         };
-        match self.write(key, &write).await {
+        match self.write_status(key, &write).await {
             Ok(()) if refusal => {
                 counts.failed.fetch_add(1, Relaxed);
-                Ok(Next::Done)
+                Ok(ReconcileOutcome::Done)
             }
             Ok(()) => {
                 counts.issued.fetch_add(1, Relaxed);
-                counts.took(since.elapsed());
-                Ok(Next::Done)
+                counts.observe_duration(since.elapsed());
+                Ok(ReconcileOutcome::Done)
             }
             // Clocks differ, or nobody allowed this signer to sign: that has to be known.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                let why = Why { reason: "AnswerRefused", message: status.message.clone() };
-                Ok(self.put_off(key, request, issuer, &why).await)
+                let why = RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
+                Ok(self.report_delay(key, request, issuer, &why).await)
             }
             Err(error) => Err(error),
         }
@@ -191,91 +191,91 @@ impl Signing {
 
     async fn decide(
         &self,
-        key: &Namespaced,
-        request: &Request,
-        issuer: &Issuer,
-    ) -> Result<Answer, kube::Error> {
+        key: &NamespacedName,
+        request: &PodRequest,
+        issuer: &PodCertificateIssuer,
+    ) -> Result<PodRequestDecision, kube::Error> {
         if !is_pending(request) {
-            return Ok(Answer::Nothing);
+            return Ok(PodRequestDecision::Nothing);
         }
-        let whole = self.whole(key, request).await?;
-        let world = match self.world(key, request, &issuer.profile).await {
+        let whole = self.with_key(key, request).await?;
+        let world = match self.load_context(key, request, &issuer.profile).await {
             Ok(world) => world,
             Err(kube::Error::Api(status)) => {
-                let why = Why { reason: "PodUnreadable", message: status.message.clone() };
-                return Ok(Answer::Delayed(why));
+                let why = RefusalReason { reason: "PodUnreadable", message: status.message.clone() };
+                return Ok(PodRequestDecision::Delayed(why));
             }
             Err(error) => return Err(error),
         };
         let now = (self.clock)();
-        Ok(match issuer.rollout.choose(now) {
+        Ok(match issuer.rollout.select_ca(now) {
             Ok(ca) => decide(&whole, &issuer.profile, &world, &ca, now),
-            Err(Held { reason, message }) => Answer::Delayed(Why { reason, message }),
+            Err(RolloutHold { reason, message }) => PodRequestDecision::Delayed(RefusalReason { reason, message }),
         })
     }
 
     /// The request with its key. Version 1 does not show the older form of proof, the one before
     /// it does.
-    async fn whole<'a>(
+    async fn with_key<'a>(
         &self,
-        key: &Namespaced,
-        request: &'a Request,
-    ) -> Result<Cow<'a, Request>, kube::Error> {
-        let has_key = Spec::of(request).map_or(true, |spec| spec.has_key());
+        key: &NamespacedName,
+        request: &'a PodRequest,
+    ) -> Result<Cow<'a, PodRequest>, kube::Error> {
+        let has_key = PodRequestSpec::from_request(request).map_or(true, |spec| spec.has_key());
         if has_key || self.resource.version != "v1" {
             return Ok(Cow::Borrowed(request));
         }
         let mut older = self.resource.clone();
         older.version = "v1beta1".into();
         older.api_version = format!("{}/{}", older.group, older.version);
-        let found = self.api(&older, key).get_opt(&key.name).await?;
+        let found = self.api_for(&older, key).get_opt(&key.name).await?;
         let same = found.filter(|found| found.metadata.uid == request.metadata.uid);
         Ok(same.map_or(Cow::Borrowed(request), Cow::Owned))
     }
 
     /// The pod of a request and, if they are to name it, the services of its namespace.
-    async fn world(
+    async fn load_context(
         &self,
-        key: &Namespaced,
-        request: &Request,
+        key: &NamespacedName,
+        request: &PodRequest,
         profile: &PodProfile,
-    ) -> Result<World, kube::Error> {
-        let Ok(Spec { pod_name, .. }) = Spec::of(request) else { return Ok(World::default()) };
+    ) -> Result<PodContext, kube::Error> {
+        let Ok(PodRequestSpec { pod_name, .. }) = PodRequestSpec::from_request(request) else { return Ok(PodContext::default()) };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let pod = pods.get_opt(&pod_name).await?;
         if profile.service_names.is_none() || pod.is_none() {
-            return Ok(World { pod, services: Vec::new() });
+            return Ok(PodContext { pod, services: Vec::new() });
         }
         let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let services = services.list(&ListParams::default()).await?.items;
-        Ok(World { pod, services })
+        Ok(PodContext { pod, services })
     }
 
     /// Says why a request waits, once for each reason.
-    async fn put_off(
+    async fn report_delay(
         &self,
-        key: &Namespaced,
-        request: &Request,
-        issuer: &Issuer,
-        why: &Why,
-    ) -> Next {
+        key: &NamespacedName,
+        request: &PodRequest,
+        issuer: &PodCertificateIssuer,
+        why: &RefusalReason,
+    ) -> ReconcileOutcome {
         issuer.counts.delayed.fetch_add(1, Relaxed);
-        let Why { reason, message } = why;
-        if self.pending.tell(key, &format!("{reason}: {message}")) {
+        let RefusalReason { reason, message } = why;
+        if self.pending.record_message(key, &format!("{reason}: {message}")) {
             tracing::warn!(request = %key, reason, message, "cannot sign a request; trying again");
-            let notice = Notice { action: "Signing", reason, note: message };
+            let notice = WarningEvent { action: "Signing", reason, note: message };
             let regarding = request.object_ref(&self.resource);
             self.notices.warn_about(regarding, notice, (self.clock)()).await;
         }
-        Next::Wait(message.clone())
+        ReconcileOutcome::Requeue(message.clone())
     }
 
-    async fn write(&self, key: &Namespaced, request: &Request) -> Result<(), kube::Error> {
-        let (api, params) = (self.api(&self.resource, key), PostParams::default());
+    async fn write_status(&self, key: &NamespacedName, request: &PodRequest) -> Result<(), kube::Error> {
+        let (api, params) = (self.api_for(&self.resource, key), PostParams::default());
         api.replace_status(&request.name_any(), &params, request).await.map(drop)
     }
 
-    fn api(&self, resource: &ApiResource, key: &Namespaced) -> Api<Request> {
+    fn api_for(&self, resource: &ApiResource, key: &NamespacedName) -> Api<PodRequest> {
         Api::namespaced_with(self.client.clone(), &key.namespace, resource)
     }
 }

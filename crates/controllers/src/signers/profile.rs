@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use windlass_pki::{CertificateRequest, KeyAlgorithm, NameAttribute, SubjectKey, Usages};
+use windlass_pki::{CertificateRequest, KeyAlgorithm, NameAttribute, SubjectKey, CertificateUsages};
 
-use super::config::{Pattern, RequestProfile, Requester};
+use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 
 /// Something in a request that the profile does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Offence {
+pub enum ProfileViolation {
     /// A name or a usage.
     Value {
         /// What it is.
@@ -27,26 +27,26 @@ pub enum Offence {
     Nameless,
 }
 
-impl fmt::Display for Offence {
+impl fmt::Display for ProfileViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Offence::Value { what, value } => {
+            ProfileViolation::Value { what, value } => {
                 write!(f, "{what} {value:?} is not allowed by the signer's profile")
             }
-            Offence::Attribute(oid, value) => {
+            ProfileViolation::Attribute(oid, value) => {
                 write!(f, "subject attribute {oid} ")?;
                 if let Some(value) = value {
                     write!(f, "({value:?}) ")?;
                 }
                 f.write_str("is not allowed by the signer's profile")
             }
-            Offence::MissingUsage(name) => {
+            ProfileViolation::MissingUsage(name) => {
                 write!(f, "usage {name:?} is required by the signer's profile")
             }
-            Offence::Nameless => {
+            ProfileViolation::Nameless => {
                 f.write_str("the request has neither a subject nor a subject alternative name")
             }
-            Offence::Key(kind) => {
+            ProfileViolation::Key(kind) => {
                 write!(f, "a key of type {kind} is not allowed by the signer's profile")
             }
         }
@@ -56,10 +56,10 @@ impl fmt::Display for Offence {
 /// Whether the profile allows all that a requester asks for; the first that it does not if not.
 pub fn check(
     profile: &RequestProfile,
-    requester: &Requester<'_>,
+    requester: &RequesterIdentity<'_>,
     request: &CertificateRequest,
     usages: &[String],
-) -> Result<(), Offence> {
+) -> Result<(), ProfileViolation> {
     for attribute in request.subject().attributes() {
         check_attribute(profile, requester, attribute)?;
     }
@@ -74,20 +74,20 @@ pub fn check(
         }
     }
     for address in &names.ip_addresses {
-        if !profile.ip_addresses.iter().any(|block| block.has(*address)) {
-            return Err(Offence::Value { what: "IP address", value: address.to_string() });
+        if !profile.ip_addresses.iter().any(|block| block.contains(*address)) {
+            return Err(ProfileViolation::Value { what: "IP address", value: address.to_string() });
         }
     }
     check_usages(profile, usages)?;
     if !profile.allows_key(request.public_key()) {
-        return Err(Offence::Key(kind(request.public_key())));
+        return Err(ProfileViolation::Key(key_description(request.public_key())));
     }
     Ok(())
 }
 
 /// Whether a request has a subject or a subject alternative name. Empty ones, which `*` allows, do not
 /// count.
-pub fn names_somebody(request: &CertificateRequest) -> bool {
+pub fn has_subject(request: &CertificateRequest) -> bool {
     let names = request.alt_names();
     let texts = [&names.dns_names, &names.email_addresses, &names.uris].into_iter().flatten();
     let subject = request.subject().attributes().iter().filter_map(NameAttribute::value);
@@ -101,9 +101,9 @@ const ORGANIZATION: &str = "2.5.4.10";
 /// All of them count, also those that another reader would pass over.
 fn check_attribute(
     profile: &RequestProfile,
-    requester: &Requester<'_>,
+    requester: &RequesterIdentity<'_>,
     attribute: &NameAttribute,
-) -> Result<(), Offence> {
+) -> Result<(), ProfileViolation> {
     let oid = attribute.oid();
     match (oid.as_str(), attribute.value()) {
         (COMMON_NAME, Some(name)) => {
@@ -112,45 +112,45 @@ fn check_attribute(
         (ORGANIZATION, Some(name)) => {
             check_name("organization", name, &profile.organizations, requester)
         }
-        (_, value) => Err(Offence::Attribute(oid, value.map(str::to_owned))),
+        (_, value) => Err(ProfileViolation::Attribute(oid, value.map(str::to_owned))),
     }
 }
 
 fn check_name(
     what: &'static str,
     name: &str,
-    patterns: &[Pattern],
-    requester: &Requester<'_>,
-) -> Result<(), Offence> {
+    patterns: &[NamePattern],
+    requester: &RequesterIdentity<'_>,
+) -> Result<(), ProfileViolation> {
     if patterns.iter().any(|pattern| pattern.allows(name, requester)) {
         return Ok(());
     }
-    Err(Offence::Value { what, value: name.to_owned() })
+    Err(ProfileViolation::Value { what, value: name.to_owned() })
 }
 
-fn check_usages(profile: &RequestProfile, usages: &[String]) -> Result<(), Offence> {
-    let mut asked = Usages::default();
+fn check_usages(profile: &RequestProfile, usages: &[String]) -> Result<(), ProfileViolation> {
+    let mut asked = CertificateUsages::default();
     for name in usages {
-        let usage = Usages::from_names(&[name]).ok().filter(|usage| has(&profile.usages, usage));
+        let usage = CertificateUsages::from_names(&[name]).ok().filter(|usage| contains_all(&profile.usages, usage));
         let Some(usage) = usage else {
-            return Err(Offence::Value { what: "usage", value: name.clone() });
+            return Err(ProfileViolation::Value { what: "usage", value: name.clone() });
         };
         asked.key = asked.key.with(usage.key);
         asked.extended.extend(usage.extended);
     }
     for name in &profile.required_usages {
-        if !Usages::from_names(&[name]).is_ok_and(|usage| has(&asked, &usage)) {
-            return Err(Offence::MissingUsage(name.clone()));
+        if !CertificateUsages::from_names(&[name]).is_ok_and(|usage| contains_all(&asked, &usage)) {
+            return Err(ProfileViolation::MissingUsage(name.clone()));
         }
     }
     Ok(())
 }
 
-fn has(all: &Usages, some: &Usages) -> bool {
+fn contains_all(all: &CertificateUsages, some: &CertificateUsages) -> bool {
     all.key.contains(some.key) && all.extended.is_superset(&some.extended)
 }
 
-fn kind(key: &SubjectKey) -> String {
+fn key_description(key: &SubjectKey) -> String {
     match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } => format!("RSA{modulus_bits}"),
         KeyAlgorithm::Ecdsa(curve) => format!("ECDSA{curve:?}"),

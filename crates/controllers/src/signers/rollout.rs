@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use windlass_api::timestamp;
 
-use crate::ca::{self, Ca, CaSource};
-use crate::publish::anchors::{Anchor, Records};
+use crate::ca::{self, SigningCa, CaSource};
+use crate::publisher::anchors::{TrustAnchor, AnchorRecords};
 
 /// Decides which CA of one signer signs.
 pub struct CaRollout {
@@ -25,38 +25,38 @@ pub struct CaRollout {
     source: Arc<CaSource>,
     /// The longest lifetime that the signer grants.
     max_duration: Duration,
-    state: Mutex<State>,
+    state: Mutex<RolloutState>,
     changes: watch::Sender<u64>,
 }
 
-struct State {
-    publication: Publication,
+struct RolloutState {
+    publication: PublicationState,
     /// How long a CA waits at most for its anchor to be published.
     timeout: Duration,
     /// The newest anchor, and when it was first seen.
     newest: Option<(String, OffsetDateTime)>,
     /// The CA that signs.
-    signing: Option<Arc<Ca>>,
+    signing: Option<Arc<SigningCa>>,
     /// Why the newest does not sign.
-    held: Option<Held>,
+    held: Option<RolloutHold>,
 }
 
 /// What is known of a signer's anchors on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Publication {
+pub enum PublicationState {
     /// Nobody publishes them, so nobody waits for them.
     None,
     /// They are to be published, and the bundle has not been read yet.
     Unknown,
     /// These are published.
-    Known(Records),
+    Known(AnchorRecords),
     /// These are published, and there is no room for another.
-    Full(Records),
+    Full(AnchorRecords),
 }
 
 /// Why a CA does not sign yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct RolloutHold {
     /// One word for it.
     pub reason: &'static str,
     /// The cause, and when it ends.
@@ -66,8 +66,8 @@ pub struct Held {
 impl CaRollout {
     /// Begins with a signer that publishes nothing.
     pub fn new(signer: &str, source: Arc<CaSource>, max_duration: Duration) -> Arc<CaRollout> {
-        let state = State {
-            publication: Publication::None,
+        let state = RolloutState {
+            publication: PublicationState::None,
             timeout: Duration::ZERO,
             newest: None,
             signing: None,
@@ -85,31 +85,31 @@ impl CaRollout {
     /// From now on CAs wait until their anchors are published, for `timeout` at most.
     pub fn require_publication(&self, timeout: Duration) {
         let mut state = self.lock();
-        (state.publication, state.timeout) = (Publication::Unknown, timeout);
-        self.gauge(state.held.is_some());
+        (state.publication, state.timeout) = (PublicationState::Unknown, timeout);
+        self.set_gauge(state.held.is_some());
     }
 
     /// Takes note of what is published.
-    pub fn set(&self, publication: Publication, now: OffsetDateTime) {
+    pub fn set_publication(&self, publication: PublicationState, now: OffsetDateTime) {
         self.lock().publication = publication;
         // What came of it is told to those who wait.
-        let _ = self.choose(now);
+        let _ = self.select_ca(now);
     }
 
     /// The CA that signs now, or why there is none.
-    pub fn choose(&self, now: OffsetDateTime) -> Result<Arc<Ca>, Held> {
+    pub fn select_ca(&self, now: OffsetDateTime) -> Result<Arc<SigningCa>, RolloutHold> {
         let newest = self
             .source
             .current()
-            .ok_or_else(|| Held { reason: ca::UNAVAILABLE, message: self.source.unavailable() })?;
+            .ok_or_else(|| RolloutHold { reason: ca::UNAVAILABLE, message: self.source.unavailable_message() })?;
         let mut state = self.lock();
-        let held = state.reason_to_hold(&newest, now);
+        let held = state.hold_reason(&newest, now);
         let before = state.signing.clone();
         let chosen = match &held {
             None => Ok(newest),
             Some(held) => before
                 .clone()
-                .filter(|before| state.may_go_on(before, self.max_duration, now))
+                .filter(|before| state.can_keep_signing(before, self.max_duration, now))
                 .ok_or_else(|| held.clone()),
         };
         if let Ok(chosen) = &chosen {
@@ -122,7 +122,7 @@ impl CaRollout {
         };
         let news = state.held != held;
         if news {
-            self.log(held.as_ref(), chosen.is_ok());
+            self.log_transition(held.as_ref(), chosen.is_ok());
             state.held = held;
         }
         drop(state);
@@ -133,8 +133,8 @@ impl CaRollout {
     }
 
     /// The fingerprint of the anchor whose CA signed last.
-    pub fn signing(&self) -> Option<String> {
-        self.lock().signing.as_ref().map(|ca| Anchor::of(ca.anchor()).fingerprint())
+    pub fn signing_fingerprint(&self) -> Option<String> {
+        self.lock().signing.as_ref().map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
     }
 
     /// Counts changes of what [`CaRollout::choose`] says.
@@ -142,38 +142,38 @@ impl CaRollout {
         self.changes.subscribe()
     }
 
-    fn log(&self, held: Option<&Held>, old_signs: bool) {
+    fn log_transition(&self, held: Option<&RolloutHold>, old_signs: bool) {
         let signer = &self.signer;
-        self.gauge(held.is_some());
+        self.set_gauge(held.is_some());
         match held {
-            Some(Held { reason, message }) if old_signs => {
+            Some(RolloutHold { reason, message }) if old_signs => {
                 tracing::info!(
                     signer,
                     reason,
                     "new CA held back, the previous one signs: {message}"
                 );
             }
-            Some(Held { reason, message }) => {
+            Some(RolloutHold { reason, message }) => {
                 tracing::warn!(signer, reason, "CA held back, nothing is signed: {message}");
             }
             None => tracing::info!(signer, "signing with the newest CA"),
         }
     }
 
-    fn gauge(&self, held: bool) {
+    fn set_gauge(&self, held: bool) {
         let mut signers = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         signers.insert(self.signer.clone(), i64::from(held));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RolloutState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RolloutState {
     /// Why the newest CA must not sign yet.
-    fn reason_to_hold(&mut self, newest: &Ca, now: OffsetDateTime) -> Option<Held> {
-        let name = Anchor::of(newest.anchor()).fingerprint();
+    fn hold_reason(&mut self, newest: &SigningCa, now: OffsetDateTime) -> Option<RolloutHold> {
+        let name = TrustAnchor::from_certificate(newest.anchor()).fingerprint();
         let first_seen = match &self.newest {
             Some((known, since)) if *known == name => *since,
             Some(_) | None => {
@@ -184,14 +184,14 @@ impl State {
         let deadline = first_seen + self.timeout;
         let unpublished = || (now < deadline).then(|| not_published(deadline));
         match &self.publication {
-            Publication::None => None,
-            Publication::Unknown => unpublished(),
-            Publication::Known(records) | Publication::Full(records) => {
+            PublicationState::None => None,
+            PublicationState::Unknown => unpublished(),
+            PublicationState::Known(records) | PublicationState::Full(records) => {
                 match (records.get(&name), &self.publication) {
                     (Some(record), _) => {
                         record.hold_until.filter(|until| *until > now).map(not_delivered)
                     }
-                    (None, Publication::Full(_)) => Some(no_room()),
+                    (None, PublicationState::Full(_)) => Some(bundle_full()),
                     (None, _) => unpublished(),
                 }
             }
@@ -200,11 +200,11 @@ impl State {
 
     /// Whether a CA may go on signing although there is a newer one: if its anchor stays published
     /// until what it signs now has expired.
-    fn may_go_on(&self, ca: &Ca, max_duration: Duration, now: OffsetDateTime) -> bool {
-        let (Publication::Known(records) | Publication::Full(records)) = &self.publication else {
+    fn can_keep_signing(&self, ca: &SigningCa, max_duration: Duration, now: OffsetDateTime) -> bool {
+        let (PublicationState::Known(records) | PublicationState::Full(records)) = &self.publication else {
             return false;
         };
-        let Some(record) = records.get(&Anchor::of(ca.anchor()).fingerprint()) else {
+        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint()) else {
             return false;
         };
         let longest = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);
@@ -214,9 +214,9 @@ impl State {
     }
 }
 
-fn not_published(deadline: OffsetDateTime) -> Held {
+fn not_published(deadline: OffsetDateTime) -> RolloutHold {
     let deadline = timestamp::format(deadline);
-    Held {
+    RolloutHold {
         reason: "CaNotPublished",
         message: format!(
             "the trust anchor of the signer's CA is not published yet; it signs when it is, at the latest at {deadline}"
@@ -224,9 +224,9 @@ fn not_published(deadline: OffsetDateTime) -> Held {
     }
 }
 
-fn not_delivered(deadline: OffsetDateTime) -> Held {
+fn not_delivered(deadline: OffsetDateTime) -> RolloutHold {
     let deadline = timestamp::format(deadline);
-    Held {
+    RolloutHold {
         reason: "CaNotDelivered",
         message: format!(
             "not every node has the trust anchor of the signer's new CA yet; it signs when they have, at the latest at {deadline}"
@@ -234,8 +234,8 @@ fn not_delivered(deadline: OffsetDateTime) -> Held {
     }
 }
 
-fn no_room() -> Held {
-    Held {
+fn bundle_full() -> RolloutHold {
+    RolloutHold {
         reason: "TrustBundleFull",
         message: "the signer's trust bundle has no room for the trust anchor of its new CA; it signs when an older anchor is not needed any more".into(),
     }

@@ -1,9 +1,9 @@
 //! Bundles are where they belong, and stay there.
 
-mod life;
-mod rights;
+mod lifecycle;
+mod access_check;
 mod sources;
-mod trouble;
+mod failures;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_controllers::bundles::Settings;
-use windlass_controllers::{Clock, Options};
+use windlass_controllers::bundles::BundleSettings;
+use windlass_controllers::{Clock, ControllerOptions};
 use windlass_server::server::system_clock;
 
-use crate::fixture::{PATIENCE, World, object, until};
+use crate::fixture::{PATIENCE, TestCluster, object, wait_until};
 
 /// Roots that are good until 2056.
 const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
@@ -29,41 +29,41 @@ const LABEL: &str = "trust.cert-manager.io/bundle";
 const HASH: &str = "trust.cert-manager.io/hash";
 
 /// A server with the trust namespace and two others.
-struct Site {
-    world: World,
+struct BundleFixture {
+    world: TestCluster,
 }
 
-fn settings() -> Settings {
-    Settings { secret_targets: true, ..Settings::default() }
+fn settings() -> BundleSettings {
+    BundleSettings { secret_targets: true, ..BundleSettings::default() }
 }
 
-impl Site {
-    async fn start() -> Site {
-        Site::with(settings(), system_clock()).await
+impl BundleFixture {
+    async fn start() -> BundleFixture {
+        BundleFixture::start_with(settings(), system_clock()).await
     }
 
-    async fn with(bundles: Settings, clock: Clock) -> Site {
-        let mut site = Site::idle().await;
+    async fn start_with(bundles: BundleSettings, clock: Clock) -> BundleFixture {
+        let mut site = BundleFixture::without_controllers().await;
         site.run(bundles, clock);
         site
     }
 
     /// Without controllers.
-    async fn idle() -> Site {
-        Site::holding(&[]).await
+    async fn without_controllers() -> BundleFixture {
+        BundleFixture::with_stored_objects(&[]).await
     }
 
     /// The same, with objects that the server would not take.
-    async fn holding(objects: &[(&str, String)]) -> Site {
-        let world = World::holding(objects).await;
+    async fn with_stored_objects(objects: &[(&str, String)]) -> BundleFixture {
+        let world = TestCluster::with_stored_objects(objects).await;
         for name in [TRUST, "a", "b"] {
-            world.namespace(name).await;
+            world.create_namespace(name).await;
         }
-        Site { world }
+        BundleFixture { world }
     }
 
-    fn run(&mut self, bundles: Settings, clock: Clock) {
-        self.world.run_controllers_with(Options { bundles, ..Options::new(clock) });
+    fn run(&mut self, bundles: BundleSettings, clock: Clock) {
+        self.world.run_controllers_with(ControllerOptions { bundles, ..ControllerOptions::new(clock) });
     }
 
     fn bundles(&self) -> Api<DynamicObject> {
@@ -77,12 +77,12 @@ impl Site {
         Api::all_with(self.world.client.clone(), &resource)
     }
 
-    fn maps(&self, namespace: &str) -> Api<ConfigMap> {
-        self.world.all(namespace)
+    fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
+        self.world.api(namespace)
     }
 
     fn secrets(&self, namespace: &str) -> Api<Secret> {
-        self.world.all(namespace)
+        self.world.api(namespace)
     }
 
     async fn create(&self, name: &str, sources: Value, target: Value) {
@@ -97,22 +97,22 @@ impl Site {
         self.bundles().create(&PostParams::default(), &object(bundle)).await.unwrap();
     }
 
-    async fn change(&self, name: &str, patch: Value) {
+    async fn patch(&self, name: &str, patch: Value) {
         let patch = Patch::Merge(patch);
         self.bundles().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Makes a source in the trust namespace, or makes it another.
-    async fn source(&self, name: &str, data: Value) {
+    async fn apply_source(&self, name: &str, data: Value) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data,
         });
         let parameters = PatchParams::apply("test").force();
-        self.maps(TRUST).patch(name, &parameters, &Patch::Apply(map)).await.unwrap();
+        self.config_maps(TRUST).patch(name, &parameters, &Patch::Apply(map)).await.unwrap();
     }
 
     /// Waits until something is so.
-    async fn wait<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    async fn wait_for<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let waiting = async {
             loop {
                 if let Some(found) = look().await {
@@ -132,8 +132,8 @@ impl Site {
     }
 
     /// Waits until a Bundle says this of itself; the answer is the message and the whole status.
-    async fn says(&self, name: &str, reason: &str) -> (String, Value) {
-        self.wait(&format!("{name} is {reason}"), async || {
+    async fn wait_for_reason(&self, name: &str, reason: &str) -> (String, Value) {
+        self.wait_for(&format!("{name} is {reason}"), async || {
             let bundle = self.bundles().get(name).await.unwrap();
             let status = &bundle.data["status"];
             let condition = status["conditions"].as_array()?.first()?;
@@ -145,17 +145,17 @@ impl Site {
     }
 
     /// Waits until a ConfigMap in this namespace has this data and nothing else.
-    async fn has(&self, namespace: &str, name: &str, data: &[(&str, &str)]) -> ConfigMap {
+    async fn wait_for_data(&self, namespace: &str, name: &str, data: &[(&str, &str)]) -> ConfigMap {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let wanted: BTreeMap<String, String> = data.iter().map(own).collect();
         let right = move |map: Option<&ConfigMap>| {
             map.is_some_and(|map| map.data.clone().unwrap_or_default() == wanted)
         };
-        until(&self.maps(namespace), name, "have the certificates", right).await.unwrap()
+        wait_until(&self.config_maps(namespace), name, "have the certificates", right).await.unwrap()
     }
 
     /// The versions of all targets, so that one can tell that none was written.
-    async fn versions(&self) -> Vec<(String, Option<String>)> {
+    async fn target_versions(&self) -> Vec<(String, Option<String>)> {
         let labelled = ListParams::default().labels(LABEL);
         let maps: Api<ConfigMap> = Api::all(self.world.client.clone());
         let secrets: Api<Secret> = Api::all(self.world.client.clone());
@@ -167,14 +167,14 @@ impl Site {
 }
 
 /// The text of these, as a Bundle has it.
-fn text(certificates: &[&str]) -> String {
-    use windlass_controllers::bundles::pool::{Filters, Pool};
-    let mut pool = Pool::new(Filters::default(), OffsetDateTime::now_utc());
+fn bundle_pem(certificates: &[&str]) -> String {
+    use windlass_controllers::bundles::certificate_set::{CertificateFilter, CertificateSet};
+    let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::now_utc());
     pool.add(certificates.concat().as_bytes()).unwrap();
     pool.pem()
 }
 
 /// A clock that stands still.
-fn standing(at: OffsetDateTime) -> Clock {
+fn fixed_clock(at: OffsetDateTime) -> Clock {
     Arc::new(move || at)
 }

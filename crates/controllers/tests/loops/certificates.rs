@@ -20,13 +20,13 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
-use windlass_controllers::sign::{BuiltIn, Signer};
-use windlass_controllers::{approve, clean, sign};
-use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
+use windlass_controllers::{approver, cleaner, csr_signer};
+use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
-use crate::fixture::{World, object, until, until_gone};
+use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
-type Request = CertificateSigningRequest;
+type Csr = CertificateSigningRequest;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The group of kubeadm's tokens.
@@ -36,31 +36,31 @@ const BOOTSTRAP: (&str, &[&str]) =
 const NODE: (&str, &[&str]) = ("system:node:n1", &["system:nodes", "system:authenticated"]);
 
 /// Loops that end with it.
-pub struct Signing {
+pub struct SigningLoops {
     pub ca: Arc<CaSource>,
     loops: JoinSet<()>,
     _files: TempDir,
 }
 
-impl Signing {
+impl SigningLoops {
     /// All signers, with one CA.
-    pub fn start(world: &World) -> Signing {
+    pub fn start(world: &TestCluster) -> SigningLoops {
         let files = tempfile::tempdir().unwrap();
         let ca = authority(files.path());
-        let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
+        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
-        loops.spawn(sign::run(world.client.clone(), signers, YEAR, Vec::new(), after(0)));
-        Signing { ca, loops, _files: files }
+        loops.spawn(csr_signer::run(world.client.clone(), signers, YEAR, Vec::new(), clock_after(0)));
+        SigningLoops { ca, loops, _files: files }
     }
 
     /// And what approves requests.
-    fn approving(mut self, world: &World, serving: bool) -> Signing {
-        let approvals = approve::Approvals {
+    fn with_approver(mut self, world: &TestCluster, serving: bool) -> SigningLoops {
+        let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
             kubelet_serving: serving,
-            ..approve::Approvals::default()
+            ..approver::ApprovalPolicy::default()
         };
-        self.loops.spawn(approve::run(world.client.clone(), approvals, after(0)));
+        self.loops.spawn(approver::run(world.client.clone(), approvals, clock_after(0)));
         self
     }
 }
@@ -71,33 +71,33 @@ pub fn authority(files: &Path) -> Arc<CaSource> {
     let pair = pair();
     std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
     std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
-    CaSource::files(certificate, key, after(0))
+    CaSource::from_files(certificate, key, clock_after(0))
 }
 
-fn pair() -> Authority {
+fn pair() -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
     let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject.unwrap(), validity.unwrap(), key, serial).unwrap()
+    CertificateAuthority::self_signed(&subject.unwrap(), validity.unwrap(), key, serial).unwrap()
 }
 
 /// A clock that is so many minutes ahead.
-fn after(minutes: i64) -> Clock {
+fn clock_after(minutes: i64) -> Clock {
     Arc::new(move || OffsetDateTime::now_utc() + time::Duration::minutes(minutes))
 }
 
 /// Asks for what was asked in a recorded case.
-pub async fn ask(api: &Api<Request>, name: &str, case: &str) {
+pub async fn create_csr(api: &Api<Csr>, name: &str, case: &str) {
     let cases: Vec<Value> = serde_json::from_str(include_str!("issuance.json")).unwrap();
     let case = cases.into_iter().find(|each| each["case"] == case).unwrap();
     let (signer, usages) = (case["signerName"].as_str().unwrap(), &case["usages"]);
-    let request = request(name, signer, usages, case["request"].as_str().unwrap().as_bytes());
+    let request = build_csr(name, signer, usages, case["request"].as_str().unwrap().as_bytes());
     api.create(&PostParams::default(), &request).await.unwrap();
 }
 
-fn request(name: &str, signer: &str, usages: &Value, text: &[u8]) -> Request {
-    let mut request: Request = object(json!({
+fn build_csr(name: &str, signer: &str, usages: &Value, text: &[u8]) -> Csr {
+    let mut request: Csr = object(json!({
         "metadata": {"name": name},
         "spec": {"request": "", "signerName": signer, "usages": usages},
     }));
@@ -106,11 +106,11 @@ fn request(name: &str, signer: &str, usages: &Value, text: &[u8]) -> Request {
 }
 
 /// Approves a request by hand.
-pub async fn approve(api: &Api<Request>, name: &str) {
-    decide(api, name, "Approved").await;
+pub async fn approve(api: &Api<Csr>, name: &str) {
+    add_condition(api, name, "Approved").await;
 }
 
-async fn decide(api: &Api<Request>, name: &str, kind: &str) {
+async fn add_condition(api: &Api<Csr>, name: &str, kind: &str) {
     let mut request = api.get(name).await.unwrap();
     let decision = json!([{"type": kind, "status": "True", "reason": "Tested"}]);
     request.status.get_or_insert_default().conditions = Some(object(decision));
@@ -120,19 +120,19 @@ async fn decide(api: &Api<Request>, name: &str, kind: &str) {
 
 /// The condition of a type.
 pub fn condition<'a>(
-    request: &'a Request,
+    request: &'a Csr,
     kind: &str,
 ) -> Option<&'a CertificateSigningRequestCondition> {
     let conditions = request.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-fn certificate(request: &Request) -> Option<&[u8]> {
+fn certificate(request: &Csr) -> Option<&[u8]> {
     request.status.as_ref()?.certificate.as_ref().map(|text| text.0.as_slice())
 }
 
 /// Whether a signer has answered.
-pub fn is_settled(request: Option<&Request>) -> bool {
+pub fn is_settled(request: Option<&Csr>) -> bool {
     request.is_some_and(|r| certificate(r).is_some() || condition(r, "Failed").is_some())
 }
 
@@ -156,16 +156,16 @@ pub async fn bind_as_kubeadm_does(client: &Client) {
 
 #[tokio::test]
 async fn a_node_joins_and_renews() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     bind_as_kubeadm_does(&world.client).await;
-    let signing = Signing::start(&world).approving(&world, false);
+    let signing = SigningLoops::start(&world).with_approver(&world, false);
     let joins = "Auto approving kubelet client certificate after SubjectAccessReview.";
     let renews = "Auto approving self kubelet client certificate after SubjectAccessReview.";
     for (name, (user, groups), message) in [("joins", BOOTSTRAP, joins), ("renews", NODE, renews)] {
-        let api: Api<Request> = Api::all(world.client_of(user, groups));
-        ask(&api, name, "kubelet client").await;
-        let all: Api<Request> = Api::all(world.client.clone());
-        let signed = until(&all, name, "be answered", is_settled).await.unwrap();
+        let api: Api<Csr> = Api::all(world.client_as(user, groups));
+        create_csr(&api, name, "kubelet client").await;
+        let all: Api<Csr> = Api::all(world.client.clone());
+        let signed = wait_until(&all, name, "be answered", is_settled).await.unwrap();
         let approved = condition(&signed, "Approved").unwrap();
         assert_eq!(approved.status, "True");
         assert_eq!(approved.reason.as_deref(), Some("AutoApproved"));
@@ -181,19 +181,19 @@ async fn a_node_joins_and_renews() {
 
 #[tokio::test]
 async fn who_may_not_is_not_approved_until_they_may() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     bind(&world.client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
-    let _signing = Signing::start(&world).approving(&world, false);
+    let _signing = SigningLoops::start(&world).with_approver(&world, false);
     let (user, groups) = BOOTSTRAP;
-    let all: Api<Request> = Api::all(world.client.clone());
-    ask(&Api::all(world.client_of(user, groups)), "early", "kubelet client").await;
+    let all: Api<Csr> = Api::all(world.client.clone());
+    create_csr(&Api::all(world.client_as(user, groups)), "early", "kubelet client").await;
     // What may be approved comes after it and is: so it was looked at.
     let nodeclient = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
     bind(&world.client, "others", nodeclient, "others").await;
     bind(&world.client, "others-ask", "system:node-bootstrapper", "others").await;
-    let others = world.client_of("other", &["others", "system:authenticated"]);
-    ask(&Api::all(others), "late", "kubelet client").await;
-    until(&all, "late", "be answered", is_settled).await;
+    let others = world.client_as("other", &["others", "system:authenticated"]);
+    create_csr(&Api::all(others), "late", "kubelet client").await;
+    wait_until(&all, "late", "be answered", is_settled).await;
     let early = all.get("early").await.unwrap();
     assert!(condition(&early, "Approved").is_none() && certificate(&early).is_none());
     assert!(condition(&early, "Denied").is_none());
@@ -201,16 +201,16 @@ async fn who_may_not_is_not_approved_until_they_may() {
     bind(&world.client, "autoapprove", nodeclient, NODE_TOKENS).await;
     let touch = Patch::Merge(json!({"metadata": {"annotations": {"look": "again"}}}));
     all.patch("early", &PatchParams::default(), &touch).await.unwrap();
-    until(&all, "early", "be answered", is_settled).await;
+    wait_until(&all, "early", "be answered", is_settled).await;
 }
 
 #[tokio::test]
 async fn nobody_becomes_a_master() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     let masters = include_bytes!("../../../server/tests/api/conformance/fixtures/csr-masters.pem");
-    let signer = Signer::Client.name();
-    let request = request("masters", signer, &json!(["client auth"]), masters);
-    let api: Api<Request> = Api::all(world.client.clone());
+    let signer = KubernetesSigner::Client.name();
+    let request = build_csr("masters", signer, &json!(["client auth"]), masters);
+    let api: Api<Csr> = Api::all(world.client.clone());
     let refused = api.create(&PostParams::default(), &request).await;
     let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
     assert_eq!(status.code, 403, "{status:?}");
@@ -227,17 +227,17 @@ async fn node(client: &Client, addresses: Value) {
 
 #[tokio::test]
 async fn a_node_serves_under_its_own_names() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     let name = json!({"type": "Hostname", "address": "n1"});
     node(&world.client, json!([name])).await;
-    let _signing = Signing::start(&world).approving(&world, true);
+    let _signing = SigningLoops::start(&world).with_approver(&world, true);
     let (user, groups) = NODE;
-    let all: Api<Request> = Api::all(world.client.clone());
-    ask(&Api::all(world.client_of(user, groups)), "serving", "kubelet serving").await;
-    let told = |request: Option<&Request>| {
+    let all: Api<Csr> = Api::all(world.client.clone());
+    create_csr(&Api::all(world.client_as(user, groups)), "serving", "kubelet serving").await;
+    let told = |request: Option<&Csr>| {
         request.and_then(|r| condition(r, "windlass.dev/ApprovalDelayed")).is_some()
     };
-    let pending = until(&all, "serving", "say what is wrong", told).await.unwrap();
+    let pending = wait_until(&all, "serving", "say what is wrong", told).await.unwrap();
     let why = condition(&pending, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(why.reason.as_deref(), Some("AddressMismatch"));
     assert!(why.message.as_ref().unwrap().contains("10.0.0.1"), "{why:?}");
@@ -247,7 +247,7 @@ async fn a_node_serves_under_its_own_names() {
     let api: Api<Node> = Api::all(world.client.clone());
     let status = Patch::Merge(json!({"status": {"addresses": [name, number]}}));
     api.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
-    let signed = until(&all, "serving", "be answered", is_settled).await.unwrap();
+    let signed = wait_until(&all, "serving", "be answered", is_settled).await.unwrap();
     assert!(certificate(&signed).is_some());
     assert!(condition(&signed, "windlass.dev/ApprovalDelayed").is_none());
     let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
@@ -258,15 +258,15 @@ async fn a_node_serves_under_its_own_names() {
 /// Of two that answer the same requests, one is first, and the other leaves it at that.
 #[tokio::test]
 async fn no_request_gets_two_certificates() {
-    let world = World::without_controllers().await;
-    let (_one, _other) = (Signing::start(&world), Signing::start(&world));
-    let api: Api<Request> = Api::all(world.client.clone());
+    let world = TestCluster::without_controllers().await;
+    let (_one, _other) = (SigningLoops::start(&world), SigningLoops::start(&world));
+    let api: Api<Csr> = Api::all(world.client.clone());
     let mut first = Vec::new();
     for number in 0..20 {
         let name = format!("wanted-{number}");
-        ask(&api, &name, "key p256").await;
+        create_csr(&api, &name, "key p256").await;
         approve(&api, &name).await;
-        let signed = until(&api, &name, "be answered", is_settled).await.unwrap();
+        let signed = wait_until(&api, &name, "be answered", is_settled).await.unwrap();
         first.push((name, certificate(&signed).unwrap().to_vec()));
     }
     for (name, text) in first {
@@ -276,30 +276,30 @@ async fn no_request_gets_two_certificates() {
 
 #[tokio::test]
 async fn what_is_settled_is_cleaned_up() {
-    let world = World::without_controllers().await;
-    let api: Api<Request> = Api::all(world.client.clone());
+    let world = TestCluster::without_controllers().await;
+    let api: Api<Csr> = Api::all(world.client.clone());
     for (name, decision) in
         [("denied", Some("Denied")), ("approved", Some("Approved")), ("new", None)]
     {
-        ask(&api, name, "key p256").await;
+        create_csr(&api, name, "key p256").await;
         if let Some(decision) = decision {
-            decide(&api, name, decision).await;
+            add_condition(&api, name, decision).await;
         }
     }
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(clean::requests(world.client.clone(), after(61)));
-    until_gone(&api, "denied").await;
+    cleaning.spawn(cleaner::run_csr_cleaner(world.client.clone(), clock_after(61)));
+    wait_until_removed(&api, "denied").await;
     let left: Vec<_> = api.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.len(), 2, "an hour is no time for what waits");
     cleaning.shutdown().await;
-    cleaning.spawn(clean::requests(world.client.clone(), after(24 * 60 + 1)));
-    until_gone(&api, "approved").await;
-    until_gone(&api, "new").await;
+    cleaning.spawn(cleaner::run_csr_cleaner(world.client.clone(), clock_after(24 * 60 + 1)));
+    wait_until_removed(&api, "approved").await;
+    wait_until_removed(&api, "new").await;
 }
 
 #[tokio::test]
 async fn pods_requests_are_cleaned_up() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "PodCertificateRequest");
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &resource);
@@ -321,7 +321,7 @@ async fn pods_requests_are_cleaned_up() {
     }));
     api.create(&PostParams::default(), &request).await.unwrap();
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(clean::pod_requests(world.client.clone(), resource.clone(), after(16)));
+    cleaning.spawn(cleaner::run_pod_request_cleaner(world.client.clone(), resource.clone(), clock_after(16)));
     let gone = async {
         let fields = ListParams::default();
         while !api.list(&fields).await.unwrap().items.is_empty() {

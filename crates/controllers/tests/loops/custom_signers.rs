@@ -1,8 +1,8 @@
 //! Signers of the user's own: what they sign, approve and publish.
 
-mod asking;
-mod replacing;
-mod tied;
+mod csr_template;
+mod ca_replacement;
+mod requester_templates;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,17 +16,17 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use time::OffsetDateTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
-use windlass_controllers::{Clock, Options, signers};
+use windlass_controllers::{Clock, ControllerOptions, signers};
 use windlass_pki::{
-    Authority, Certificate, CertificateDer, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    CertificateAuthority, Certificate, CertificateDer, PrivateKey, Serial, Subject, SystemRandom, Validity,
     pem,
 };
 
 use crate::certificates::{approve, condition, is_settled};
-use crate::fixture::{World, until};
-use asking::Asked;
+use crate::fixture::{TestCluster, wait_until};
+use csr_template::CsrTemplate;
 
-type Request = CertificateSigningRequest;
+type Csr = CertificateSigningRequest;
 type Bundle = ClusterTrustBundle;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -34,20 +34,20 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A server whose controllers have signers of the user's own, and a clock that stands until it is
 /// set.
-struct Site {
-    world: World,
+struct SignerFixture {
+    world: TestCluster,
     now: Arc<Mutex<OffsetDateTime>>,
     files: tempfile::TempDir,
 }
 
-impl Site {
+impl SignerFixture {
     /// Starts with these signers in the file.
-    async fn start(signers: &str) -> Site {
+    async fn start(signers: &str) -> SignerFixture {
         let files = tempfile::tempdir().unwrap();
-        Site::start_in(files, signers).await
+        SignerFixture::start_in(files, signers).await
     }
 
-    async fn start_in(files: tempfile::TempDir, signers: &str) -> Site {
+    async fn start_in(files: tempfile::TempDir, signers: &str) -> SignerFixture {
         let now = Arc::new(Mutex::new(OffsetDateTime::now_utc()));
         let clock: Clock = Arc::new({
             let now = now.clone();
@@ -57,43 +57,43 @@ impl Site {
         let text = format!("apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n{signers}");
         std::fs::write(&file, text).unwrap();
         let custom = signers::open(&file, &clock).unwrap();
-        let mut world = World::without_controllers().await;
-        world.run_controllers_with(Options {
+        let mut world = TestCluster::without_controllers().await;
+        world.run_controllers_with(ControllerOptions {
             custom,
             ca_overlap: HOUR,
             // Others would remove what is days old by this clock.
             controllers: "custom-signer-controller".parse().unwrap(),
-            ..Options::new(clock)
+            ..ControllerOptions::new(clock)
         });
-        Site { world, now, files }
+        SignerFixture { world, now, files }
     }
 
-    fn requests(&self) -> Api<Request> {
+    fn requests(&self) -> Api<Csr> {
         Api::all(self.world.client.clone())
     }
 
     /// Requests as somebody else makes them, who may do everything.
-    fn requests_of(&self, user: &str, group: &str) -> Api<Request> {
-        Api::all(self.world.client_of(user, &[group, "system:masters"]))
+    fn requests_as(&self, user: &str, group: &str) -> Api<Csr> {
+        Api::all(self.world.client_as(user, &[group, "system:masters"]))
     }
 
     fn bundles(&self) -> Api<Bundle> {
         Api::all(self.world.client.clone())
     }
 
-    async fn settled(&self, name: &str) -> Request {
-        until(&self.requests(), name, "be answered", is_settled).await.unwrap()
+    async fn wait_until_settled(&self, name: &str) -> Csr {
+        wait_until(&self.requests(), name, "be answered", is_settled).await.unwrap()
     }
 
     /// Waits until a bundle has these certificates, in this order.
-    async fn published(&self, name: &str, certificates: &[&Certificate]) -> Bundle {
+    async fn wait_until_published(&self, name: &str, certificates: &[&Certificate]) -> Bundle {
         let wanted: String = certificates.iter().map(|each| each.to_pem()).collect();
         let good = |found: Option<&Bundle>| found.is_some_and(|b| b.spec.trust_bundle == wanted);
-        until(&self.bundles(), name, "have its anchors", good).await.unwrap()
+        wait_until(&self.bundles(), name, "have its anchors", good).await.unwrap()
     }
 
     async fn events(&self, reason: &str) -> Vec<Event> {
-        let events = self.world.all::<Event>("default");
+        let events = self.world.api::<Event>("default");
         let all = events.list(&ListParams::default()).await.unwrap().items;
         all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
     }
@@ -103,15 +103,15 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-fn authority(name: &str, days: i64) -> Authority {
+fn authority(name: &str, days: i64) -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - 3 * DAY, now + time::Duration::days(days)).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
 
 /// Writes a CA and those that vouch for it.
-fn put(folder: &Path, authority: &Authority, issuers: &[&Certificate]) {
+fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
     let chain: String = std::iter::once(authority.certificate())
         .chain(issuers.iter().copied())
         .map(Certificate::to_pem)
@@ -141,7 +141,7 @@ const WEB: &str = r#"
     labels: {purpose: web}
 "#;
 
-const GOOD: Asked<'static> = Asked {
+const GOOD: CsrTemplate<'static> = CsrTemplate {
     signer: "example.com/web",
     subject: "CN=a.example.com,O=web",
     names: &[
@@ -155,7 +155,7 @@ const GOOD: Asked<'static> = Asked {
 };
 
 /// The certificates of an answer, if a verifier who knows these anchors takes them.
-fn verified(request: &Request, anchors: &str, now: OffsetDateTime) -> Vec<CertificateDer<'static>> {
+fn verify_chain(request: &Csr, anchors: &str, now: OffsetDateTime) -> Vec<CertificateDer<'static>> {
     let status = request.status.as_ref().unwrap();
     let text = status.certificate.as_ref().map(|text| text.0.clone());
     let chain = pem::certificates(&text.unwrap_or_else(|| panic!("{status:?}"))).unwrap();
@@ -196,24 +196,24 @@ async fn every_kind_of_ca_issues_what_verifies() {
             )
         })
         .collect();
-    let site = Site::start(&signers).await;
-    let (api, now) = (site.requests_of("bob", "web"), *site.now.lock().unwrap());
+    let site = SignerFixture::start(&signers).await;
+    let (api, now) = (site.requests_as("bob", "web"), *site.now.lock().unwrap());
     for kind in kinds.map(str::to_lowercase) {
         let signer = format!("example.com/{kind}");
-        let asked = Asked {
+        let asked = CsrTemplate {
             signer: &signer,
             subject: "CN=x",
             names: &[],
             usages: &["server auth"],
             seconds: None,
         };
-        asked.ask(&api, &kind).await;
+        asked.create(&api, &kind).await;
         let made = std::fs::read(site.files.path().join(&kind).join("ca.crt")).unwrap();
         let made = Certificate::from_pem(&made).unwrap();
         assert_eq!(made.common_name(), Some(signer.as_str()));
-        let bundle = site.published(&format!("example.com:{kind}:anchors"), &[&made]).await;
-        let request = site.settled(&kind).await;
-        let chain = verified(&request, &bundle.spec.trust_bundle, now);
+        let bundle = site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
+        let request = site.wait_until_settled(&kind).await;
+        let chain = verify_chain(&request, &bundle.spec.trust_bundle, now);
         assert_eq!(chain.len(), 1, "nobody needs what vouches for itself");
         let approved = condition(&request, "Approved").unwrap();
         assert_eq!(approved.reason.as_deref(), Some("AutoApproved"));
@@ -225,30 +225,30 @@ async fn every_kind_of_ca_issues_what_verifies() {
 async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
     let files = tempfile::tempdir().unwrap();
     let (root, now) = (authority("root", 99), OffsetDateTime::now_utc());
-    let below = |above: &Authority, name: &str| {
+    let below = |above: &CertificateAuthority, name: &str| {
         let validity = Validity::lasting(now, time::Duration::days(9)).unwrap();
         let subject = Subject::new(name, &[]).unwrap();
         above.intermediate(&subject, validity, PrivateKey::generate().unwrap(), serial()).unwrap()
     };
     let middle = below(&root, "middle");
     let ca = below(&middle, "ca");
-    put(files.path(), &ca, &[middle.certificate(), root.certificate()]);
+    write_ca(files.path(), &ca, &[middle.certificate(), root.certificate()]);
     let quiet = WEB
         .replace("example.com/web", "example.com/quiet")
         .replace("    maxDuration", "    includeChain: false
     maxDuration");
-    let site = Site::start_in(files, &format!("{WEB}{quiet}")).await;
-    let api = site.requests_of("alice", "x");
-    GOOD.ask(&api, "web").await;
-    Asked { signer: "example.com/quiet", ..GOOD }.ask(&api, "quiet").await;
-    let bundle = site.published("example.com:web:anchors", &[root.certificate()]).await;
-    let chain = verified(&site.settled("web").await, &bundle.spec.trust_bundle, now);
+    let site = SignerFixture::start_in(files, &format!("{WEB}{quiet}")).await;
+    let api = site.requests_as("alice", "x");
+    GOOD.create(&api, "web").await;
+    CsrTemplate { signer: "example.com/quiet", ..GOOD }.create(&api, "quiet").await;
+    let bundle = site.wait_until_published("example.com:web:anchors", &[root.certificate()]).await;
+    let chain = verify_chain(&site.wait_until_settled("web").await, &bundle.spec.trust_bundle, now);
     let wanted = [ca.certificate().der(), middle.certificate().der()];
     assert!(chain.iter().skip(1).eq(wanted), "{} certificates", chain.len());
     let leaf = Certificate::from_der(chain.first().unwrap()).unwrap();
     let lasts = leaf.validity().not_after() - leaf.validity().not_before();
     assert_eq!(lasts, time::Duration::DAY, "what is said for those who do not say");
-    let quiet = site.settled("quiet").await.status.unwrap().certificate.unwrap().0;
+    let quiet = site.wait_until_settled("quiet").await.status.unwrap().certificate.unwrap().0;
     assert_eq!(pem::certificates(&quiet).unwrap().len(), 1);
     site.world.shut_down().await;
 }
@@ -256,37 +256,37 @@ async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_profile_does_not_allow_is_refused_by_name() {
     let files = tempfile::tempdir().unwrap();
-    put(files.path(), &authority("ca", 9), &[]);
-    let site = Site::start_in(files, WEB).await;
+    write_ca(files.path(), &authority("ca", 9), &[]);
+    let site = SignerFixture::start_in(files, WEB).await;
     let api = site.requests();
-    let table: [(&str, Asked<'_>, &str); 9] = [
-        ("cn", Asked { subject: "CN=example.com", ..GOOD }, "common name \"example.com\" is not"),
-        ("o", Asked { subject: "O=admins,O=web", ..GOOD }, "organization \"admins\" is not"),
-        ("ou", Asked { subject: "OU=x,CN=a.example.com", ..GOOD }, "attribute 2.5.4.11 (\"x\")"),
-        ("dns", Asked { names: &["DNS:a.b.example.com"], ..GOOD }, "DNS name \"a.b.example.com\""),
-        ("ip", Asked { names: &["IP:11.0.0.1"], ..GOOD }, "IP address \"11.0.0.1\" is not"),
-        ("mail", Asked { names: &["EMAIL:a@b.c"], ..GOOD }, "e-mail address \"a@b.c\" is not"),
-        ("uri", Asked { names: &["URI:spiffe://b.c/d"], ..GOOD }, "URI \"spiffe://b.c/d\" is not"),
-        ("usage", Asked { usages: &["client auth"], ..GOOD }, "usage \"client auth\" is not"),
+    let table: [(&str, CsrTemplate<'_>, &str); 9] = [
+        ("cn", CsrTemplate { subject: "CN=example.com", ..GOOD }, "common name \"example.com\" is not"),
+        ("o", CsrTemplate { subject: "O=admins,O=web", ..GOOD }, "organization \"admins\" is not"),
+        ("ou", CsrTemplate { subject: "OU=x,CN=a.example.com", ..GOOD }, "attribute 2.5.4.11 (\"x\")"),
+        ("dns", CsrTemplate { names: &["DNS:a.b.example.com"], ..GOOD }, "DNS name \"a.b.example.com\""),
+        ("ip", CsrTemplate { names: &["IP:11.0.0.1"], ..GOOD }, "IP address \"11.0.0.1\" is not"),
+        ("mail", CsrTemplate { names: &["EMAIL:a@b.c"], ..GOOD }, "e-mail address \"a@b.c\" is not"),
+        ("uri", CsrTemplate { names: &["URI:spiffe://b.c/d"], ..GOOD }, "URI \"spiffe://b.c/d\" is not"),
+        ("usage", CsrTemplate { usages: &["client auth"], ..GOOD }, "usage \"client auth\" is not"),
         (
             "lacks",
-            Asked { usages: &["digital signature"], ..GOOD },
+            CsrTemplate { usages: &["digital signature"], ..GOOD },
             "usage \"server auth\" is required",
         ),
     ];
     for (name, asked, said) in table {
-        asked.ask(&api, name).await;
+        asked.create(&api, name).await;
         approve(&api, name).await;
-        let request = site.settled(name).await;
+        let request = site.wait_until_settled(name).await;
         let failed = condition(&request, "Failed").unwrap();
         assert_eq!(failed.reason.as_deref(), Some("SignerValidationFailure"));
         let message = failed.message.as_deref().unwrap();
         assert!(message.contains(said), "{name}: {message}");
     }
     // Who asks for too long gets what is allowed.
-    Asked { seconds: Some(99 * 3600), ..GOOD }.ask(&api, "long").await;
+    CsrTemplate { seconds: Some(99 * 3600), ..GOOD }.create(&api, "long").await;
     approve(&api, "long").await;
-    let text = site.settled("long").await.status.unwrap().certificate.unwrap().0;
+    let text = site.wait_until_settled("long").await.status.unwrap().certificate.unwrap().0;
     let issued = Certificate::from_pem(&text).unwrap().validity();
     assert_eq!(issued.not_after() - issued.not_before(), time::Duration::days(2));
     let mut metrics = String::new();
@@ -301,23 +301,23 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
     let files = tempfile::tempdir().unwrap();
-    put(files.path(), &authority("ca", 9), &[]);
-    let site = Site::start_in(files, WEB).await;
-    GOOD.ask(&site.requests_of("mallory", "webs"), "stranger").await;
-    let alice = site.requests_of("alice", "x");
-    Asked { names: &["DNS:evil.org"], ..GOOD }.ask(&alice, "too-much").await;
-    let told = |request: Option<&Request>| {
+    write_ca(files.path(), &authority("ca", 9), &[]);
+    let site = SignerFixture::start_in(files, WEB).await;
+    GOOD.create(&site.requests_as("mallory", "webs"), "stranger").await;
+    let alice = site.requests_as("alice", "x");
+    CsrTemplate { names: &["DNS:evil.org"], ..GOOD }.create(&alice, "too-much").await;
+    let told = |request: Option<&Csr>| {
         request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
     };
-    let request = until(&alice, "too-much", "be told of", told).await.unwrap();
+    let request = wait_until(&alice, "too-much", "be told of", told).await.unwrap();
     let told = condition(&request, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(told.reason.as_deref(), Some("ProfileMismatch"));
     assert!(told.message.as_ref().unwrap().contains("DNS name \"evil.org\""));
     assert!(condition(&request, "Approved").is_none());
-    GOOD.ask(&site.requests_of("bob", "web"), "of-group").await;
-    GOOD.ask(&alice, "of-user").await;
+    GOOD.create(&site.requests_as("bob", "web"), "of-group").await;
+    GOOD.create(&alice, "of-user").await;
     for name in ["of-group", "of-user"] {
-        let request = site.settled(name).await;
+        let request = site.wait_until_settled(name).await;
         let approved = condition(&request, "Approved").unwrap();
         assert_eq!(approved.reason.as_deref(), Some("AutoApproved"), "{name}");
         assert!(request.status.unwrap().certificate.is_some(), "{name}");
@@ -338,26 +338,26 @@ async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
     let files = tempfile::tempdir().unwrap();
-    put(files.path(), &authority("old", 1), &[]);
-    let site = Site::start_in(files, WEB).await;
+    write_ca(files.path(), &authority("old", 1), &[]);
+    let site = SignerFixture::start_in(files, WEB).await;
     *site.now.lock().unwrap() += 2 * DAY;
-    let api = site.requests_of("alice", "x");
-    GOOD.ask(&api, "waits").await;
-    let delayed = |request: Option<&Request>| {
+    let api = site.requests_as("alice", "x");
+    GOOD.create(&api, "waits").await;
+    let delayed = |request: Option<&Csr>| {
         request.is_some_and(|r| condition(r, "windlass.dev/SigningDelayed").is_some())
     };
-    let request = until(&api, "waits", "be put off", delayed).await.unwrap();
+    let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
     let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
     assert_eq!(told.reason.as_deref(), Some("SignerExpired"));
     // A key that does not belong to the certificate, and then one that does.
     let new = authority("new", 99);
-    put(site.files.path(), &new, &[]);
+    write_ca(site.files.path(), &new, &[]);
     let other = PrivateKey::generate().unwrap();
     std::fs::write(site.files.path().join("tls.key"), other.to_pem().unwrap().as_bytes()).unwrap();
-    put(site.files.path(), &new, &[]);
-    let request = site.settled("waits").await;
+    write_ca(site.files.path(), &new, &[]);
+    let request = site.wait_until_settled("waits").await;
     let now = *site.now.lock().unwrap();
-    verified(&request, &new.certificate().to_pem(), now);
+    verify_chain(&request, &new.certificate().to_pem(), now);
     assert!(condition(&request, "windlass.dev/SigningDelayed").is_none());
     site.world.shut_down().await;
 }
@@ -374,26 +374,26 @@ async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
     usages: [digital signature, server auth], approval: {automatic: {users: [alice]}}}
 "#;
     let files = tempfile::tempdir().unwrap();
-    put(files.path(), &authority("expired", -1), &[]);
-    let site = Site::start_in(files, &format!("{WEB}{OTHER}")).await;
-    let api = site.requests_of("alice", "x");
-    GOOD.ask(&api, "waits").await;
-    Asked { signer: "example.com/other", ..GOOD }.ask(&api, "works").await;
-    assert!(site.settled("works").await.status.unwrap().certificate.is_some());
-    let delayed = |request: Option<&Request>| {
+    write_ca(files.path(), &authority("expired", -1), &[]);
+    let site = SignerFixture::start_in(files, &format!("{WEB}{OTHER}")).await;
+    let api = site.requests_as("alice", "x");
+    GOOD.create(&api, "waits").await;
+    CsrTemplate { signer: "example.com/other", ..GOOD }.create(&api, "works").await;
+    assert!(site.wait_until_settled("works").await.status.unwrap().certificate.is_some());
+    let delayed = |request: Option<&Csr>| {
         request.is_some_and(|r| condition(r, "windlass.dev/SigningDelayed").is_some())
     };
-    let request = until(&api, "waits", "be put off", delayed).await.unwrap();
+    let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
     let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
     assert_eq!(told.reason.as_deref(), Some("SignerUnavailable"));
     let message = told.message.as_deref().unwrap();
     assert!(message.starts_with("the signer's CA cannot be used: it expired at "), "{message}");
 
     let new = authority("new", 99);
-    put(site.files.path(), &new, &[]);
-    let request = site.settled("waits").await;
-    verified(&request, &new.certificate().to_pem(), *site.now.lock().unwrap());
-    site.published("example.com:web:anchors", &[new.certificate()]).await;
+    write_ca(site.files.path(), &new, &[]);
+    let request = site.wait_until_settled("waits").await;
+    verify_chain(&request, &new.certificate().to_pem(), *site.now.lock().unwrap());
+    site.wait_until_published("example.com:web:anchors", &[new.certificate()]).await;
     assert_eq!(site.events("SignerUnavailable").await.len(), 1);
     site.world.shut_down().await;
 }
@@ -402,10 +402,10 @@ async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
 async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     let files = tempfile::tempdir().unwrap();
     let (old, new) = (authority("old", 90), authority("new", 90));
-    put(files.path(), &old, &[]);
-    let site = Site::start_in(files, WEB).await;
+    write_ca(files.path(), &old, &[]);
+    let site = SignerFixture::start_in(files, WEB).await;
     let (name, bundles) = ("example.com:web:anchors", site.bundles());
-    let bundle = site.published(name, &[old.certificate()]).await;
+    let bundle = site.wait_until_published(name, &[old.certificate()]).await;
     assert_eq!(bundle.spec.signer_name.as_deref(), Some("example.com/web"));
     let labels = [("app.kubernetes.io/managed-by", "windlass"), ("purpose", "web")];
     for (key, value) in labels {
@@ -414,19 +414,19 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     let patch = |patch| async {
         bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     };
-    put(site.files.path(), &new, &[]);
-    let both = site.published(name, &[new.certificate(), old.certificate()]).await;
+    write_ca(site.files.path(), &new, &[]);
+    let both = site.wait_until_published(name, &[new.certificate(), old.certificate()]).await;
     assert!(both.annotations()["windlass.dev/anchors"].contains("retainUntil"));
     // The longest that a certificate lasts, the overlap, and the time until the new CA signs.
     *site.now.lock().unwrap() += 49 * HOUR + Duration::from_secs(299);
     // A look at it, which a label that comes back shows to be over.
     patch(json!({"metadata": {"labels": {"purpose": null}}})).await;
     let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
-    let bundle = until(&bundles, name, "be looked at", labelled).await.unwrap();
+    let bundle = wait_until(&bundles, name, "be looked at", labelled).await.unwrap();
     assert_eq!(bundle.spec.trust_bundle, both.spec.trust_bundle);
     *site.now.lock().unwrap() += Duration::from_secs(2);
     patch(json!({"metadata": {"labels": {"theirs": "too"}}})).await;
-    let bundle = site.published(name, &[new.certificate()]).await;
+    let bundle = site.wait_until_published(name, &[new.certificate()]).await;
     assert!(!bundle.annotations()["windlass.dev/anchors"].contains("retainUntil"));
     site.world.shut_down().await;
 }
@@ -435,11 +435,11 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
 async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let files = tempfile::tempdir().unwrap();
     let ca = authority("ca", 9);
-    put(files.path(), &ca, &[]);
+    write_ca(files.path(), &ca, &[]);
     let other = WEB.replace("example.com/web", "example.com/mine");
-    let site = Site::start_in(files, &other).await;
+    let site = SignerFixture::start_in(files, &other).await;
     let (name, bundles) = ("example.com:mine:anchors", site.bundles());
-    site.published(name, &[ca.certificate()]).await;
+    site.wait_until_published(name, &[ca.certificate()]).await;
     // What others change of it is put right, but for their own labels.
     let evil = authority("evil", 9).certificate().to_pem();
     let patch: serde_json::Value = json!({
@@ -447,7 +447,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
         "spec": {"trustBundle": evil},
     });
     bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    let bundle = site.published(name, &[ca.certificate()]).await;
+    let bundle = site.wait_until_published(name, &[ca.certificate()]).await;
     assert_eq!(bundle.labels().get("purpose").map(String::as_str), Some("web"));
     assert_eq!(bundle.labels().get("theirs").map(String::as_str), Some("too"));
     // As if somebody else had made it: the label by which it is known as ours is gone.
@@ -476,7 +476,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     assert_eq!(found.resource_version(), foreign.resource_version());
     // When it is gone, ours takes its place.
     let _ = bundles.delete(name, &DeleteParams::default()).await.unwrap();
-    site.published(name, &[ca.certificate()]).await;
+    site.wait_until_published(name, &[ca.certificate()]).await;
     assert!(gauge(0));
     site.world.shut_down().await;
 }

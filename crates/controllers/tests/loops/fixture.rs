@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_server::chain::admission::Plugins;
-use windlass_server::local::Local;
-use windlass_server::server::{Server, Setup, start, system_clock};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{Server, ServerOptions, start, system_clock};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Change, Embedded, Expect, Options, Store as _, Write};
+use windlass_store::{KeyChange, EmbeddedStore, WritePrecondition, EmbeddedOptions, Store as _, WriteRequest};
 
 /// A running server and its controllers; its data goes with it.
-pub struct World {
+pub struct TestCluster {
     pub client: Client,
     server: Arc<Server>,
     down: watch::Sender<bool>,
@@ -30,39 +30,39 @@ pub struct World {
 /// A test that waits longer than this has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-impl World {
+impl TestCluster {
     /// A server whose controllers run.
-    pub async fn start() -> World {
-        let mut world = World::without_controllers().await;
+    pub async fn start() -> TestCluster {
+        let mut world = TestCluster::without_controllers().await;
         world.run_controllers();
         world
     }
 
     /// A server alone, for what has to be there before the controllers look.
-    pub async fn without_controllers() -> World {
-        World::holding(&[]).await
+    pub async fn without_controllers() -> TestCluster {
+        TestCluster::with_stored_objects(&[]).await
     }
 
     /// The same, with objects that the server would not take: their keys and what is stored there.
-    pub async fn holding(objects: &[(&str, String)]) -> World {
+    pub async fn with_stored_objects(objects: &[(&str, String)]) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
         for (key, text) in objects {
-            let change = Change::Put(text.clone().into());
-            let write = Write { key: (*key).to_owned(), expect: Expect::Any, change };
+            let change = KeyChange::Put(text.clone().into());
+            let write = WriteRequest { key: (*key).to_owned(), expect: WritePrecondition::Any, change };
             store.commit(write).await.unwrap();
         }
         let (down, shutdown) = watch::channel(false);
-        let server = start(Setup {
+        let server = start(ServerOptions {
             // The loops are tried without the accounts that one of them makes.
-            plugins: Plugins { service_account: false, ..Plugins::default() },
-            ..Setup::new(store, shutdown)
+            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
+            ..ServerOptions::new(store, shutdown)
         })
         .await
         .unwrap();
         let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        let client = Client::new(Local::new(server.clone(), user), "default");
-        World { client, server, down, controllers: None, _dir: dir }
+        let client = Client::new(LocalClient::new(server.clone(), user), "default");
+        TestCluster { client, server, down, controllers: None, _dir: dir }
     }
 
     /// The server itself, for credentials.
@@ -71,19 +71,19 @@ impl World {
     }
 
     /// The server as somebody else sees it.
-    pub fn client_of(&self, name: &str, groups: &[&str]) -> Client {
+    pub fn client_as(&self, name: &str, groups: &[&str]) -> Client {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let user = User::authenticated(name, "", groups);
-        Client::new(Local::new(self.server.clone(), user), "default")
+        Client::new(LocalClient::new(self.server.clone(), user), "default")
     }
 
     /// Starts the controllers.
     pub fn run_controllers(&mut self) {
-        self.run_controllers_with(windlass_controllers::Options::new(system_clock()));
+        self.run_controllers_with(windlass_controllers::ControllerOptions::new(system_clock()));
     }
 
     /// Starts the controllers as they are told.
-    pub fn run_controllers_with(&mut self, options: windlass_controllers::Options) {
+    pub fn run_controllers_with(&mut self, options: windlass_controllers::ControllerOptions) {
         let shutdown = self.down.subscribe();
         let controllers = windlass_controllers::run(self.client.clone(), options, shutdown);
         self.controllers = Some(tokio::spawn(controllers));
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Objects of a kind in a namespace.
-    pub fn all<K>(&self, namespace: &str) -> Api<K>
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
@@ -116,20 +116,20 @@ impl World {
     }
 
     /// Makes a namespace.
-    pub async fn namespace(&self, name: &str) {
+    pub async fn create_namespace(&self, name: &str) {
         let namespace = object(json!({"metadata": {"name": name}}));
         self.namespaces().create(&PostParams::default(), &namespace).await.unwrap();
     }
 
     /// Makes a ConfigMap in `default` with this metadata.
-    pub async fn config_map(&self, metadata: Value) -> ConfigMap {
+    pub async fn create_config_map(&self, metadata: Value) -> ConfigMap {
         let map: ConfigMap = object(json!({"metadata": metadata}));
-        self.all("default").create(&PostParams::default(), &map).await.unwrap()
+        self.api("default").create(&PostParams::default(), &map).await.unwrap()
     }
 
     /// Deletes a ConfigMap of `default`.
     pub async fn delete_config_map(&self, name: &str, how: DeleteParams) {
-        let _ = self.all::<ConfigMap>("default").delete(name, &how).await.unwrap();
+        let _ = self.api::<ConfigMap>("default").delete(name, &how).await.unwrap();
     }
 }
 
@@ -139,7 +139,7 @@ pub fn object<K: DeserializeOwned>(value: Value) -> K {
 }
 
 /// An owner reference to an object.
-pub fn owner<K: Resource<DynamicType = ()>>(object: &K, blocks: bool) -> Value {
+pub fn owner_reference<K: Resource<DynamicType = ()>>(object: &K, blocks: bool) -> Value {
     json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
@@ -150,7 +150,7 @@ pub fn owner<K: Resource<DynamicType = ()>>(object: &K, blocks: bool) -> Value {
 }
 
 /// Waits until an object is as `good` wants it; `None` stands for one that is not there.
-pub async fn until<K>(
+pub async fn wait_until<K>(
     api: &Api<K>,
     name: &str,
     what: &str,
@@ -177,7 +177,7 @@ where
 }
 
 /// Waits until an object is gone.
-pub async fn until_gone<K>(api: &Api<K>, name: &str)
+pub async fn wait_until_removed<K>(api: &Api<K>, name: &str)
 where
     K: Resource<DynamicType = ()>
         + Clone
@@ -187,5 +187,5 @@ where
         + Send
         + 'static,
 {
-    until(api, name, "be gone", |found| found.is_none()).await;
+    wait_until(api, name, "be gone", |found| found.is_none()).await;
 }

@@ -10,21 +10,21 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use x509_cert::der::{Decode as _, Encode as _};
 
-use crate::certificates::{Signing, approve, condition, is_settled};
-use crate::fixture::{World, object, until};
+use crate::certificates::{SigningLoops, approve, condition, is_settled};
+use crate::fixture::{TestCluster, object, wait_until};
 
 const AUTHORITY_KEY_IDENTIFIER: &str = "2.5.29.35";
 
 #[tokio::test]
 async fn requests_end_as_they_do_in_kubernetes() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("issuance.json")).unwrap();
-    let world = World::without_controllers().await;
-    let _signing = Signing::start(&world);
+    let world = TestCluster::without_controllers().await;
+    let _signing = SigningLoops::start(&world);
     let api: Api<CertificateSigningRequest> = Api::all(world.client.clone());
     let (mut ends, mut differences) = (Vec::new(), Vec::new());
     for (number, case) in cases.iter().enumerate() {
         let name = format!("case-{number}");
-        let (end, wanted) = (outcome(&api, &name, case).await, expected(case));
+        let (end, wanted) = (outcome(&api, &name, case).await, expected_outcome(case));
         if end != wanted {
             differences.push(format!("{}: {end}\n  instead of {wanted}", case["case"]));
         }
@@ -53,29 +53,29 @@ async fn outcome(api: &Api<CertificateSigningRequest>, name: &str, case: &Value)
     }
     approve(api, name).await;
     if case.get("pending").is_some() {
-        return left_alone(api, name).await;
+        return assert_untouched(api, name).await;
     }
-    let request = until(api, name, "be answered", is_settled).await.unwrap();
+    let request = wait_until(api, name, "be answered", is_settled).await.unwrap();
     if let Some(failed) = condition(&request, "Failed") {
         return json!({"failed": {"reason": failed.reason, "message": failed.message}});
     }
     let text = request.status.unwrap().certificate.unwrap().0;
-    json!({"issued": described(&text)})
+    json!({"issued": describe_certificate(&text)})
 }
 
 /// Whether nobody touches a request by the time that others that came later are answered.
-async fn left_alone(api: &Api<CertificateSigningRequest>, name: &str) -> Value {
+async fn assert_untouched(api: &Api<CertificateSigningRequest>, name: &str) -> Value {
     let before = api.get(name).await.unwrap();
     let later = format!("{name}-later");
-    crate::certificates::ask(api, &later, "key p256").await;
+    crate::certificates::create_csr(api, &later, "key p256").await;
     approve(api, &later).await;
-    until(api, &later, "be answered", is_settled).await;
+    wait_until(api, &later, "be answered", is_settled).await;
     let after = api.get(name).await.unwrap();
     assert_eq!(after, before);
     json!({"pending": true})
 }
 
-fn expected(case: &Value) -> Value {
+fn expected_outcome(case: &Value) -> Value {
     if let Some(refused) = case.get("refused") {
         return json!({"refused": refused["status"]});
     }
@@ -96,7 +96,7 @@ fn expected(case: &Value) -> Value {
 }
 
 /// As the recording describes a certificate, without what is the signer's own.
-fn described(text: &[u8]) -> Value {
+fn describe_certificate(text: &[u8]) -> Value {
     let blocks = windlass_pki::pem::certificates(text).unwrap();
     let certificate = x509_cert::Certificate::from_der(&blocks[0]).unwrap();
     let body = certificate.tbs_certificate();
@@ -108,12 +108,12 @@ fn described(text: &[u8]) -> Value {
         json!({
             "oid": extension.extn_id.to_string(),
             "critical": extension.critical,
-            "value": hex(extension.extn_value.as_bytes()),
+            "value": encode_hex(extension.extn_value.as_bytes()),
         })
     });
     let validity = body.validity();
     json!({
-        "subject_der": hex(&body.subject().to_der().unwrap()),
+        "subject_der": encode_hex(&body.subject().to_der().unwrap()),
         "lifetime_seconds": seconds(validity.not_after) - seconds(validity.not_before),
         "extensions": extensions.collect::<Vec<_>>(),
         "has_authority_key_id": all.iter().any(|each| is_own(each.extn_id.to_string())),
@@ -121,6 +121,6 @@ fn described(text: &[u8]) -> Value {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

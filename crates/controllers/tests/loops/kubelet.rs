@@ -22,17 +22,17 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use windlass_controllers::Options;
-use windlass_controllers::sign::{BuiltIn, Signer};
+use windlass_controllers::ControllerOptions;
+use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_pki::{Certificate, CertificateDer};
-use windlass_server::body::Body;
+use windlass_server::body::ResponseBody;
 use windlass_server::chain::authn::client_cert::ClientCas;
 use windlass_server::chain::handle;
 use windlass_server::peer::Peer;
 use windlass_server::server::{Server, system_clock};
 
 use crate::certificates::{NODE_TOKENS, authority, bind_as_kubeadm_does};
-use crate::fixture::{PATIENCE, World, object};
+use crate::fixture::{PATIENCE, TestCluster, object};
 
 const CERTIFICATE: &str = "/object/status/certificate";
 const INITIAL_EVENTS_END: &str = "/object/metadata/annotations/k8s.io~1initial-events-end";
@@ -45,32 +45,32 @@ const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");
 
 #[tokio::test]
 async fn a_kubelet_joins_as_it_does_in_kubernetes() {
-    let mut world = World::without_controllers().await;
+    let mut world = TestCluster::without_controllers().await;
     let files = tempfile::tempdir().unwrap();
     let ca = authority(files.path());
     let trusted = ClientCas::new(&[ca.current().unwrap().certificate().der().clone()]).unwrap();
     world.server().authenticator.client_cas.store(Arc::new(trusted));
     bind_as_kubeadm_does(&world.client).await;
-    token(&world).await;
-    world.run_controllers_with(Options {
+    create_bootstrap_token(&world).await;
+    world.run_controllers_with(ControllerOptions {
         approve_kubelet_serving: true,
-        built_in: Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec(),
-        ..Options::new(system_clock())
+        built_in: KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec(),
+        ..ControllerOptions::new(system_clock())
     });
-    let mut kubelet = Kubelet::new(world.server().clone());
+    let mut kubelet = RecordedKubelet::new(world.server().clone());
     for line in include_str!("kubelet.jsonl").lines() {
-        kubelet.repeat(&serde_json::from_str(line).unwrap()).await;
+        kubelet.replay(&serde_json::from_str(line).unwrap()).await;
     }
     assert!(kubelet.differences.is_empty(), "{}", kubelet.differences.join("\n"));
     assert_eq!((kubelet.sent, kubelet.watches.len()), (49, 14));
     let names = kubelet.issued.iter().map(|issued| issued.common_name());
     assert_eq!(names.collect::<Vec<_>>(), [Some("system:node:real-node"); 2]);
-    joined(&world).await;
-    hears_of_changes(&world, &mut kubelet).await;
+    assert_node_joined(&world).await;
+    assert_watches_deliver(&world, &mut kubelet).await;
 }
 
 /// What an administrator prepares for new nodes.
-async fn token(world: &World) {
+async fn create_bootstrap_token(world: &TestCluster) {
     let (id, secret) = TOKEN;
     let secret: Secret = object(json!({
         "metadata": {"name": format!("bootstrap-token-{id}")},
@@ -82,11 +82,11 @@ async fn token(world: &World) {
             "auth-extra-groups": NODE_TOKENS,
         },
     }));
-    world.all("kube-system").create(&PostParams::default(), &secret).await.unwrap();
+    world.api("kube-system").create(&PostParams::default(), &secret).await.unwrap();
 }
 
 /// What others see of the node in the end.
-async fn joined(world: &World) {
+async fn assert_node_joined(world: &TestCluster) {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let node = nodes.get("real-node").await.unwrap();
     let conditions = node.status.and_then(|status| status.conditions).unwrap();
@@ -94,20 +94,20 @@ async fn joined(world: &World) {
     let wanted = ["MemoryPressure", "DiskPressure", "PIDPressure"].map(|kind| (kind, "False"));
     let wanted = wanted.into_iter().chain([("Ready", "True")]);
     assert_eq!(conditions.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
-    let lease = world.all::<Lease>("kube-node-lease").get("real-node").await.unwrap();
+    let lease = world.api::<Lease>("kube-node-lease").get("real-node").await.unwrap();
     assert_eq!(lease.metadata.owner_references.unwrap()[0].uid, node.metadata.uid.unwrap());
     let spec = lease.spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some("real-node"));
     // The recording's last heartbeat, half a minute after the one that made the lease.
     let renewed = json!(spec.renew_time);
     assert!(renewed.as_str().unwrap().starts_with("2026-11-15T20:19:3"), "{renewed}");
-    let events = world.all::<Event>("default");
+    let events = world.api::<Event>("default");
     let event = events.get("real-node.18e8515f662f4ad1").await.unwrap();
     assert_eq!(event.count, Some(3));
 }
 
 /// What happens to the node and its pods from now on comes in on the watches that are open.
-async fn hears_of_changes(world: &World, kubelet: &mut Kubelet) {
+async fn assert_watches_deliver(world: &TestCluster, kubelet: &mut RecordedKubelet) {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let label = Patch::Merge(json!({"metadata": {"labels": {"checked": "yes"}}}));
     nodes.patch("real-node", &PatchParams::default(), &label).await.unwrap();
@@ -115,7 +115,7 @@ async fn hears_of_changes(world: &World, kubelet: &mut Kubelet) {
         "metadata": {"name": "web"},
         "spec": {"nodeName": "real-node", "containers": [{"name": "web", "image": "web"}]},
     }));
-    world.all("default").create(&PostParams::default(), &pod).await.unwrap();
+    world.api("default").create(&PostParams::default(), &pod).await.unwrap();
     let mut heard = 0;
     for watch in &mut kubelet.watches {
         let wanted = match watch.path.as_str() {
@@ -123,14 +123,14 @@ async fn hears_of_changes(world: &World, kubelet: &mut Kubelet) {
             "/api/v1/pods" => "/object/spec/nodeName",
             _ => continue,
         };
-        watch.until(|event| event.pointer(wanted).is_some()).await;
+        watch.wait_for_event(|event| event.pointer(wanted).is_some()).await;
         heard += 1;
     }
     assert_eq!(heard, 4);
 }
 
 /// The recorded kubelet on our server.
-struct Kubelet {
+struct RecordedKubelet {
     server: Arc<Server>,
     /// Recorded names and what we call them.
     names: Vec<(&'static str, String)>,
@@ -139,20 +139,20 @@ struct Kubelet {
     /// When it made the Lease, in protobuf.
     created: Vec<u8>,
     issued: Vec<Certificate>,
-    watches: Vec<Watch>,
+    watches: Vec<OpenWatch>,
     differences: Vec<String>,
     sent: usize,
 }
 
-impl Kubelet {
-    fn new(server: Arc<Server>) -> Kubelet {
+impl RecordedKubelet {
+    fn new(server: Arc<Server>) -> RecordedKubelet {
         let (names, issued, watches) = (Vec::new(), Vec::new(), Vec::new());
         let (lease, created, differences) = (String::new(), Vec::new(), Vec::new());
-        Kubelet { server, names, lease, created, issued, watches, differences, sent: 0 }
+        RecordedKubelet { server, names, lease, created, issued, watches, differences, sent: 0 }
     }
 
     /// Does again what was done, and notes a status that is not the recorded one.
-    async fn repeat(&mut self, step: &Value) {
+    async fn replay(&mut self, step: &Value) {
         let text = |name: &str| step[name].as_str().unwrap_or_default();
         let path = self.path(text("path")).await;
         let (status, body) = self.send(step, &path).await;
@@ -166,15 +166,15 @@ impl Kubelet {
             return;
         }
         if path.contains("watch=true") {
-            self.follow(&path, body).await;
+            self.open_watch(&path, body).await;
             return;
         }
         let body = body.collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&body).unwrap();
-        self.learn(text("method"), &answer);
+        self.record_names(text("method"), &answer);
     }
 
-    async fn send(&self, step: &Value, path: &str) -> (u64, Body) {
+    async fn send(&self, step: &Value, path: &str) -> (u64, ResponseBody) {
         let mut request = Request::builder()
             .method(step["method"].as_str().unwrap())
             .uri(path)
@@ -193,7 +193,7 @@ impl Kubelet {
             other => panic!("nobody is {other}"),
         };
         let body = Full::from(self.body(step)).map_err(Into::into).boxed_unsync();
-        let peer = std::sync::Arc::new(Peer::tls("127.0.0.1:1".parse().unwrap(), chain));
+        let peer = std::sync::Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain));
         let response = handle(&self.server, &peer, request.body(body).unwrap()).await;
         let (parts, body) = response.into_parts();
         (parts.status.as_u16().into(), body)
@@ -232,13 +232,13 @@ impl Kubelet {
             return body.into();
         }
         let (magic, message) = body.split_at(4);
-        let message = wire::put(message, &[RAW, METADATA, RESOURCE_VERSION], self.lease.as_bytes());
-        let message = wire::put(&message, &[RAW, METADATA, CREATION_TIMESTAMP], &self.created);
+        let message = wire::replace_field(message, &[RAW, METADATA, RESOURCE_VERSION], self.lease.as_bytes());
+        let message = wire::replace_field(&message, &[RAW, METADATA, CREATION_TIMESTAMP], &self.created);
         [magic, &message].concat().into()
     }
 
     /// Takes from an answer what later requests name.
-    fn learn(&mut self, method: &str, answer: &Value) {
+    fn record_names(&mut self, method: &str, answer: &Value) {
         let metadata = |name: &str| answer["metadata"][name].as_str().unwrap().to_owned();
         match (method, answer["kind"].as_str().unwrap()) {
             ("POST", "CertificateSigningRequest") => {
@@ -260,35 +260,35 @@ impl Kubelet {
     }
 
     /// Reads a watch as far as the kubelet does before it goes on.
-    async fn follow(&mut self, path: &str, body: Body) {
+    async fn open_watch(&mut self, path: &str, body: ResponseBody) {
         let things = path.split('?').next().unwrap().to_owned();
-        let mut watch = Watch { path: things, body, pending: Vec::new(), version: String::new() };
+        let mut watch = OpenWatch { path: things, body, pending: Vec::new(), version: String::new() };
         if watch.path.ends_with("/certificatesigningrequests") {
-            let found = watch.until(|event| event.pointer(CERTIFICATE).is_some()).await;
+            let found = watch.wait_for_event(|event| event.pointer(CERTIFICATE).is_some()).await;
             let ByteString(text) = object(found.pointer(CERTIFICATE).unwrap().clone());
             self.issued.push(Certificate::from_pem(&text).unwrap());
         } else if path.contains("sendInitialEvents=true") {
-            watch.until(|event| event.pointer(INITIAL_EVENTS_END).is_some()).await;
+            watch.wait_for_event(|event| event.pointer(INITIAL_EVENTS_END).is_some()).await;
         }
         self.watches.push(watch);
     }
 }
 
 /// An open watch.
-struct Watch {
+struct OpenWatch {
     /// Of what.
     path: String,
-    body: Body,
+    body: ResponseBody,
     pending: Vec<u8>,
     /// Of the last event.
     version: String,
 }
 
-impl Watch {
+impl OpenWatch {
     /// Reads on until an event is as `good` wants it.
-    async fn until(&mut self, good: impl Fn(&Value) -> bool) -> Value {
+    async fn wait_for_event(&mut self, good: impl Fn(&Value) -> bool) -> Value {
         loop {
-            while let Some(event) = self.buffered() {
+            while let Some(event) = self.next_buffered() {
                 if good(&event) {
                     return event;
                 }
@@ -303,11 +303,11 @@ impl Watch {
     fn catch_up(&mut self) {
         while let Some(Some(frame)) = self.body.frame().now_or_never() {
             self.pending.extend_from_slice(&frame.unwrap().into_data().unwrap());
-            while self.buffered().is_some() {}
+            while self.next_buffered().is_some() {}
         }
     }
 
-    fn buffered(&mut self) -> Option<Value> {
+    fn next_buffered(&mut self) -> Option<Value> {
         let end = self.pending.iter().position(|byte| *byte == b'\n')?;
         let line: Vec<u8> = self.pending.drain(..=end).collect();
         let event: Value = serde_json::from_slice(&line).unwrap();

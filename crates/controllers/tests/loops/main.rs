@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-mod accounts;
+mod service_accounts;
 mod aggregation;
 mod bundles;
 mod certificates;
 mod custom_signers;
 mod fixture;
-mod garbage;
+mod garbage_collector;
 mod issuance;
 mod kubelet;
 mod namespaces;
 mod node_lifecycle;
 mod pod_signer;
-mod publish;
-mod unscheduled;
+mod publisher;
+mod unscheduled_pods;

@@ -6,63 +6,63 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccou
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::fixture::{World, object, until, until_gone};
+use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
 #[tokio::test]
 async fn a_namespace_takes_its_contents_along() {
-    let world = World::start().await;
-    world.namespace("team").await;
+    let world = TestCluster::start().await;
+    world.create_namespace("team").await;
     let post = PostParams::default();
     let there = |found: Option<&ServiceAccount>| found.is_some();
-    until(&world.all::<ServiceAccount>("team"), "default", "appear", there).await;
+    wait_until(&world.api::<ServiceAccount>("team"), "default", "appear", there).await;
     for name in ["a", "b"] {
         let map: ConfigMap = object(json!({"metadata": {"name": name}}));
-        world.all("team").create(&post, &map).await.unwrap();
+        world.api("team").create(&post, &map).await.unwrap();
         let secret: Secret = object(json!({"metadata": {"name": name}}));
-        world.all("team").create(&post, &secret).await.unwrap();
+        world.api("team").create(&post, &secret).await.unwrap();
         let pod: Pod = object(json!({
             "metadata": {"name": name},
             "spec": {"containers": [{"name": "c", "image": "i"}]}
         }));
-        world.all("team").create(&post, &pod).await.unwrap();
+        world.api("team").create(&post, &pod).await.unwrap();
     }
     let begun = Instant::now();
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
-    until_gone(&world.namespaces(), "team").await;
+    wait_until_removed(&world.namespaces(), "team").await;
     println!("a namespace with six objects is gone after {:?}", begun.elapsed());
-    let left = world.all::<ConfigMap>("team").list(&ListParams::default()).await.unwrap();
+    let left = world.api::<ConfigMap>("team").list(&ListParams::default()).await.unwrap();
     assert!(left.items.is_empty());
-    let left = world.all::<ServiceAccount>("team").list(&ListParams::default()).await.unwrap();
+    let left = world.api::<ServiceAccount>("team").list(&ListParams::default()).await.unwrap();
     assert!(left.items.is_empty(), "no service account comes back in a namespace that goes");
     world.shut_down().await;
 }
 
 #[tokio::test]
 async fn an_empty_namespace_goes_at_once() {
-    let world = World::start().await;
-    world.namespace("team").await;
+    let world = TestCluster::start().await;
+    world.create_namespace("team").await;
     let there = |found: Option<&ServiceAccount>| found.is_some();
-    until(&world.all::<ServiceAccount>("team"), "default", "appear", there).await;
+    wait_until(&world.api::<ServiceAccount>("team"), "default", "appear", there).await;
     let begun = Instant::now();
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
-    until_gone(&world.namespaces(), "team").await;
+    wait_until_removed(&world.namespaces(), "team").await;
     println!("an empty namespace is gone after {:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_namespace_that_was_left_half_deleted_goes() {
-    let mut world = World::without_controllers().await;
-    world.namespace("team").await;
+    let mut world = TestCluster::without_controllers().await;
+    world.create_namespace("team").await;
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
     world.run_controllers();
-    until_gone(&world.namespaces(), "team").await;
+    wait_until_removed(&world.namespaces(), "team").await;
 }
 
 #[tokio::test]
 async fn a_finalizer_keeps_the_namespace_and_says_so() {
-    let world = World::start().await;
-    world.namespace("team").await;
-    let maps = world.all::<ConfigMap>("team");
+    let world = TestCluster::start().await;
+    world.create_namespace("team").await;
+    let maps = world.api::<ConfigMap>("team");
     let map = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     maps.create(&PostParams::default(), &object(map)).await.unwrap();
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_finalizer_keeps_the_namespace_and_says_so() {
     let told = |found: Option<&Namespace>| {
         condition(found, "NamespaceFinalizersRemaining").is_some_and(|c| c.status == "True")
     };
-    let held = until(&world.namespaces(), "team", "say what it waits for", told).await.unwrap();
+    let held = wait_until(&world.namespaces(), "team", "say what it waits for", told).await.unwrap();
     let words = |kind| {
         let c = condition(Some(&held), kind).unwrap();
         format!("{} {}: {}", c.status, c.reason.unwrap(), c.message.unwrap())
@@ -99,7 +99,7 @@ async fn a_finalizer_keeps_the_namespace_and_says_so() {
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     let begun = Instant::now();
     maps.patch("held", &PatchParams::default(), &release).await.unwrap();
-    until_gone(&world.namespaces(), "team").await;
+    wait_until_removed(&world.namespaces(), "team").await;
     println!("released, the namespace is gone after {:?}", begun.elapsed());
     world.shut_down().await;
 }

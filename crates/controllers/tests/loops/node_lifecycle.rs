@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use windlass_controllers::{NodeMonitor, Options};
+use windlass_controllers::{NodeMonitor, ControllerOptions};
 use windlass_server::server::system_clock;
 
-use crate::fixture::{World, object, until};
+use crate::fixture::{TestCluster, object, wait_until};
 
 const MONITOR: NodeMonitor = NodeMonitor {
     period: Duration::from_millis(50),
@@ -23,19 +23,19 @@ fn ready(node: Option<&Node>) -> Option<NodeCondition> {
     conditions.iter().find(|condition| condition.type_ == "Ready").cloned()
 }
 
-fn has(status: &'static str) -> impl Fn(Option<&Node>) -> bool {
+fn has_ready_status(status: &'static str) -> impl Fn(Option<&Node>) -> bool {
     move |node| ready(node).is_some_and(|ready| ready.status == status)
 }
 
-async fn register(world: &World, name: &str) -> (Api<Node>, Api<Lease>) {
+async fn register(world: &TestCluster, name: &str) -> (Api<Node>, Api<Lease>) {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let node = object(json!({"metadata": {"name": name}}));
     nodes.create(&PostParams::default(), &node).await.unwrap();
-    report(&nodes, name).await;
-    (nodes, world.all("kube-node-lease"))
+    post_status(&nodes, name).await;
+    (nodes, world.api("kube-node-lease"))
 }
 
-async fn report(nodes: &Api<Node>, name: &str) {
+async fn post_status(nodes: &Api<Node>, name: &str) {
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let ready = json!({"type": "Ready", "status": "True", "reason": "WindlassNodeReady",
         "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now});
@@ -60,27 +60,27 @@ async fn renew(leases: Api<Lease>, name: &str) {
 
 #[tokio::test]
 async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
-    let mut world = World::without_controllers().await;
+    let mut world = TestCluster::without_controllers().await;
     let (nodes, leases) = register(&world, "n1").await;
     register(&world, "n2").await;
     let never = object(json!({"metadata": {"name": "never"}}));
     nodes.create(&PostParams::default(), &never).await.unwrap();
-    world.run_controllers_with(Options { node_monitor: MONITOR, ..Options::new(system_clock()) });
+    world.run_controllers_with(ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) });
     let renewing = tokio::spawn(renew(leases.clone(), "n1"));
-    let lost = until(&nodes, "n2", "become Unknown", has("Unknown")).await.unwrap();
+    let lost = wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let ready_now = ready(Some(&lost)).unwrap();
     assert_eq!(ready_now.reason.as_deref(), Some("NodeStatusUnknown"));
     assert_eq!(ready_now.message.as_deref(), Some("Kubelet stopped posting node status."));
-    let never = until(&nodes, "never", "become Unknown", has("Unknown")).await.unwrap();
+    let never = wait_until(&nodes, "never", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let never = ready(Some(&never)).unwrap();
     assert_eq!(never.reason.as_deref(), Some("NodeStatusNeverUpdated"));
     let conditions = lost.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().all(|one| one.status == "Unknown") && conditions.len() == 4);
     // The one that renews its lease is as it was.
-    assert!(has("True")(Some(&nodes.get("n1").await.unwrap())));
+    assert!(has_ready_status("True")(Some(&nodes.get("n1").await.unwrap())));
     renewing.abort();
-    until(&nodes, "n1", "become Unknown", has("Unknown")).await;
-    let events = world.all::<Event>("default");
+    wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await;
+    let events = world.api::<Event>("default");
     let selected = ListParams::default().fields("involvedObject.kind=Node,reason=NodeNotReady");
     let deadline = tokio::time::Instant::now() + crate::fixture::PATIENCE;
     while events.list(&selected).await.unwrap().items.len() < 3 {
@@ -89,23 +89,23 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
     }
 
     // It is nobody else's business to make it ready again.
-    report(&nodes, "n1").await;
-    until(&nodes, "n1", "be ready", has("True")).await;
-    until(&nodes, "n1", "be lost again", has("Unknown")).await;
+    post_status(&nodes, "n1").await;
+    wait_until(&nodes, "n1", "be ready", has_ready_status("True")).await;
+    wait_until(&nodes, "n1", "be lost again", has_ready_status("Unknown")).await;
     world.shut_down().await;
 }
 
 #[tokio::test]
 async fn nothing_is_written_while_nothing_changes() {
-    let mut world = World::without_controllers().await;
+    let mut world = TestCluster::without_controllers().await;
     let (nodes, _) = register(&world, "n1").await;
-    let options = || Options { node_monitor: MONITOR, ..Options::new(system_clock()) };
+    let options = || ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) };
     world.run_controllers_with(options());
-    let lost = until(&nodes, "n1", "become Unknown", has("Unknown")).await.unwrap();
+    let lost = wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     // Another leader judges the same, and finds nothing to write for a node that is marked.
     world.stop_controllers().await;
     world.run_controllers_with(options());
     register(&world, "n2").await;
-    until(&nodes, "n2", "become Unknown", has("Unknown")).await;
+    wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await;
     assert_eq!(nodes.get("n1").await.unwrap().resource_version(), lost.resource_version());
 }

@@ -20,14 +20,14 @@ use tokio::task::JoinSet;
 use webpki::{EndEntityCert, KeyUsage};
 use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
-use windlass_controllers::signers::config::Signers;
+use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
 use windlass_pki::{
-    Authority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject, SystemRandom,
+    CertificateAuthority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject, SystemRandom,
     Validity, pem,
 };
 
-use crate::fixture::{World, object};
+use crate::fixture::{TestCluster, object};
 
 const SIGNER: &str = "example.com/workloads";
 const DOCS: &str = include_str!("../../../../docs/pod-certificates.md");
@@ -44,14 +44,14 @@ const RSA3072: &[u8] =
 const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
 
 /// A CA that another vouches for, in files, and signers that use it.
-struct Signing {
+struct PodSignerFixture {
     ca: Arc<CaSource>,
     files: TempDir,
     loops: JoinSet<()>,
 }
 
-impl Signing {
-    fn new() -> Signing {
+impl PodSignerFixture {
+    fn new() -> PodSignerFixture {
         let files = tempfile::tempdir().unwrap();
         let now = OffsetDateTime::now_utc();
         let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
@@ -61,19 +61,19 @@ impl Signing {
             (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap(), serial)
         };
         let (subject, key, serial) = parts("root");
-        let root = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let root = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
         let (subject, key, serial) = parts("workloads");
         let pair = root.intermediate(&subject, validity, key, serial).unwrap();
         let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
         let chain = pair.certificate().to_pem() + &root.certificate().to_pem();
         std::fs::write(&certificate, chain).unwrap();
         std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
-        let ca = CaSource::chain(certificate, key, clock());
-        Signing { ca, files, loops: JoinSet::new() }
+        let ca = CaSource::from_chain_files(certificate, key, clock());
+        PodSignerFixture { ca, files, loops: JoinSet::new() }
     }
 
     /// Signs with this profile, as `signers.yaml` has it.
-    fn start(mut self, client: &Client, version: &str, profile: &str) -> Signing {
+    fn start(mut self, client: &Client, version: &str, profile: &str) -> PodSignerFixture {
         self.add(client, version, &[(SIGNER, profile)]);
         self
     }
@@ -84,7 +84,7 @@ impl Signing {
                 "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {name}, \
                  ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{{profile}}}}}]}}"
             );
-            let signers = Signers::parse(&self.files.path().join("signers.yaml"), &text);
+            let signers = SignersConfig::parse(&self.files.path().join("signers.yaml"), &text);
             let custom = signers.unwrap().signers.remove(0);
             CustomSigner::new(custom, self.ca.clone())
         };
@@ -102,11 +102,11 @@ fn resource(version: &str) -> ApiResource {
     ApiResource::from_gvk(&kind)
 }
 
-fn requests(world: &World, namespace: &str) -> Api<DynamicObject> {
+fn requests(world: &TestCluster, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(world.client.clone(), namespace, &resource("v1beta1"))
 }
 
-async fn pod(world: &World, name: &str) -> Pod {
+async fn create_pod(world: &TestCluster, name: &str) -> Pod {
     let pod: Pod = object(json!({
         "metadata": {"name": name, "labels": {"app": "web"}},
         "spec": {
@@ -115,17 +115,17 @@ async fn pod(world: &World, name: &str) -> Pod {
             "containers": [{"name": "c", "image": "i"}],
         },
     }));
-    world.all::<Pod>("default").create(&PostParams::default(), &pod).await.unwrap()
+    world.api::<Pod>("default").create(&PostParams::default(), &pod).await.unwrap()
 }
 
-async fn service(world: &World, name: &str, app: &str) {
+async fn create_service(world: &TestCluster, name: &str, app: &str) {
     let spec = json!({"selector": {"app": app}, "ports": [{"port": 443}]});
     let service: Service = object(json!({"metadata": {"name": name}, "spec": spec}));
-    world.all::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
+    world.api::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
 }
 
 /// Asks for a certificate of a pod.
-async fn ask(world: &World, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
+async fn create_request(world: &TestCluster, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
     let mut spec = json!({
         "signerName": SIGNER,
         "podName": pod.name_any(),
@@ -153,15 +153,15 @@ fn stub(der: &[u8]) -> Value {
 }
 
 /// The older form: a key, and the pod's uid signed with it.
-fn proven(pod: &Pod, kind: KeyKind) -> Value {
-    let key = PrivateKey::generate_of(kind).unwrap();
+fn proof_of_possession(pod: &Pod, kind: KeyKind) -> Value {
+    let key = PrivateKey::generate_kind(kind).unwrap();
     let proof = key.sign(pod.uid().unwrap().as_bytes()).unwrap();
     let public = ByteString(key.public_key().as_der().to_vec());
     json!({"pkixPublicKey": public, "proofOfPossession": ByteString(proof)})
 }
 
 /// Waits until a request is answered, and says how: the condition's type, reason and message.
-async fn answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject, [String; 3]) {
+async fn wait_for_answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject, [String; 3]) {
     let is_answered = |found: Option<&DynamicObject>| {
         found.is_some_and(|request| request.data.pointer("/status/conditions/0").is_some())
     };
@@ -175,8 +175,8 @@ async fn answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject, [String
 }
 
 /// Waits for an event on a request.
-async fn event(world: &World, name: &str, reason: &str) -> Event {
-    let events: Api<Event> = world.all("default");
+async fn wait_for_event(world: &TestCluster, name: &str, reason: &str) -> Event {
+    let events: Api<Event> = world.api("default");
     let found = async {
         loop {
             let mut all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
@@ -222,12 +222,12 @@ fn verify(
 #[tokio::test]
 async fn every_key_gets_a_certificate_that_verifies() {
     for version in ["v1", "v1beta1"] {
-        let world = World::without_controllers().await;
-        service(&world, "web", "web").await;
-        service(&world, "other", "other").await;
+        let world = TestCluster::without_controllers().await;
+        create_service(&world, "web", "web").await;
+        create_service(&world, "other", "other").await;
         let profile = "trustDomain: example.com, serviceNames: true";
-        let signing = Signing::new().start(&world.client, version, profile);
-        let pod = pod(&world, "web-0").await;
+        let signing = PodSignerFixture::new().start(&world.client, version, profile);
+        let pod = create_pod(&world, "web-0").await;
         let table = [
             (stub(P256), PodKeyType::EcdsaP256),
             (stub(P384), PodKeyType::EcdsaP384),
@@ -235,13 +235,13 @@ async fn every_key_gets_a_certificate_that_verifies() {
             (stub(ED25519), PodKeyType::Ed25519),
             (stub(RSA3072), PodKeyType::Rsa3072),
             (stub(RSA4096), PodKeyType::Rsa4096),
-            (proven(&pod, KeyKind::P256), PodKeyType::EcdsaP256),
-            (proven(&pod, KeyKind::Ed25519), PodKeyType::Ed25519),
+            (proof_of_possession(&pod, KeyKind::P256), PodKeyType::EcdsaP256),
+            (proof_of_possession(&pod, KeyKind::Ed25519), PodKeyType::Ed25519),
         ];
         for (number, (key, kind)) in table.into_iter().enumerate() {
             let name = format!("req-{number}");
-            ask(&world, &name, &pod, key).await;
-            let (request, told) = answer(&requests(&world, "default"), &name).await;
+            create_request(&world, &name, &pod, key).await;
+            let (request, told) = wait_for_answer(&requests(&world, "default"), &name).await;
             assert_eq!(told[0], "Issued", "{told:?}");
             let names = ["web.default.svc", "web.default.svc.cluster.local"];
             let leaf = verify(&request, &signing.ca, &names);
@@ -255,10 +255,10 @@ async fn every_key_gets_a_certificate_that_verifies() {
 
 #[tokio::test]
 async fn certificates_last_as_long_as_both_allow() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     let signing =
-        Signing::new().start(&world.client, "v1", "trustDomain: example.com, maxDuration: 30h");
-    let pod = pod(&world, "web-0").await;
+        PodSignerFixture::new().start(&world.client, "v1", "trustDomain: example.com, maxDuration: 30h");
+    let pod = create_pod(&world, "web-0").await;
     // What is asked for, and seconds: the life, and until the renewal.
     for (name, asked, life, renewal) in [
         ("hour", json!(3600), 3600, 2376),
@@ -267,8 +267,8 @@ async fn certificates_last_as_long_as_both_allow() {
     ] {
         let mut wanted = stub(P256);
         wanted["maxExpirationSeconds"] = asked;
-        ask(&world, name, &pod, wanted).await;
-        let (request, told) = answer(&requests(&world, "default"), name).await;
+        create_request(&world, name, &pod, wanted).await;
+        let (request, told) = wait_for_answer(&requests(&world, "default"), name).await;
         assert_eq!(told[0], "Issued", "{told:?}");
         let leaf = verify(&request, &signing.ca, &[]);
         let seconds = |field: &str| {
@@ -284,14 +284,14 @@ async fn certificates_last_as_long_as_both_allow() {
 
 #[tokio::test]
 async fn what_is_not_signed_is_denied_and_harms_nobody() {
-    let world = World::without_controllers().await;
-    let mut signing = Signing::new();
+    let world = TestCluster::without_controllers().await;
+    let mut signing = PodSignerFixture::new();
     let picky =
         "trustDomain: example.com, keyTypes: [ECDSAP384], serviceAccounts: [default/frontend]";
     let elsewhere = "trustDomain: example.com, namespaces: [web]";
     let signers = [(SIGNER, picky), ("example.com/elsewhere", elsewhere)];
     signing.add(&world.client, "v1", &signers);
-    let (pod, api) = (pod(&world, "web-0").await, requests(&world, "default"));
+    let (pod, api) = (create_pod(&world, "web-0").await, requests(&world, "default"));
     let with = |mut spec: Value, key: &str, value: Value| {
         spec[key] = value;
         spec
@@ -308,15 +308,15 @@ async fn what_is_not_signed_is_denied_and_harms_nobody() {
         ("where", with(stub(P384), "signerName", json!("example.com/elsewhere")), "NotPermitted"),
     ];
     let foreign = with(stub(P384), "signerName", json!("example.com/foreign"));
-    ask(&world, "foreign", &pod, foreign).await;
+    create_request(&world, "foreign", &pod, foreign).await;
     for (name, spec, reason) in table {
-        ask(&world, name, &pod, spec).await;
-        let (request, told) = answer(&api, name).await;
+        create_request(&world, name, &pod, spec).await;
+        let (request, told) = wait_for_answer(&api, name).await;
         assert_eq!((told[0].as_str(), told[1].as_str()), ("Denied", reason), "{told:?}");
         assert!(request.data["status"].get("certificateChain").is_none_or(|c| c == ""));
     }
-    ask(&world, "good", &pod, stub(P384)).await;
-    let (request, _) = answer(&api, "good").await;
+    create_request(&world, "good", &pod, stub(P384)).await;
+    let (request, _) = wait_for_answer(&api, "good").await;
     verify(&request, &signing.ca, &[]);
     let foreign = api.get("foreign").await.unwrap();
     assert!(foreign.data.pointer("/status/conditions/0").is_none(), "it is somebody else's");
@@ -324,22 +324,22 @@ async fn what_is_not_signed_is_denied_and_harms_nobody() {
 
 #[tokio::test]
 async fn who_waits_is_told_why_and_served_when_it_can_be() {
-    let world = World::without_controllers().await;
-    let signing = Signing::new().start(&world.client, "v1", "serviceNames: true");
-    let (gone, pod) = (pod(&world, "gone").await, pod(&world, "web-0").await);
+    let world = TestCluster::without_controllers().await;
+    let signing = PodSignerFixture::new().start(&world.client, "v1", "serviceNames: true");
+    let (gone, pod) = (create_pod(&world, "gone").await, create_pod(&world, "web-0").await);
     let now = DeleteParams::default().grace_period(0);
-    let _ = world.all::<Pod>("default").delete("gone", &now).await.unwrap();
-    ask(&world, "late", &gone, stub(P256)).await;
-    event(&world, "late", "PodNotFound").await;
+    let _ = world.api::<Pod>("default").delete("gone", &now).await.unwrap();
+    create_request(&world, "late", &gone, stub(P256)).await;
+    wait_for_event(&world, "late", "PodNotFound").await;
 
-    ask(&world, "early", &pod, stub(P256)).await;
-    let told = event(&world, "early", "NoNames").await;
+    create_request(&world, "early", &pod, stub(P256)).await;
+    let told = wait_for_event(&world, "early", "NoNames").await;
     assert_eq!(told.note.as_deref(), Some("no service in default selects pod web-0"));
     let regarding = told.regarding.unwrap();
     assert_eq!(regarding.kind.as_deref(), Some("PodCertificateRequest"));
     assert_eq!(regarding.namespace.as_deref(), Some("default"));
-    service(&world, "web", "web").await;
-    let (request, _) = answer(&requests(&world, "default"), "early").await;
+    create_service(&world, "web", "web").await;
+    let (request, _) = wait_for_answer(&requests(&world, "default"), "early").await;
     verify(&request, &signing.ca, &["web.default.svc"]);
     let late = requests(&world, "default").get("late").await.unwrap();
     assert!(late.data.pointer("/status/conditions/0").is_none());
@@ -347,15 +347,15 @@ async fn who_waits_is_told_why_and_served_when_it_can_be() {
 
 #[tokio::test]
 async fn a_restart_in_the_middle_loses_nothing() {
-    let world = World::without_controllers().await;
+    let world = TestCluster::without_controllers().await;
     let profile = "trustDomain: example.com";
-    let mut signing = Signing::new().start(&world.client, "v1", profile);
-    let (pod, api) = (pod(&world, "web-0").await, requests(&world, "default"));
+    let mut signing = PodSignerFixture::new().start(&world.client, "v1", profile);
+    let (pod, api) = (create_pod(&world, "web-0").await, requests(&world, "default"));
     let names: Vec<String> = (0..60).map(|number| format!("req-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
-        ask(&world, name, &pod, stub(P256)).await;
+        create_request(&world, name, &pod, stub(P256)).await;
         if number % 20 == 10 {
-            answer(&api, &names[number / 2]).await;
+            wait_for_answer(&api, &names[number / 2]).await;
             signing.loops.shutdown().await;
         }
         if number % 20 == 15 {
@@ -366,7 +366,7 @@ async fn a_restart_in_the_middle_loses_nothing() {
     }
     let mut serials = std::collections::HashSet::new();
     for name in &names {
-        let (request, told) = answer(&api, name).await;
+        let (request, told) = wait_for_answer(&api, name).await;
         assert_eq!(told[0], "Issued", "{told:?}");
         assert!(serials.insert(verify(&request, &signing.ca, &[]).der().to_vec()));
     }
@@ -375,45 +375,45 @@ async fn a_restart_in_the_middle_loses_nothing() {
 #[tokio::test]
 async fn a_thousand_at_once_are_answered() {
     const COUNT: usize = 1000;
-    let world = World::without_controllers().await;
-    service(&world, "web", "web").await;
+    let world = TestCluster::without_controllers().await;
+    create_service(&world, "web", "web").await;
     let profile = "trustDomain: example.com, serviceNames: true";
-    let signing = Signing::new().start(&world.client, "v1", profile);
-    let pod = pod(&world, "web-0").await;
+    let signing = PodSignerFixture::new().start(&world.client, "v1", profile);
+    let pod = create_pod(&world, "web-0").await;
     let names: Vec<String> = (0..COUNT).map(|number| format!("req-{number}")).collect();
     for some in names.chunks(50) {
-        join_all(some.iter().map(|name| ask(&world, name, &pod, stub(P256)))).await;
+        join_all(some.iter().map(|name| create_request(&world, name, &pod, stub(P256)))).await;
     }
     let api = requests(&world, "default");
     for name in &names {
-        let (request, told) = answer(&api, name).await;
+        let (request, told) = wait_for_answer(&api, name).await;
         assert_eq!(told[0], "Issued", "{name}: {told:?}");
         verify(&request, &signing.ca, &["web.default.svc"]);
     }
 }
 
 /// The YAML in the documentation that begins like this.
-fn documented(start: &str) -> &'static str {
+fn documentation_example(start: &str) -> &'static str {
     let mut blocks = DOCS.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.find(|block| block.starts_with(start)).unwrap()
 }
 
 /// The pod of the documentation, and a service for it.
-async fn documented_pod(world: &World) -> Pod {
-    world.namespace("web").await;
+async fn create_documented_pod(world: &TestCluster) -> Pod {
+    world.create_namespace("web").await;
     let service: Service = object(json!({
         "metadata": {"name": "web"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 443}]},
     }));
-    world.all::<Service>("web").create(&PostParams::default(), &service).await.unwrap();
-    let pod: Pod = serde_saphyr::from_str(documented("apiVersion: v1\nkind: Pod\n")).unwrap();
-    world.all::<Pod>("web").create(&PostParams::default(), &pod).await.unwrap()
+    world.api::<Service>("web").create(&PostParams::default(), &service).await.unwrap();
+    let pod: Pod = serde_saphyr::from_str(documentation_example("apiVersion: v1\nkind: Pod\n")).unwrap();
+    world.api::<Pod>("web").create(&PostParams::default(), &pod).await.unwrap()
 }
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
 /// The value of a metric of the signer.
-fn counted(name: &str) -> u64 {
+fn metric_value(name: &str) -> u64 {
     let mut metrics = String::new();
     windlass_controllers::metrics(&mut metrics);
     let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
@@ -423,24 +423,24 @@ fn counted(name: &str) -> u64 {
 
 #[tokio::test]
 async fn the_documented_file_is_all_it_takes() {
-    let (mut world, files) = (World::without_controllers().await, tempfile::tempdir().unwrap());
+    let (mut world, files) = (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
     let file = files.path().join("signers.yaml");
-    std::fs::write(&file, documented(SIGNERS)).unwrap();
-    let mut options = windlass_controllers::Options::new(clock());
+    std::fs::write(&file, documentation_example(SIGNERS)).unwrap();
+    let mut options = windlass_controllers::ControllerOptions::new(clock());
     options.custom = signers::open(&file, &clock()).unwrap();
     let ca = options.custom[0].ca.clone();
     world.run_controllers_with(options);
-    let pod = documented_pod(&world).await;
-    for (name, key) in [("stub", stub(P256)), ("older", proven(&pod, KeyKind::Ed25519))] {
-        ask(&world, name, &pod, key).await;
-        let (request, told) = answer(&requests(&world, "web"), name).await;
+    let pod = create_documented_pod(&world).await;
+    for (name, key) in [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyKind::Ed25519))] {
+        create_request(&world, name, &pod, key).await;
+        let (request, told) = wait_for_answer(&requests(&world, "web"), name).await;
         assert_eq!(told[0], "Issued", "{told:?}");
         verify(&request, &ca, &["web.web.svc"]);
     }
     for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
         // What is counted is counted after it was written.
         let counted = async {
-            while counted(name) < 2 {
+            while metric_value(name) < 2 {
                 tokio::task::yield_now().await
             }
         };
@@ -451,18 +451,18 @@ async fn the_documented_file_is_all_it_takes() {
 
 #[tokio::test]
 async fn the_documented_permissions_are_enough() {
-    let world = World::without_controllers().await;
-    let pod = documented_pod(&world).await;
-    let signers = Signers::parse(Path::new("/signers.yaml"), documented(SIGNERS));
+    let world = TestCluster::without_controllers().await;
+    let pod = create_documented_pod(&world).await;
+    let signers = SignersConfig::parse(Path::new("/signers.yaml"), documentation_example(SIGNERS));
     let custom = signers.unwrap().signers.remove(0);
-    let signing = Signing::new();
+    let signing = PodSignerFixture::new();
     let signer = CustomSigner::new(custom, signing.ca.clone());
     let (client, mut loops) =
-        (world.client_of("windlass", &["system:authenticated"]), JoinSet::new());
+        (world.client_as("windlass", &["system:authenticated"]), JoinSet::new());
     loops.spawn(pods::run(client, resource("v1"), vec![signer], clock()));
 
     // All but one, then all.
-    let role = documented("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
+    let role = documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
     let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
     let signs = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| rule.verbs == ["sign"];
     let mut less = role.clone();
@@ -480,8 +480,8 @@ async fn the_documented_permissions_are_enough() {
     }));
     let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    ask(&world, "one", &pod, stub(P256)).await;
-    let events: Api<Event> = world.all("web");
+    create_request(&world, "one", &pod, stub(P256)).await;
+    let events: Api<Event> = world.api("web");
     let told = |event: &Event| event.reason.as_deref() == Some("AnswerRefused");
     let seen = async {
         while !events.list(&ListParams::default()).await.unwrap().items.iter().any(told) {
@@ -492,7 +492,7 @@ async fn the_documented_permissions_are_enough() {
 
     let whole = ClusterRole { metadata: created.metadata, ..role };
     roles.replace(&whole.name_any(), &PostParams::default(), &whole).await.unwrap();
-    let (request, told) = answer(&requests(&world, "web"), "one").await;
+    let (request, told) = wait_for_answer(&requests(&world, "web"), "one").await;
     assert_eq!(told[0], "Issued", "{told:?}");
     let leaf = verify(&request, &signing.ca, &["web.web.svc.cluster.local"]);
     assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/ns/web/sa/frontend"]);

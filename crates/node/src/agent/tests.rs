@@ -1,24 +1,24 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::manager::{Cause, Doing, Trouble};
-use crate::request::Stage;
-use crate::status::Status;
+use crate::node_certificates::{FailureCause, ManagerActivity, CertificateFailure};
+use crate::csr::CsrStage;
+use crate::status_file::AgentStatus;
 use crate::testing::{START, client_identity, report};
 
-fn place() -> (TempDir, Options) {
+fn test_options() -> (TempDir, AgentOptions) {
     let place = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = AgentOptions {
         node_name: "n1".into(),
-        ..Options::new(place.path().join("kubeconfig"), place.path().join("pki"))
+        ..AgentOptions::new(place.path().join("kubeconfig"), place.path().join("pki"))
     };
     (place, options)
 }
 
 #[tokio::test]
 async fn without_a_credential_it_says_what_to_do_and_ends() {
-    let (place, options) = place();
-    let options = Options {
+    let (place, options) = test_options();
+    let options = AgentOptions {
         bootstrap_kubeconfig: Some(place.path().join("bootstrap")),
         patience: Duration::from_millis(500),
         ..options
@@ -30,31 +30,31 @@ async fn without_a_credential_it_says_what_to_do_and_ends() {
     {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let status = Status::read(&place.path().join("pki")).unwrap().unwrap();
+    let status = AgentStatus::read(&place.path().join("pki")).unwrap().unwrap();
     assert_eq!(status.certificates[0].problem.as_ref().unwrap().reason, "NoCredential");
 }
 
 #[tokio::test]
 async fn it_ends_when_told_to_and_lets_nobody_else_in() {
-    let (place, options) = place();
+    let (place, options) = test_options();
     let (down, shutdown) = watch::channel(false);
     let pki = place.path().join("pki");
     let running = tokio::spawn(run(options, shutdown.clone()));
-    while !crate::status::is_running(&pki).unwrap() {
+    while !crate::status_file::is_running(&pki).unwrap() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let other = Options { node_name: "n1".into(), ..Options::new("k".into(), pki.clone()) };
+    let other = AgentOptions { node_name: "n1".into(), ..AgentOptions::new("k".into(), pki.clone()) };
     let error = run(other, shutdown).await.unwrap_err();
     assert!(matches!(error, RunError::Lock(LockError::Taken(_))), "{error}");
     down.send_replace(true);
     running.await.unwrap().unwrap();
-    assert!(!crate::status::is_running(&pki).unwrap());
+    assert!(!crate::status_file::is_running(&pki).unwrap());
 }
 
 #[tokio::test]
 async fn a_certificate_on_disk_is_enough_to_begin() {
-    let (place, options) = place();
-    let store = Store::new(&options.cert_dir, Purpose::Client.prefix(), Files::default());
+    let (place, options) = test_options();
+    let store = CertStore::new(&options.cert_dir, CertificatePurpose::Client.prefix(), FileSystem::default());
     let from = OffsetDateTime::now_utc() - time::Duration::hours(1);
     store.save(&client_identity(from), from).unwrap();
     let server = "https://127.0.0.1:1";
@@ -67,7 +67,7 @@ async fn a_certificate_on_disk_is_enough_to_begin() {
     let (down, shutdown) = watch::channel(false);
     let running = tokio::spawn(run(options, shutdown));
     let status = loop {
-        let status = Status::read(&place.path().join("pki")).unwrap();
+        let status = AgentStatus::read(&place.path().join("pki")).unwrap();
         if let Some(status) = status.filter(|status| status.server.problem.is_some()) {
             break status;
         }
@@ -82,18 +82,18 @@ async fn a_certificate_on_disk_is_enough_to_begin() {
 
 #[test]
 fn a_node_is_ready_with_a_certificate_and_a_heartbeat() {
-    let beat = |seconds| Registration {
+    let beat = |seconds| NodeRegistration {
         heartbeat: Some(START - time::Duration::seconds(seconds)),
         problem: Some("gone".into()),
-        ..Registration::default()
+        ..NodeRegistration::default()
     };
     let good = Some(START + time::Duration::hours(1));
     let table = [
         (good, beat(0), Ok(())),
         (good, beat(40), Ok(())),
         (good, beat(41), Err("no heartbeat: gone")),
-        (good, Registration::default(), Err("no heartbeat: not yet registered")),
-        (good, Registration { kubelet: true, ..Registration::default() }, Ok(())),
+        (good, NodeRegistration::default(), Err("no heartbeat: not yet registered")),
+        (good, NodeRegistration { kubelet: true, ..NodeRegistration::default() }, Ok(())),
         (None, beat(0), Err("no client certificate: nothing is to be done yet")),
         (
             Some(START - time::Duration::seconds(1)),
@@ -102,22 +102,22 @@ fn a_node_is_ready_with_a_certificate_and_a_heartbeat() {
         ),
     ];
     for (expires, registration, wanted) in table {
-        let found = readiness(&report(Purpose::Client, expires), &registration, START);
+        let found = readiness(&report(CertificatePurpose::Client, expires), &registration, START);
         assert_eq!(found, wanted.map_err(str::to_owned), "{expires:?} {registration:?}");
     }
 }
 
 #[test]
-fn what_is_waited_for_counts_more_than_what_went_wrong_before() {
-    let trouble = Some(Trouble { cause: Cause::Unreachable, message: "nobody there".into() });
-    let waiting = Doing::Waiting { request: "r".into(), stage: Stage::Signature, since: START };
-    let pausing = Doing::Pausing { until: START };
+fn pending_request_takes_precedence_over_earlier_failure() {
+    let trouble = Some(CertificateFailure { cause: FailureCause::Unreachable, message: "nobody there".into() });
+    let waiting = ManagerActivity::Waiting { request: "r".into(), stage: CsrStage::Signature, since: START };
+    let pausing = ManagerActivity::Pausing { until: START };
     for (doing, trouble, wanted) in [
         (waiting, trouble.clone(), "r waits to be signed since 2026-03-01T12:00:00Z"),
         (pausing.clone(), trouble, "nobody there"),
         (pausing, None, "trying again at 2026-03-01T12:00:00Z"),
     ] {
-        let report = Report { doing, trouble, ..report(Purpose::Client, None) };
-        assert_eq!(obstacle(&report), wanted);
+        let report = NodeCertificateReport { doing, trouble, ..report(CertificatePurpose::Client, None) };
+        assert_eq!(failure_message(&report), wanted);
     }
 }

@@ -6,68 +6,68 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::Options;
-use crate::certificates::{Certificates, Setup};
-use crate::keeper::Keeper;
-use crate::keeper::report::Reports;
+use super::AgentOptions;
+use crate::volume_certificates::{VolumeCertificateManager, VolumeCertificateConfig};
+use crate::volume_manager::VolumeManager;
+use crate::volume_manager::report::VolumeReports;
 use crate::metrics::volumes::VolumeMetrics;
-use crate::projections::{self, Notifier, Projections};
-use crate::register::Registration;
-use crate::sources::bundles::{self, View};
-use crate::sources::objects::Objects;
+use crate::projections::{self, Notifier, HostProjections};
+use crate::node_status::NodeRegistration;
+use crate::sources::bundles::{self, BundleView};
+use crate::sources::objects::ObjectCache;
 use crate::sources::pods;
-use crate::sources::tokens::Tokens;
+use crate::sources::tokens::TokenManager;
 use crate::trust;
-use crate::volume::plan::Served;
+use crate::volume::plan::OptionalApi;
 
 /// Where what is to be remembered of the machine's own volumes is, in the root directory.
 const PROJECTIONS: &str = "projections";
 
 /// What is known of volumes, from the beginning on, whether or not they are kept yet.
-pub struct Volumes {
+pub struct VolumeRuntime {
     /// Each of them.
-    pub reports: watch::Sender<Reports>,
+    pub reports: watch::Sender<VolumeReports>,
     /// What is counted.
     pub metrics: Arc<VolumeMetrics>,
     /// What is wrong with the file of the machine's own.
-    pub wrong: watch::Sender<Option<String>>,
+    pub file_problem: watch::Sender<Option<String>>,
     /// The bundles.
-    bundles: watch::Sender<Arc<View>>,
+    bundles: watch::Sender<Arc<BundleView>>,
     /// As soon as there are any to keep.
-    kept: watch::Sender<Option<Kept>>,
+    running: watch::Sender<Option<RunningVolumes>>,
 }
 
 /// What knows more, once volumes are kept.
 #[derive(Clone)]
-struct Kept {
-    certificates: Arc<Certificates>,
+struct RunningVolumes {
+    certificates: Arc<VolumeCertificateManager>,
     notifier: Arc<Notifier>,
 }
 
-impl Volumes {
+impl VolumeRuntime {
     /// Nothing is known yet.
-    pub fn new(options: &Options) -> Arc<Self> {
+    pub fn new(options: &AgentOptions) -> Arc<Self> {
         Arc::new(Self {
             reports: watch::Sender::default(),
             metrics: Arc::default(),
-            wrong: watch::Sender::new(None),
-            bundles: watch::Sender::new(bundles::unknown(options.gates)),
-            kept: watch::Sender::new(None),
+            file_problem: watch::Sender::new(None),
+            bundles: watch::Sender::new(bundles::initial_view(options.gates)),
+            running: watch::Sender::new(None),
         })
     }
 
     /// Keeps them, as the node. Everything ends with `tasks`.
-    pub fn keep(
+    pub fn start(
         self: &Arc<Self>,
-        options: &Options,
+        options: &AgentOptions,
         client: &Client,
-        registration: watch::Receiver<Registration>,
+        registration: watch::Receiver<NodeRegistration>,
         tasks: &mut JoinSet<()>,
     ) {
         let (clock, files, node) = (&options.clock, &options.files, &options.node_name);
         let (wake, wakes) = mpsc::unbounded_channel();
         let pods = watch::Sender::default();
-        let certificates = Certificates::new(Setup {
+        let certificates = VolumeCertificateManager::new(VolumeCertificateConfig {
             client: client.clone(),
             node: node.clone(),
             files: files.clone(),
@@ -80,9 +80,9 @@ impl Volumes {
         });
         let directory = options.root_dir.join(PROJECTIONS);
         let notifier = Notifier::new(directory, files.clone(), clock.clone());
-        let kept = Kept { certificates: certificates.clone(), notifier: notifier.clone() };
-        self.kept.send_replace(Some(kept));
-        let keeper = Keeper {
+        let kept = RunningVolumes { certificates: certificates.clone(), notifier: notifier.clone() };
+        self.running.send_replace(Some(kept));
+        let keeper = VolumeManager {
             client: client.clone(),
             node: node.clone(),
             root_dir: options.root_dir.clone(),
@@ -94,18 +94,18 @@ impl Volumes {
             bundles: self.bundles.subscribe(),
             projections: self.projections(options, tasks),
             registration,
-            objects: Objects::new(client.clone(), wake.clone()),
-            tokens: Tokens::new(client.clone(), clock.clone(), options.random.clone(), wake),
+            objects: ObjectCache::new(client.clone(), wake.clone()),
+            tokens: TokenManager::new(client.clone(), clock.clone(), options.random.clone(), wake),
             certificates: certificates.clone(),
             notifier,
             wakes,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
         };
-        tasks.spawn(pods::follow(client.clone(), node.clone(), pods));
+        tasks.spawn(pods::watch_pods(client.clone(), node.clone(), pods));
         if options.gates.cluster_trust_bundle_projection {
             let out = self.bundles.clone();
-            tasks.spawn(bundles::follow(client.clone(), clock.clone(), out));
+            tasks.spawn(bundles::watch_bundles(client.clone(), clock.clone(), out));
         }
         tasks.spawn(certificates.run());
         tasks.spawn(keeper.run());
@@ -116,10 +116,10 @@ impl Volumes {
     /// Writes what is known, for programs.
     pub fn write_metrics(&self, out: &mut String) {
         let bundles = match &self.bundles.borrow().bundles {
-            Served::Synced(bundles) => Some(bundles.size()),
-            Served::Off | Served::Missing | Served::Unsynced => None,
+            OptionalApi::Synced(bundles) => Some(bundles.size()),
+            OptionalApi::Off | OptionalApi::Missing | OptionalApi::Unsynced => None,
         };
-        let kept = self.kept.borrow().clone();
+        let kept = self.running.borrow().clone();
         let states = kept.as_ref().map(|kept| kept.certificates.states());
         let reports = self.reports.borrow().clone();
         let volumes = reports.values().map(|report| &**report);
@@ -131,16 +131,16 @@ impl Volumes {
 
     fn projections(
         &self,
-        options: &Options,
+        options: &AgentOptions,
         tasks: &mut JoinSet<()>,
-    ) -> watch::Receiver<Projections> {
+    ) -> watch::Receiver<HostProjections> {
         let Some((path, projections)) = &options.projections else {
             return watch::Sender::default().subscribe();
         };
         let out = watch::Sender::new(projections.clone());
         let projections = out.subscribe();
-        let wrong = self.wrong.clone();
-        tasks.spawn(projections::follow(path.clone(), options.files.clone(), out, wrong));
+        let wrong = self.file_problem.clone();
+        tasks.spawn(projections::watch_file(path.clone(), options.files.clone(), out, wrong));
         projections
     }
 }

@@ -18,12 +18,12 @@ use super::*;
 use crate::testing::tls::{authority_der, loopback_identity};
 
 /// A connection, and the certificate that it has.
-type Seen = (usize, Option<Vec<u8>>);
+type ConnectionRecord = (usize, Option<Vec<u8>>);
 
 /// A server that writes down, for each request, which connection and which certificate it has.
-struct Server {
+struct RecordingTlsServer {
     url: String,
-    seen: Arc<StdMutex<Vec<Seen>>>,
+    seen: Arc<StdMutex<Vec<ConnectionRecord>>>,
     /// Connections that have ended.
     ended: Arc<StdMutex<Vec<usize>>>,
     /// Requests for `/slow` are answered when told to.
@@ -44,7 +44,7 @@ fn server_config() -> ServerConfig {
         .unwrap()
 }
 
-impl Server {
+impl RecordingTlsServer {
     async fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let acceptor = TlsAcceptor::from(Arc::new(server_config()));
@@ -81,13 +81,13 @@ impl Server {
         server
     }
 
-    fn client(&self, current: Current) -> Client {
+    fn client(&self, current: CurrentKeyPair) -> Client {
         let mut config = Config::new(self.url.parse().unwrap());
         config.root_cert = Some(vec![authority_der()]);
         connect(&config, current).unwrap()
     }
 
-    fn last(&self) -> Seen {
+    fn last(&self) -> ConnectionRecord {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 
@@ -102,7 +102,7 @@ async fn get(client: &Client, path: &str) -> kube::Result<String> {
     client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-fn identity() -> (Arc<Identity>, Option<Vec<u8>>) {
+fn identity() -> (Arc<CertificateKeyPair>, Option<Vec<u8>>) {
     let from = OffsetDateTime::now_utc() - time::Duration::hours(1);
     let identity = crate::testing::client_identity(from);
     let der = identity.leaf().der().to_vec();
@@ -111,7 +111,7 @@ fn identity() -> (Arc<Identity>, Option<Vec<u8>>) {
 
 #[tokio::test]
 async fn another_certificate_comes_with_another_connection_and_the_old_one_ends() {
-    let server = Server::start().await;
+    let server = RecordingTlsServer::start().await;
     let (sender, current) = watch::channel(None);
     let client = server.client(current);
     for _ in 0..2 {
@@ -133,8 +133,8 @@ async fn another_certificate_comes_with_another_connection_and_the_old_one_ends(
 }
 
 #[tokio::test]
-async fn what_is_under_way_ends_well() {
-    let server = Server::start().await;
+async fn in_flight_requests_complete() {
+    let server = RecordingTlsServer::start().await;
     let (first, second) = (identity(), identity());
     let (sender, current) = watch::channel(Some(first.0));
     let client = server.client(current);
@@ -154,8 +154,8 @@ async fn what_is_under_way_ends_well() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut_off() {
-    let server = Server::start().await;
+async fn requests_beyond_grace_are_aborted() {
+    let server = RecordingTlsServer::start().await;
     let (sender, current) = watch::channel(Some(identity().0));
     let client = server.client(current);
     let slow = tokio::spawn({
@@ -174,7 +174,7 @@ async fn what_does_not_end_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_who_asks_all_the_time_notices_a_change() {
-    let server = Server::start().await;
+    let server = RecordingTlsServer::start().await;
     let (sender, current) = watch::channel(Some(identity().0));
     let client = server.client(current);
     let (done, stop) = watch::channel(false);

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::head;
-use crate::keeper::report::VolumeReport;
-use crate::volume::definition::Source;
+use crate::volume_manager::report::VolumeReport;
+use crate::volume::definition::ProjectedSource;
 
 /// What a source of a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,14 +28,14 @@ pub enum SourceType {
 
 impl SourceType {
     /// What this source is.
-    pub fn of(source: &Source) -> Self {
+    pub fn from_source(source: &ProjectedSource) -> Self {
         match source {
-            Source::Bundle(_) => Self::ClusterTrustBundle,
-            Source::Certificate(_) => Self::PodCertificate,
-            Source::ConfigMap(_) => Self::ConfigMap,
-            Source::Secret(_) => Self::Secret,
-            Source::Token(_) => Self::ServiceAccountToken,
-            Source::Downward(_) => Self::DownwardApi,
+            ProjectedSource::Bundle(_) => Self::ClusterTrustBundle,
+            ProjectedSource::Certificate(_) => Self::PodCertificate,
+            ProjectedSource::ConfigMap(_) => Self::ConfigMap,
+            ProjectedSource::Secret(_) => Self::Secret,
+            ProjectedSource::Token(_) => Self::ServiceAccountToken,
+            ProjectedSource::Downward(_) => Self::DownwardApi,
         }
     }
 
@@ -55,11 +55,11 @@ impl SourceType {
 /// What is counted.
 #[derive(Debug, Default)]
 pub struct VolumeMetrics {
-    counts: Mutex<Counts>,
+    counts: Mutex<VolumeCounts>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counts {
+struct VolumeCounts {
     refreshes: BTreeMap<(SourceType, &'static str), Histogram>,
     since_change: Histogram,
     since_arrival: Histogram,
@@ -158,7 +158,7 @@ impl VolumeMetrics {
     }
 }
 
-impl Counts {
+impl VolumeCounts {
     fn write_refreshes(&self, out: &mut String) {
         let labels = |source: &SourceType, status: &str| {
             format!("projected_volume_source_type=\"{}\",status=\"{status}\"", source.name())

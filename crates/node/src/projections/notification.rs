@@ -27,7 +27,7 @@ pub const SIGNALS: [(&str, Signal); 7] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
     /// How.
-    pub how: How,
+    pub how: NotificationMethod,
     /// How long an attempt may take.
     pub timeout: Duration,
     /// How often it is tried again.
@@ -37,7 +37,7 @@ pub struct Notification {
 /// How an application is told. Displayed, it is what people are told of it: neither arguments nor
 /// queries, which may hold secrets.
 #[derive(Clone, Debug, PartialEq)]
-pub enum How {
+pub enum NotificationMethod {
     /// A signal to the process whose number is in a file.
     Signal {
         /// Which.
@@ -58,7 +58,7 @@ pub enum How {
     },
 }
 
-impl How {
+impl NotificationMethod {
     /// What it is called in the file and in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl How {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for NotificationMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signal { signal, pid_file } => {

@@ -6,9 +6,9 @@
 //! others are told.
 
 mod command;
-mod request;
+mod http_request;
 mod signal;
-mod told;
+mod notification_log;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,61 +18,61 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Projection;
-use super::notification::{How, Notification};
+use super::HostProjection;
+use super::notification::{NotificationMethod, Notification};
 use crate::clock::Clock;
-use crate::files::Files;
-use crate::volume::content::Digest;
+use crate::files::FileSystem;
+use crate::volume::trust_anchors::Digest;
 
-use told::Told;
+use notification_log::NotificationLog;
 
 const METRIC: &str = "windlass_node_notifications_total";
 
 /// Tells applications that their files are new.
 pub struct Notifier {
     directory: PathBuf,
-    files: Files,
+    files: FileSystem,
     clock: Clock,
     /// How long to pause after a failure: the first time, and at most.
     pauses: (Duration, Duration),
-    state: Mutex<State>,
+    state: Mutex<NotifierState>,
     /// Told when a task ends.
     ended: Notify,
 }
 
 /// An application that was not told, and is not tried again before the next change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untold {
+pub struct FailedNotification {
     /// Whose files it should know of.
     pub projection: String,
     /// How it should have been told.
     pub how: String,
     /// Why it was not.
-    pub why: String,
+    pub reason: String,
 }
 
 #[derive(Default)]
-struct State {
+struct NotifierState {
     /// The tasks that run, by projection.
-    tellers: BTreeMap<String, Teller>,
+    tasks: BTreeMap<String, NotificationTask>,
     /// Who was told of what, by projection, once that has been read from the disk.
-    told: BTreeMap<String, Told>,
+    logs: BTreeMap<String, NotificationLog>,
     /// Who was given up on, by projection and notification.
-    given_up: BTreeMap<(String, String), (Digest, Untold)>,
+    given_up: BTreeMap<(String, String), (Digest, FailedNotification)>,
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
 /// Something to tell.
 #[derive(Clone)]
-struct Work {
-    projection: Arc<Projection>,
+struct NotificationJob {
+    projection: Arc<HostProjection>,
     digest: Digest,
 }
 
-struct Teller {
-    current: Work,
+struct NotificationTask {
+    current: NotificationJob,
     /// What came since.
-    next: Option<Work>,
+    next: Option<NotificationJob>,
     /// Told when something came.
     wake: Arc<Notify>,
 }
@@ -80,14 +80,14 @@ struct Teller {
 impl Notifier {
     /// Remembers in this directory what was told, so that a process that ends before it has told
     /// everybody does so when it begins again.
-    pub fn new(directory: PathBuf, files: Files, clock: Clock) -> Arc<Self> {
+    pub fn new(directory: PathBuf, files: FileSystem, clock: Clock) -> Arc<Self> {
         let pauses = (Duration::from_secs(1), Duration::from_secs(60));
-        Self::pausing(directory, files, clock, pauses)
+        Self::with_pauses(directory, files, clock, pauses)
     }
 
-    fn pausing(
+    fn with_pauses(
         directory: PathBuf,
-        files: Files,
+        files: FileSystem,
         clock: Clock,
         pauses: (Duration, Duration),
     ) -> Arc<Self> {
@@ -97,10 +97,10 @@ impl Notifier {
 
     /// The files of a projection are on the disk, and have this digest. Whoever is to know and does
     /// not know of it yet is told, in the background.
-    pub fn written(self: &Arc<Self>, projection: &Arc<Projection>, digest: Digest) {
-        let work = Work { projection: projection.clone(), digest };
+    pub fn written(self: &Arc<Self>, projection: &Arc<HostProjection>, digest: Digest) {
+        let work = NotificationJob { projection: projection.clone(), digest };
         let mut state = self.state();
-        if let Some(teller) = state.tellers.get_mut(&projection.name) {
+        if let Some(teller) = state.tasks.get_mut(&projection.name) {
             if teller.next.as_ref().unwrap_or(&teller.current).differs(&work) {
                 teller.next = Some(work);
                 teller.wake.notify_one();
@@ -108,28 +108,28 @@ impl Notifier {
             return;
         }
         // What was told in an earlier life is not known before the file has been read.
-        let is_read = state.told.contains_key(&projection.name);
-        if projection.notify.is_empty() || (is_read && state.due(&work).is_empty()) {
+        let is_read = state.logs.contains_key(&projection.name);
+        if projection.notify.is_empty() || (is_read && state.pending_notifications(&work).is_empty()) {
             return;
         }
         let wake = Arc::new(Notify::new());
-        let teller = Teller { current: work.clone(), next: None, wake: wake.clone() };
-        state.tellers.insert(projection.name.clone(), teller);
+        let teller = NotificationTask { current: work.clone(), next: None, wake: wake.clone() };
+        state.tasks.insert(projection.name.clone(), teller);
         tokio::spawn(self.clone().run(work, wake));
     }
 
     /// Forgets what was told of a projection that is no more.
     pub fn forget(&self, projection: &str) {
         let mut state = self.state();
-        state.told.remove(projection);
+        state.logs.remove(projection);
         state.given_up.retain(|(name, _), _| name != projection);
-        if let Err(error) = told::remove(&self.files, &self.directory, projection) {
+        if let Err(error) = notification_log::remove(&self.files, &self.directory, projection) {
             tracing::warn!(projection, "{error}");
         }
     }
 
     /// Who was not told, and is not tried again before the next change.
-    pub fn untold(&self) -> Vec<Untold> {
+    pub fn failed_notifications(&self) -> Vec<FailedNotification> {
         self.state().given_up.values().map(|(_, untold)| untold.clone()).collect()
     }
 
@@ -145,15 +145,15 @@ impl Notifier {
         }
     }
 
-    async fn run(self: Arc<Self>, mut work: Work, wake: Arc<Notify>) {
-        self.recall(&work.projection.name).await;
+    async fn run(self: Arc<Self>, mut work: NotificationJob, wake: Arc<Notify>) {
+        self.load_log(&work.projection.name).await;
         loop {
-            self.tell_all(&work, &wake).await;
+            self.notify_all(&work, &wake).await;
             let mut state = self.state();
             let name = &work.projection.name;
-            let Some(teller) = state.tellers.get_mut(name) else { break };
+            let Some(teller) = state.tasks.get_mut(name) else { break };
             let Some(next) = teller.next.take() else {
-                state.tellers.remove(name);
+                state.tasks.remove(name);
                 break;
             };
             teller.current = next.clone();
@@ -164,9 +164,9 @@ impl Notifier {
     }
 
     /// Tells everybody, until all have heard, nobody is tried again, or there is something newer.
-    async fn tell_all(self: &Arc<Self>, work: &Work, wake: &Notify) {
+    async fn notify_all(self: &Arc<Self>, work: &NotificationJob, wake: &Notify) {
         let mut pending =
-            self.state().due(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
+            self.state().pending_notifications(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
         let (mut pause, longest) = self.pauses;
         loop {
             let mut failed = Vec::new();
@@ -174,7 +174,7 @@ impl Notifier {
                 if self.is_outdated(work) {
                     return;
                 }
-                if !self.tell(work, &notification, failures).await {
+                if !self.notify_once(work, &notification, failures).await {
                     failed.push((notification, failures + 1));
                 }
             }
@@ -193,9 +193,9 @@ impl Notifier {
     }
 
     /// One attempt. Returns whether there need not be another.
-    async fn tell(
+    async fn notify_once(
         self: &Arc<Self>,
-        work: &Work,
+        work: &NotificationJob,
         notification: &Notification,
         failures: u32,
     ) -> bool {
@@ -221,33 +221,33 @@ impl Notifier {
                 "failure"
             }
         };
-        self.state().conclude(work, notification, outcome, result);
+        self.state().record_result(work, notification, outcome, result);
         if outcome == "success" {
-            self.remember(name).await;
+            self.save_log(name).await;
         }
         outcome != "retry"
     }
 
-    fn is_outdated(&self, work: &Work) -> bool {
+    fn is_outdated(&self, work: &NotificationJob) -> bool {
         let state = self.state();
-        let teller = state.tellers.get(&work.projection.name);
+        let teller = state.tasks.get(&work.projection.name);
         teller.is_some_and(|teller| teller.next.is_some())
     }
 
     /// Reads who was told of what, unless that is known.
-    async fn recall(self: &Arc<Self>, name: &str) {
-        if self.state().told.contains_key(name) {
+    async fn load_log(self: &Arc<Self>, name: &str) {
+        if self.state().logs.contains_key(name) {
             return;
         }
         let (this, owned) = (self.clone(), name.to_owned());
-        let read = move || Told::read(&this.files, &this.directory, &owned);
+        let read = move || NotificationLog::read(&this.files, &this.directory, &owned);
         let told = tokio::task::spawn_blocking(read).await.unwrap_or_default();
-        self.state().told.insert(name.to_owned(), told);
+        self.state().logs.insert(name.to_owned(), told);
     }
 
     /// Writes who was told of what.
-    async fn remember(self: &Arc<Self>, name: &str) {
-        let told = self.state().told.get(name).cloned().unwrap_or_default();
+    async fn save_log(self: &Arc<Self>, name: &str) {
+        let told = self.state().logs.get(name).cloned().unwrap_or_default();
         let (this, owned) = (self.clone(), name.to_owned());
         let now = (self.clock)().wall;
         let write = move || told.write(&this.files, &this.directory, &owned, now);
@@ -257,15 +257,15 @@ impl Notifier {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NotifierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl NotifierState {
     /// Who does not know of it yet, and was not given up on.
-    fn due(&self, work: &Work) -> Vec<Notification> {
-        let told = self.told.get(&work.projection.name);
+    fn pending_notifications(&self, work: &NotificationJob) -> Vec<Notification> {
+        let told = self.logs.get(&work.projection.name);
         let is_due = |notification: &&Notification| {
             let id = notification.how.id();
             let knows = told.is_some_and(|told| told.knows(&id, &work.digest));
@@ -275,9 +275,9 @@ impl State {
         work.projection.notify.iter().filter(is_due).cloned().collect()
     }
 
-    fn conclude(
+    fn record_result(
         &mut self,
-        work: &Work,
+        work: &NotificationJob,
         notification: &Notification,
         outcome: &'static str,
         result: Result<(), String>,
@@ -289,12 +289,12 @@ impl State {
             ("success", _) => {
                 self.given_up.remove(&key);
                 let ids = work.projection.notify.iter().map(|one| one.how.id()).collect::<Vec<_>>();
-                let told = self.told.entry(name.clone()).or_default();
+                let told = self.logs.entry(name.clone()).or_default();
                 told.insert(key.1, work.digest);
                 told.retain(&ids);
             }
             ("failure", Err(why)) => {
-                let untold = Untold { projection: name.clone(), how: how.to_string(), why };
+                let untold = FailedNotification { projection: name.clone(), how: how.to_string(), reason: why };
                 self.given_up.insert(key, (work.digest, untold));
             }
             _ => {}
@@ -302,7 +302,7 @@ impl State {
     }
 }
 
-impl Work {
+impl NotificationJob {
     /// Whether others are to be told, or of other files.
     fn differs(&self, other: &Self) -> bool {
         self.digest != other.digest || self.projection.notify != other.projection.notify
@@ -310,15 +310,15 @@ impl Work {
 }
 
 /// Tells an application.
-async fn perform(how: &How, projection: &Projection) -> Result<(), String> {
+async fn perform(how: &NotificationMethod, projection: &HostProjection) -> Result<(), String> {
     match how {
-        How::Signal { signal, pid_file } => {
+        NotificationMethod::Signal { signal, pid_file } => {
             let (signal, pid_file) = (*signal, pid_file.clone());
             let send = move || signal::send(signal, &pid_file);
             tokio::task::spawn_blocking(send).await.unwrap_or_else(|error| Err(error.to_string()))
         }
-        How::Command(arguments) => command::run(arguments, projection).await,
-        How::Http { url, method, headers } => request::send(url, method, headers).await,
+        NotificationMethod::Command(arguments) => command::run(arguments, projection).await,
+        NotificationMethod::Http { url, method, headers } => http_request::send(url, method, headers).await,
     }
 }
 

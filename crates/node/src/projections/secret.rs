@@ -5,49 +5,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_pki::limits::MAX_PASSWORD_CHARACTERS;
-use windlass_pki::{KeystoreError, Password};
+use windlass_pki::{KeystoreError, KeystorePassword};
 use zeroize::Zeroizing;
 
-use crate::files::Files;
+use crate::files::FileSystem;
 
 /// A text that is not shown, and wiped when the last copy goes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Arc<Zeroizing<String>>);
+pub struct SecretText(Arc<Zeroizing<String>>);
 
 /// Where a password comes from, and what it is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Passphrase {
     /// It stands in the file of projections.
-    Given(Secret),
+    Given(SecretText),
     /// It stands in a file of its own.
     File {
         /// Which.
         path: PathBuf,
         /// What was found there, or why nothing was.
-        found: Result<Secret, String>,
+        found: Result<SecretText, String>,
     },
 }
 
-impl Secret {
+impl SecretText {
     /// Takes a text.
     pub fn new(text: String) -> Self {
         Self(Arc::new(Zeroizing::new(text)))
     }
 
     /// As a password of a store.
-    pub fn password(&self) -> Result<Password, KeystoreError> {
-        Password::new(&self.0)
+    pub fn password(&self) -> Result<KeystorePassword, KeystoreError> {
+        KeystorePassword::new(&self.0)
     }
 }
 
 impl Passphrase {
     /// Reads a file with a password. The end of its line is no part of it.
-    pub fn read(path: &Path, files: &Files) -> Self {
-        Self::File { path: path.to_owned(), found: find(path, files) }
+    pub fn read(path: &Path, files: &FileSystem) -> Self {
+        Self::File { path: path.to_owned(), found: read_secret(path, files) }
     }
 
     /// The password, or why there is none.
-    pub fn password(&self) -> Result<Password, String> {
+    pub fn password(&self) -> Result<KeystorePassword, String> {
         let (secret, place) = match self {
             Self::Given(secret) => (secret, String::new()),
             Self::File { path, found } => {
@@ -66,7 +66,7 @@ impl Passphrase {
     }
 }
 
-fn find(path: &Path, files: &Files) -> Result<Secret, String> {
+fn read_secret(path: &Path, files: &FileSystem) -> Result<SecretText, String> {
     // A character has four bytes at most.
     let limit = 4 * MAX_PASSWORD_CHARACTERS + 3;
     let bytes = files.read(path, limit).map_err(|error| error.to_string())?;
@@ -74,10 +74,10 @@ fn find(path: &Path, files: &Files) -> Result<Secret, String> {
     let text = std::str::from_utf8(&bytes);
     let text = text.map_err(|_| format!("{}: the password is not UTF-8", path.display()))?;
     let line = text.strip_suffix('\n').unwrap_or(text);
-    Ok(Secret::new(line.strip_suffix('\r').unwrap_or(line).to_owned()))
+    Ok(SecretText::new(line.strip_suffix('\r').unwrap_or(line).to_owned()))
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }

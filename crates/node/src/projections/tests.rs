@@ -14,12 +14,12 @@ fn one_problem_is_told_on_one_line_and_several_on_a_line_each() {
 fn a_file_that_is_missing_or_too_long_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections.yaml");
-    let error = read(&path, &Files::default()).unwrap_err().to_string();
+    let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
     assert!(error.ends_with("projections.yaml: there is no such file"), "{error}");
     std::fs::write(&path, vec![b' '; MAX_FILE + 1]).unwrap();
-    let error = read(&path, &Files::default()).unwrap_err().to_string();
+    let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
     assert!(error.ends_with("it is longer than 1048576 bytes"), "{error}");
-    let error = read(dir.path(), &Files::default()).unwrap_err().to_string();
+    let error = read(dir.path(), &FileSystem::default()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read"), "{error}");
 }
 
@@ -31,7 +31,7 @@ fn a_certificate_is_for_the_machine() {
                 - {name: a, directory: /a, certificate: {dnsNames: [a.example]},\n\
                 \x20  projected: {sources: [{configMap: {name: m}}]}}\n";
     std::fs::write(&path, text).unwrap();
-    let found = read(&path, &Files::default()).unwrap();
+    let found = read(&path, &FileSystem::default()).unwrap();
     let names = AltNames { dns_names: vec!["a.example".into()], ..AltNames::default() };
-    assert_eq!(found[0].certificate_subject(), Subject::Host { common_name: None, names });
+    assert_eq!(found[0].certificate_subject(), CertificateSubject::Host { common_name: None, names });
 }

@@ -10,11 +10,11 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::testing::tls::{authority_der, loopback_identity};
 
-async fn start(door: Door) -> SocketAddr {
+async fn start(door: ServingTransport) -> SocketAddr {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let pages: Pages =
+    let pages: PageHandler =
         Arc::new(|path| (path == "/healthz").then(|| (StatusCode::OK, "ok".to_owned())));
     tokio::spawn(serve(listener, door, pages));
     address
@@ -28,7 +28,7 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-async fn knock(
+async fn connect_tls(
     connector: &TlsConnector,
     address: SocketAddr,
 ) -> std::io::Result<TlsStream<TcpStream>> {
@@ -36,7 +36,7 @@ async fn knock(
     connector.connect(address.ip().into(), stream).await
 }
 
-async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), line: &str) -> String {
+async fn send_request(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), line: &str) -> String {
     let text = format!("{line} HTTP/1.1\r\nHost: n\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut buffer = [0; 4096];
@@ -50,7 +50,7 @@ fn leaf(stream: &TlsStream<TcpStream>) -> Vec<u8> {
 
 #[tokio::test]
 async fn pages_are_read_and_nothing_else() {
-    let address = start(Door::Plain).await;
+    let address = start(ServingTransport::Plain).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     for (line, code) in [
         ("GET /healthz", "200"),
@@ -58,7 +58,7 @@ async fn pages_are_read_and_nothing_else() {
         ("GET /other", "404"),
         ("POST /healthz", "404"),
     ] {
-        let answer = ask(&mut stream, line).await;
+        let answer = send_request(&mut stream, line).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{line}: {answer}");
     }
 }
@@ -66,39 +66,39 @@ async fn pages_are_read_and_nothing_else() {
 /// Connections that anybody can hold open do not keep a health check waiting.
 #[tokio::test]
 async fn idle_connections_make_room_for_a_new_one() {
-    let address = start(Door::Plain).await;
+    let address = start(ServingTransport::Plain).await;
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS {
         idle.push(TcpStream::connect(address).await.unwrap());
     }
     let mut stream = TcpStream::connect(address).await.unwrap();
     // Earlier than the first of them would time out.
-    let answer = tokio::time::timeout(LIFETIME / 12, ask(&mut stream, "GET /healthz"));
+    let answer = tokio::time::timeout(LIFETIME / 12, send_request(&mut stream, "GET /healthz"));
     assert!(answer.await.expect("no answer").ends_with("ok"));
     let mut byte = [0; 1];
     assert_eq!(idle[0].read(&mut byte).await.unwrap(), 0, "the oldest is closed");
-    assert!(ask(&mut idle[1], "GET /healthz").await.ends_with("ok"), "the others stay");
+    assert!(send_request(&mut idle[1], "GET /healthz").await.ends_with("ok"), "the others stay");
 }
 
 #[tokio::test]
 async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
     let (sender, current) = watch::channel(None);
-    let address = start(Door::Tls(current)).await;
+    let address = start(ServingTransport::Tls(current)).await;
     let connector = connector();
-    assert!(knock(&connector, address).await.is_err(), "there is no certificate yet");
+    assert!(connect_tls(&connector, address).await.is_err(), "there is no certificate yet");
     let mut before: Option<TlsStream<TcpStream>> = None;
     for _ in 0..3 {
         let identity = Arc::new(loopback_identity());
         sender.send_replace(Some(identity.clone()));
         if let Some(mut before) = before.take() {
-            let answer = ask(&mut before, "GET /healthz").await;
+            let answer = send_request(&mut before, "GET /healthz").await;
             assert!(answer.contains("connection: close") && answer.ends_with("ok"), "{answer}");
             // An end, and not an error.
             assert_eq!(before.read(&mut [0; 1]).await.unwrap(), 0);
         }
-        let mut stream = knock(&connector, address).await.unwrap();
+        let mut stream = connect_tls(&connector, address).await.unwrap();
         assert_eq!(leaf(&stream), identity.leaf().der());
-        assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
+        assert!(send_request(&mut stream, "GET /healthz").await.ends_with("ok"));
         before = Some(stream);
     }
     // One on which nobody asks ends as well.
@@ -113,21 +113,21 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_who_knocks_all_the_time_notices_a_change() {
     let (sender, current) = watch::channel(Some(Arc::new(loopback_identity())));
-    let address = start(Door::Tls(current)).await;
+    let address = start(ServingTransport::Tls(current)).await;
     let (done, stop) = watch::channel(false);
     let callers = [(); 4].map(|()| {
         let (connector, stop) = (connector(), stop.clone());
         tokio::spawn(async move {
             while !*stop.borrow() {
-                let mut stream = knock(&connector, address).await.unwrap();
-                assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
+                let mut stream = connect_tls(&connector, address).await.unwrap();
+                assert!(send_request(&mut stream, "GET /healthz").await.ends_with("ok"));
             }
         })
     });
     for _ in 0..50 {
         let identity = Arc::new(loopback_identity());
         sender.send_replace(Some(identity.clone()));
-        let stream = knock(&connector(), address).await.unwrap();
+        let stream = connect_tls(&connector(), address).await.unwrap();
         assert_eq!(leaf(&stream), identity.leaf().der());
     }
     done.send_replace(true);
@@ -137,16 +137,16 @@ async fn nobody_who_knocks_all_the_time_notices_a_change() {
 }
 
 #[tokio::test]
-async fn who_has_just_come_is_answered_before_the_end() {
+async fn new_connection_is_answered_before_close() {
     let identity = Arc::new(loopback_identity());
     let (sender, current) = watch::channel(Some(identity));
-    let address = start(Door::Tls(current)).await;
-    let mut stream = knock(&connector(), address).await.unwrap();
+    let address = start(ServingTransport::Tls(current)).await;
+    let mut stream = connect_tls(&connector(), address).await.unwrap();
     sender.send_replace(Some(Arc::new(loopback_identity())));
     // Whoever comes now is served with the new one, so the change has been seen.
-    let mut other = knock(&connector(), address).await.unwrap();
-    assert!(ask(&mut other, "GET /healthz").await.ends_with("ok"));
-    let answer = ask(&mut stream, "GET /healthz").await;
+    let mut other = connect_tls(&connector(), address).await.unwrap();
+    assert!(send_request(&mut other, "GET /healthz").await.ends_with("ok"));
+    let answer = send_request(&mut stream, "GET /healthz").await;
     assert!(answer.ends_with("ok") && answer.contains("connection: close"), "{answer}");
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
 }

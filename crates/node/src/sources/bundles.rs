@@ -1,6 +1,6 @@
 //! All ClusterTrustBundles, in whichever version the server has.
 
-mod known;
+mod cache;
 #[cfg(test)]
 mod tests;
 
@@ -13,69 +13,69 @@ use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::feed::{Fed, Feed, Trouble};
-use super::served::{self, Again, Presence, TRUST_BUNDLES};
-use crate::clock::{Clock, Moment};
-use crate::gates::Gates;
-use crate::volume::content::Bundles;
-use crate::volume::plan::Served;
+use super::watch::{WatchItem, ResilientWatch, WatchFailure};
+use super::discovery::{self, RecheckSignal, ApiAvailability, TRUST_BUNDLES};
+use crate::clock::{Clock, ClockReading};
+use crate::feature_gates::FeatureGates;
+use crate::volume::trust_anchors::TrustBundleIndex;
+use crate::volume::plan::OptionalApi;
 
-use known::Known;
+use cache::BundleCache;
 
 /// What is known of bundles.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct BundleView {
     /// The bundles.
-    pub bundles: Served<Bundles>,
+    pub bundles: OptionalApi<TrustBundleIndex>,
     /// When the last change of each came, of those that changed while they were watched. Those that
     /// were there at the beginning are not in it.
-    pub arrivals: BTreeMap<String, Arrival>,
+    pub arrivals: BTreeMap<String, BundleArrival>,
 }
 
 /// When a change came.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arrival {
+pub struct BundleArrival {
     /// When it came here.
-    pub came: Moment,
+    pub received: ClockReading,
     /// When it was made, as the newest entry of `metadata.managedFields` has it, to the second.
-    pub made: Option<OffsetDateTime>,
+    pub written: Option<OffsetDateTime>,
 }
 
 /// What is known before anything is.
-pub fn unknown(gates: Gates) -> Arc<View> {
+pub fn initial_view(gates: FeatureGates) -> Arc<BundleView> {
     let on = gates.cluster_trust_bundle_projection;
-    let bundles = if on { Served::Unsynced } else { Served::Off };
-    Arc::new(View { bundles, arrivals: BTreeMap::new() })
+    let bundles = if on { OptionalApi::Unsynced } else { OptionalApi::Off };
+    Arc::new(BundleView { bundles, arrivals: BTreeMap::new() })
 }
 
 /// Says which bundles there are, whenever that changes. Does not end.
-pub async fn follow(client: Client, clock: Clock, out: watch::Sender<Arc<View>>) {
-    let (told, presence) = watch::channel(Presence::Unknown);
-    let again = Again::default();
-    let looking = served::follow(client.clone(), TRUST_BUNDLES, again.clone(), told);
-    tokio::join!(looking, follow_present(client, clock, presence, again, out));
+pub async fn watch_bundles(client: Client, clock: Clock, out: watch::Sender<Arc<BundleView>>) {
+    let (told, presence) = watch::channel(ApiAvailability::Unknown);
+    let again = RecheckSignal::default();
+    let looking = discovery::watch_availability(client.clone(), TRUST_BUNDLES, again.clone(), told);
+    tokio::join!(looking, watch_availability(client, clock, presence, again, out));
 }
 
-async fn follow_present(
+async fn watch_availability(
     client: Client,
     clock: Clock,
-    mut presence: watch::Receiver<Presence>,
-    again: Again,
-    out: watch::Sender<Arc<View>>,
+    mut presence: watch::Receiver<ApiAvailability>,
+    again: RecheckSignal,
+    out: watch::Sender<Arc<BundleView>>,
 ) {
-    let mut known = Known::default();
+    let mut known = BundleCache::default();
     loop {
         let now = presence.borrow_and_update().clone();
         let following = async {
             match now {
-                Presence::Unknown => std::future::pending().await,
-                Presence::Missing => {
-                    known.vanish();
+                ApiAvailability::Unknown => std::future::pending().await,
+                ApiAvailability::Missing => {
+                    known.mark_missing();
                     out.send_replace(known.view());
                     std::future::pending().await
                 }
-                Presence::Is(resource) => {
-                    follow_version(&client, &resource, &clock, &again, &mut known, &out).await;
+                ApiAvailability::Served(resource) => {
+                    watch_version(&client, &resource, &clock, &again, &mut known, &out).await;
                 }
             }
         };
@@ -88,29 +88,29 @@ async fn follow_present(
 }
 
 /// Does not end. What another version has shown before stays until this one has shown all.
-async fn follow_version(
+async fn watch_version(
     client: &Client,
     resource: &ApiResource,
     clock: &Clock,
-    again: &Again,
-    known: &mut Known,
-    out: &watch::Sender<Arc<View>>,
+    again: &RecheckSignal,
+    known: &mut BundleCache,
+    out: &watch::Sender<Arc<BundleView>>,
 ) {
-    let mut feed = Feed::new(Api::<DynamicObject>::all_with(client.clone(), resource), None);
+    let mut feed = ResilientWatch::new(Api::<DynamicObject>::all_with(client.clone(), resource), None);
     loop {
         let mut changed = false;
-        feed.together(|fed| match fed {
-            Fed::Event(event) => changed |= known.take(event, clock()),
-            Fed::Trouble(Trouble::Unserved(why)) => {
+        feed.next_batch(|fed| match fed {
+            WatchItem::Event(event) => changed |= known.apply(event, clock()),
+            WatchItem::Trouble(WatchFailure::Unserved(why)) => {
                 tracing::debug!(why, "the server has no ClusterTrustBundles any more");
                 again.notify_one();
             }
-            Fed::Trouble(Trouble::Refused(why)) => {
+            WatchItem::Trouble(WatchFailure::Refused(why)) => {
                 tracing::warn!(why, "cannot watch ClusterTrustBundles; trying again");
                 // A server that has turned them off may say so before it says that there are none.
                 again.notify_one();
             }
-            Fed::Trouble(Trouble::Broken(why)) => {
+            WatchItem::Trouble(WatchFailure::Broken(why)) => {
                 tracing::debug!(why, "the watch of ClusterTrustBundles broke off");
             }
         })

@@ -15,8 +15,8 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use tokio::sync::Semaphore;
 
-use super::feed::{Fed, Feed, Trouble};
-use super::{Task, Wake, Wakes};
+use super::watch::{WatchItem, ResilientWatch, WatchFailure};
+use super::{AbortOnDrop, SourceChange, ChangeSender};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,20 +40,20 @@ pub struct ObjectId {
 
 /// What is known of an object.
 #[derive(Clone)]
-pub enum Known<T> {
+pub enum ObjectState<T> {
     /// Nothing yet, for this reason if there is one.
     Unknown(Option<String>),
     /// There is none.
     Absent,
     /// It is this.
-    Is(Arc<T>),
+    Present(Arc<T>),
 }
 
 /// The objects that are wanted.
-pub struct Objects {
+pub struct ObjectCache {
     client: Client,
-    wakes: Wakes,
-    watched: Mutex<BTreeMap<ObjectId, Watched>>,
+    wakes: ChangeSender,
+    watched: Mutex<BTreeMap<ObjectId, WatchedObject>>,
     starts: Arc<Semaphore>,
 }
 
@@ -63,15 +63,15 @@ const STARTS: usize = 16;
 /// not know yet that the node is allowed to see what the pod names.
 const LENIENT: u32 = 2;
 
-impl Objects {
+impl ObjectCache {
     /// None are wanted yet.
-    pub fn new(client: Client, wakes: Wakes) -> Self {
+    pub fn new(client: Client, wakes: ChangeSender) -> Self {
         let starts = Arc::new(Semaphore::new(STARTS));
         Self { client, wakes, watched: Mutex::default(), starts }
     }
 
     /// From now on exactly these are watched. Those that were watched already go on.
-    pub fn want(&self, wanted: &BTreeSet<ObjectId>) {
+    pub fn set_watched(&self, wanted: &BTreeSet<ObjectId>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.retain(|id, _| wanted.contains(id));
         for id in wanted {
@@ -82,44 +82,44 @@ impl Objects {
     }
 
     /// A ConfigMap.
-    pub fn config_map(&self, namespace: &str, name: &str) -> Known<ConfigMap> {
+    pub fn config_map(&self, namespace: &str, name: &str) -> ObjectState<ConfigMap> {
         match self.slot(ObjectKind::ConfigMap, namespace, name) {
-            Some(Slot::ConfigMap(slot)) => slot.get(),
-            Some(Slot::Secret(_)) | None => Known::Unknown(None),
+            Some(ObjectSlot::ConfigMap(slot)) => slot.get(),
+            Some(ObjectSlot::Secret(_)) | None => ObjectState::Unknown(None),
         }
     }
 
     /// A Secret.
-    pub fn secret(&self, namespace: &str, name: &str) -> Known<Secret> {
+    pub fn secret(&self, namespace: &str, name: &str) -> ObjectState<Secret> {
         match self.slot(ObjectKind::Secret, namespace, name) {
-            Some(Slot::Secret(slot)) => slot.get(),
-            Some(Slot::ConfigMap(_)) | None => Known::Unknown(None),
+            Some(ObjectSlot::Secret(slot)) => slot.get(),
+            Some(ObjectSlot::ConfigMap(_)) | None => ObjectState::Unknown(None),
         }
     }
 
-    fn slot(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Slot> {
+    fn slot(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<ObjectSlot> {
         let id = ObjectId { kind, namespace: namespace.to_owned(), name: name.to_owned() };
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.get(&id).map(|watched| watched.slot.clone())
     }
 
-    fn watch(&self, id: &ObjectId) -> Watched {
+    fn watch(&self, id: &ObjectId) -> WatchedObject {
         match id.kind {
             ObjectKind::ConfigMap => {
-                let slot = Arc::new(Held::default());
-                let task = Task::spawn(self.watcher(id, &slot).run());
-                Watched { slot: Slot::ConfigMap(slot), _task: task }
+                let slot = Arc::new(CachedObject::default());
+                let task = AbortOnDrop::spawn(self.watcher(id, &slot).run());
+                WatchedObject { slot: ObjectSlot::ConfigMap(slot), _task: task }
             }
             ObjectKind::Secret => {
-                let slot = Arc::new(Held::default());
-                let task = Task::spawn(self.watcher(id, &slot).run());
-                Watched { slot: Slot::Secret(slot), _task: task }
+                let slot = Arc::new(CachedObject::default());
+                let task = AbortOnDrop::spawn(self.watcher(id, &slot).run());
+                WatchedObject { slot: ObjectSlot::Secret(slot), _task: task }
             }
         }
     }
 
-    fn watcher<K: Object>(&self, id: &ObjectId, slot: &Arc<Held<K>>) -> Watcher<K> {
-        Watcher {
+    fn watcher<K: ProjectableObject>(&self, id: &ObjectId, slot: &Arc<CachedObject<K>>) -> ObjectWatcher<K> {
+        ObjectWatcher {
             api: Api::namespaced(self.client.clone(), &id.namespace),
             id: id.clone(),
             slot: slot.clone(),
@@ -132,59 +132,59 @@ impl Objects {
 }
 
 /// Never what is in it.
-impl<T> Debug for Known<T> {
+impl<T> Debug for ObjectState<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(why) => f.debug_tuple("Unknown").field(why).finish(),
             Self::Absent => f.write_str("Absent"),
-            Self::Is(_) => f.write_str("Is(…)"),
+            Self::Present(_) => f.write_str("Is(…)"),
         }
     }
 }
 
-struct Watched {
-    slot: Slot,
-    _task: Task,
+struct WatchedObject {
+    slot: ObjectSlot,
+    _task: AbortOnDrop,
 }
 
 #[derive(Clone)]
-enum Slot {
-    ConfigMap(Arc<Held<ConfigMap>>),
-    Secret(Arc<Held<Secret>>),
+enum ObjectSlot {
+    ConfigMap(Arc<CachedObject<ConfigMap>>),
+    Secret(Arc<CachedObject<Secret>>),
 }
 
 /// What is known of one object. Each watch has one of its own, so that one that ends cannot disturb
 /// the next.
-struct Held<K>(Mutex<Known<K>>);
+struct CachedObject<K>(Mutex<ObjectState<K>>);
 
-impl<K> Default for Held<K> {
+impl<K> Default for CachedObject<K> {
     fn default() -> Self {
-        Self(Mutex::new(Known::Unknown(None)))
+        Self(Mutex::new(ObjectState::Unknown(None)))
     }
 }
 
-impl<K: Object> Held<K> {
-    fn get(&self) -> Known<K> {
+impl<K: ProjectableObject> CachedObject<K> {
+    fn get(&self) -> ObjectState<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether it is something else than before.
-    fn set(&self, now: Known<K>) -> bool {
+    fn set(&self, now: ObjectState<K>) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = match (&*known, &now) {
-            (Known::Unknown(before), Known::Unknown(now)) => before == now,
-            (Known::Absent, Known::Absent) => true,
-            (Known::Is(before), Known::Is(now)) => {
+            (ObjectState::Unknown(before), ObjectState::Unknown(now)) => before == now,
+            (ObjectState::Absent, ObjectState::Absent) => true,
+            (ObjectState::Present(before), ObjectState::Present(now)) => {
                 let (before, now) = (before.meta(), now.meta());
                 before.uid == now.uid
                     && before.resource_version.is_some()
                     && before.resource_version == now.resource_version
             }
             // What was known stays when it cannot be seen any more.
-            (Known::Absent | Known::Is(_), Known::Unknown(_)) => return false,
-            (Known::Unknown(_), Known::Absent | Known::Is(_))
-            | (Known::Absent, Known::Is(_))
-            | (Known::Is(_), Known::Absent) => false,
+            (ObjectState::Absent | ObjectState::Present(_), ObjectState::Unknown(_)) => return false,
+            (ObjectState::Unknown(_), ObjectState::Absent | ObjectState::Present(_))
+            | (ObjectState::Absent, ObjectState::Present(_))
+            | (ObjectState::Present(_), ObjectState::Absent) => false,
         };
         if !same {
             *known = now;
@@ -194,7 +194,7 @@ impl<K: Object> Held<K> {
 }
 
 /// The two are alike.
-trait Object:
+trait ProjectableObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
     + Debug
@@ -206,47 +206,47 @@ trait Object:
     fn is_immutable(&self) -> bool;
 }
 
-impl Object for ConfigMap {
+impl ProjectableObject for ConfigMap {
     fn is_immutable(&self) -> bool {
         self.immutable == Some(true)
     }
 }
 
-impl Object for Secret {
+impl ProjectableObject for Secret {
     fn is_immutable(&self) -> bool {
         self.immutable == Some(true)
     }
 }
 
-struct Watcher<K> {
+struct ObjectWatcher<K> {
     api: Api<K>,
     id: ObjectId,
-    slot: Arc<Held<K>>,
+    slot: Arc<CachedObject<K>>,
     starts: Arc<Semaphore>,
-    wakes: Wakes,
+    wakes: ChangeSender,
     /// Whether it was in the list that is coming.
     present: bool,
     refusals: u32,
 }
 
-impl<K: Object> Watcher<K> {
+impl<K: ProjectableObject> ObjectWatcher<K> {
     /// Ends only when the object cannot change.
     async fn run(mut self) {
         let mut starting = self.starts.clone().acquire_owned().await.ok();
         let only = format!("metadata.name={}", self.id.name);
-        let mut feed = Feed::new(self.api.clone(), Some(&only));
+        let mut feed = ResilientWatch::new(self.api.clone(), Some(&only));
         loop {
             let fed = feed.next().await;
-            if !matches!(fed, Fed::Event(Event::Init)) {
+            if !matches!(fed, WatchItem::Event(Event::Init)) {
                 drop(starting.take());
             }
-            if let Some(now) = self.take(fed)
+            if let Some(now) = self.apply(fed)
                 && self.slot.set(now)
             {
                 // Nobody is there to be woken only when everything ends.
-                let _ = self.wakes.send(Wake::Object(self.id.clone()));
+                let _ = self.wakes.send(SourceChange::Object(self.id.clone()));
             }
-            if let Known::Is(object) = self.slot.get()
+            if let ObjectState::Present(object) = self.slot.get()
                 && object.is_immutable()
             {
                 return;
@@ -255,32 +255,32 @@ impl<K: Object> Watcher<K> {
     }
 
     /// What is known after this, if it says something.
-    fn take(&mut self, fed: Fed<K>) -> Option<Known<K>> {
+    fn apply(&mut self, fed: WatchItem<K>) -> Option<ObjectState<K>> {
         match fed {
-            Fed::Event(Event::Init) => {
+            WatchItem::Event(Event::Init) => {
                 self.present = false;
                 None
             }
-            Fed::Event(Event::InitApply(object)) => {
+            WatchItem::Event(Event::InitApply(object)) => {
                 self.present = true;
-                Some(is(object))
+                Some(present_state(object))
             }
-            Fed::Event(Event::Apply(object)) => Some(is(object)),
-            Fed::Event(Event::InitDone) => (!self.present).then_some(Known::Absent),
-            Fed::Event(Event::Delete(_)) => Some(Known::Absent),
-            Fed::Trouble(Trouble::Refused(_)) if self.refusals < LENIENT => {
+            WatchItem::Event(Event::Apply(object)) => Some(present_state(object)),
+            WatchItem::Event(Event::InitDone) => (!self.present).then_some(ObjectState::Absent),
+            WatchItem::Event(Event::Delete(_)) => Some(ObjectState::Absent),
+            WatchItem::Trouble(WatchFailure::Refused(_)) if self.refusals < LENIENT => {
                 self.refusals += 1;
                 None
             }
-            Fed::Trouble(trouble) => {
+            WatchItem::Trouble(trouble) => {
                 tracing::debug!(id = ?self.id, why = trouble.text(), "a watch broke off");
-                Some(Known::Unknown(Some(trouble.text().to_owned())))
+                Some(ObjectState::Unknown(Some(trouble.text().to_owned())))
             }
         }
     }
 }
 
-fn is<K: Object>(mut object: K) -> Known<K> {
+fn present_state<K: ProjectableObject>(mut object: K) -> ObjectState<K> {
     object.meta_mut().managed_fields = None;
-    Known::Is(Arc::new(object))
+    ObjectState::Present(Arc::new(object))
 }

@@ -11,23 +11,23 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::feed::{Fed, Feed, Trouble};
+use super::watch::{WatchItem, ResilientWatch, WatchFailure};
 
 /// Pods by UID. None until it is known which there are: nothing may be removed before.
-pub type Pods = Option<Arc<BTreeMap<String, Arc<Pod>>>>;
+pub type NodePods = Option<Arc<BTreeMap<String, Arc<Pod>>>>;
 
 /// Says which pods are bound to this node, whenever that changes. Does not end.
-pub async fn follow(client: Client, node: String, out: watch::Sender<Pods>) {
-    let mut feed = Feed::new(Api::<Pod>::all(client), Some(&format!("spec.nodeName={node}")));
-    let mut known = Known::default();
+pub async fn watch_pods(client: Client, node: String, out: watch::Sender<NodePods>) {
+    let mut feed = ResilientWatch::new(Api::<Pod>::all(client), Some(&format!("spec.nodeName={node}")));
+    let mut known = PodCache::default();
     loop {
         let mut changed = false;
-        feed.together(|fed| match fed {
-            Fed::Event(event) => changed |= known.take(event),
-            Fed::Trouble(Trouble::Broken(why)) => {
+        feed.next_batch(|fed| match fed {
+            WatchItem::Event(event) => changed |= known.apply(event),
+            WatchItem::Trouble(WatchFailure::Broken(why)) => {
                 tracing::debug!(why, "the watch of the node's pods broke off");
             }
-            Fed::Trouble(Trouble::Refused(why) | Trouble::Unserved(why)) => {
+            WatchItem::Trouble(WatchFailure::Refused(why) | WatchFailure::Unserved(why)) => {
                 tracing::warn!(why, "cannot watch the node's pods; trying again");
             }
         })
@@ -40,22 +40,22 @@ pub async fn follow(client: Client, node: String, out: watch::Sender<Pods>) {
 
 /// What the events so far come to.
 #[derive(Default)]
-struct Known {
-    pods: Pods,
+struct PodCache {
+    pods: NodePods,
     /// Those of a list that has not ended.
     listed: BTreeMap<String, Arc<Pod>>,
 }
 
-impl Known {
+impl PodCache {
     /// Takes an event; whether something is different now.
-    fn take(&mut self, event: Event<Pod>) -> bool {
+    fn apply(&mut self, event: Event<Pod>) -> bool {
         match event {
             Event::Init => {
                 self.listed.clear();
                 false
             }
             Event::InitApply(pod) => {
-                let (uid, pod) = self.held(pod);
+                let (uid, pod) = self.cached_pod(pod);
                 self.listed.insert(uid, pod);
                 false
             }
@@ -74,7 +74,7 @@ impl Known {
                 true
             }
             Event::Apply(pod) => {
-                let (uid, pod) = self.held(pod);
+                let (uid, pod) = self.cached_pod(pod);
                 let pods = Arc::make_mut(self.pods.get_or_insert_default());
                 let before = pods.insert(uid, pod.clone());
                 !before.is_some_and(|before| Arc::ptr_eq(&before, &pod))
@@ -88,7 +88,7 @@ impl Known {
     }
 
     /// A pod as it is kept: the one that is there already, if it is the same.
-    fn held(&self, mut pod: Pod) -> (String, Arc<Pod>) {
+    fn cached_pod(&self, mut pod: Pod) -> (String, Arc<Pod>) {
         // Nobody asks who wrote which field, and it is half of a pod.
         pod.metadata.managed_fields = None;
         let uid = pod.metadata.uid.clone().unwrap_or_default();

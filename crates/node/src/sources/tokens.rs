@@ -1,6 +1,6 @@
 //! Tokens of service accounts, bound to their pods and renewed in time.
 
-mod life;
+mod lifetime;
 #[cfg(test)]
 mod tests;
 
@@ -16,18 +16,18 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
-use super::{Task, Wake, Wakes};
+use super::{AbortOnDrop, SourceChange, ChangeSender};
 use crate::clock::Clock;
-use crate::manager::{Backoff, Random};
-use crate::request::explain;
-use crate::volume::id::{Owner, SourceId};
-use crate::volume::plan::Obtained;
+use crate::node_certificates::{Backoff, RandomSource};
+use crate::csr::explain;
+use crate::volume::id::{VolumeOwner, SourceId};
+use crate::volume::plan::CredentialState;
 
-use life::{Claims, Due, Standing};
+use lifetime::{TokenClaims, RefreshDeadline, TokenValidity};
 
 /// What a token is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TokenSpec {
     /// Whose it is, in the namespace of the pod.
     pub service_account: String,
     /// For whom; none is the server.
@@ -42,7 +42,7 @@ pub const NOT_YET: &str = "failed to fetch token: not yet requested";
 pub const NO_POD: &str = "a serviceAccountToken needs a pod";
 
 /// How long to pause after a failure. The first may be that the server does not know yet of the pod.
-const PAUSE: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(60) };
+const PAUSE: Backoff = Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(60) };
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many tokens are asked for at a time.
@@ -51,86 +51,86 @@ const AT_A_TIME: usize = 8;
 const LENIENT: u32 = 2;
 
 /// The tokens that are wanted.
-pub struct Tokens {
+pub struct TokenManager {
     client: Client,
     clock: Clock,
-    random: Random,
-    wakes: Wakes,
-    kept: Mutex<BTreeMap<SourceId, Kept>>,
+    random: RandomSource,
+    wakes: ChangeSender,
+    kept: Mutex<BTreeMap<SourceId, ManagedToken>>,
     asking: Arc<Semaphore>,
 }
 
 /// One of them.
-struct Kept {
-    wanted: Wanted,
-    slot: Arc<Slot>,
-    _task: Option<Task>,
+struct ManagedToken {
+    wanted: TokenSpec,
+    slot: Arc<TokenSlot>,
+    _task: Option<AbortOnDrop>,
 }
 
 /// Each task has one of its own, so that one that ends cannot disturb the next.
-struct Slot(Mutex<Obtained<Zeroizing<String>>>);
+struct TokenSlot(Mutex<CredentialState<Zeroizing<String>>>);
 
-impl Tokens {
+impl TokenManager {
     /// None are wanted yet.
-    pub fn new(client: Client, clock: Clock, random: Random, wakes: Wakes) -> Arc<Self> {
+    pub fn new(client: Client, clock: Clock, random: RandomSource, wakes: ChangeSender) -> Arc<Self> {
         let asking = Arc::new(Semaphore::new(AT_A_TIME));
         Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), asking })
     }
 
     /// From now on there is to be such a token, unless it is wanted already. `found` is what is on the
     /// disk since an earlier life of the process: it is used for as long as it is good.
-    pub fn want(&self, id: &SourceId, wanted: Wanted, found: Option<Zeroizing<String>>) {
+    pub fn ensure(&self, id: &SourceId, wanted: TokenSpec, found: Option<Zeroizing<String>>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (old, standing) = match kept.get(id) {
             Some(before) if before.wanted == wanted => return,
-            Some(before) => (before.still_serves(&wanted), Standing::Useless),
-            None => self.judge(found, &wanted),
+            Some(before) => (before.still_serves(&wanted), TokenValidity::Useless),
+            None => self.validate_found(found, &wanted),
         };
-        kept.insert(id.clone(), self.keep(id, wanted, old, standing));
+        kept.insert(id.clone(), self.start_refresher(id, wanted, old, standing));
     }
 
     /// The tokens of a pod are wanted no more.
-    pub fn forget(&self, owner: &Owner) {
+    pub fn forget(&self, owner: &VolumeOwner) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|id, _| id.volume.owner != *owner);
     }
 
     /// The token.
-    pub fn get(&self, id: &SourceId) -> Obtained<Zeroizing<String>> {
+    pub fn get(&self, id: &SourceId) -> CredentialState<Zeroizing<String>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(id).map_or_else(|| Obtained::Not(NOT_YET.into()), |kept| kept.slot.get())
+        kept.get(id).map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
     }
 
     /// What of a token from the disk is of use, and of how much.
-    fn judge(
+    fn validate_found(
         &self,
         found: Option<Zeroizing<String>>,
-        wanted: &Wanted,
-    ) -> (Option<Zeroizing<String>>, Standing) {
-        let found = found.and_then(|token| Some((Claims::read(&token)?, token)));
+        wanted: &TokenSpec,
+    ) -> (Option<Zeroizing<String>>, TokenValidity) {
+        let found = found.and_then(|token| Some((TokenClaims::read(&token)?, token)));
         match found.filter(|(claims, _)| claims.are_for(wanted)) {
             Some((claims, token)) => {
                 let lasts = wanted.expiration_seconds;
-                (Some(token), claims.standing(lasts, (self.clock)(), (self.random)()))
+                (Some(token), claims.validity(lasts, (self.clock)(), (self.random)()))
             }
-            None => (None, Standing::Useless),
+            None => (None, TokenValidity::Useless),
         }
     }
 
-    fn keep(
+    fn start_refresher(
         &self,
         id: &SourceId,
-        wanted: Wanted,
+        wanted: TokenSpec,
         old: Option<Zeroizing<String>>,
-        standing: Standing,
-    ) -> Kept {
-        let Owner::Pod { namespace, name, uid } = &id.volume.owner else {
-            let slot = Arc::new(Slot::new(Obtained::Not(NO_POD.into())));
-            return Kept { wanted, slot, _task: None };
+        standing: TokenValidity,
+    ) -> ManagedToken {
+        let VolumeOwner::Pod { namespace, name, uid } = &id.volume.owner else {
+            let slot = Arc::new(TokenSlot::new(CredentialState::Unavailable(NO_POD.into())));
+            return ManagedToken { wanted, slot, _task: None };
         };
-        let first = old.map_or_else(|| Obtained::Not(NOT_YET.into()), Obtained::Is);
-        let slot = Arc::new(Slot::new(first));
-        let keeper = Keeper {
+        let first = old.map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), CredentialState::Available);
+        let slot = Arc::new(TokenSlot::new(first));
+        let keeper = TokenRefresher {
             api: Api::namespaced(self.client.clone(), namespace),
             request: request(&wanted, name, uid),
             service_account: wanted.service_account.clone(),
@@ -141,49 +141,49 @@ impl Tokens {
             wakes: self.wakes.clone(),
             asking: self.asking.clone(),
         };
-        Kept { wanted, slot, _task: Some(Task::spawn(keeper.run(standing))) }
+        ManagedToken { wanted, slot, _task: Some(AbortOnDrop::spawn(keeper.run(standing))) }
     }
 }
 
-impl Kept {
+impl ManagedToken {
     /// The token, if it is for the same and should only last longer or shorter.
-    fn still_serves(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
+    fn still_serves(&self, wanted: &TokenSpec) -> Option<Zeroizing<String>> {
         let lasts = self.wanted.expiration_seconds;
-        let same = self.wanted == Wanted { expiration_seconds: lasts, ..wanted.clone() };
+        let same = self.wanted == TokenSpec { expiration_seconds: lasts, ..wanted.clone() };
         match self.slot.get() {
-            Obtained::Is(token) if same => Some(token),
-            Obtained::Is(_) | Obtained::Not(_) => None,
+            CredentialState::Available(token) if same => Some(token),
+            CredentialState::Available(_) | CredentialState::Unavailable(_) => None,
         }
     }
 }
 
-impl Slot {
-    fn new(first: Obtained<Zeroizing<String>>) -> Self {
+impl TokenSlot {
+    fn new(first: CredentialState<Zeroizing<String>>) -> Self {
         Self(Mutex::new(first))
     }
 
-    fn get(&self) -> Obtained<Zeroizing<String>> {
+    fn get(&self) -> CredentialState<Zeroizing<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set(&self, token: Zeroizing<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Obtained::Is(token);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = CredentialState::Available(token);
     }
 
     /// Says why there is none, if there is none: an old one is better than none, also when it has
     /// expired. Whether that is something new.
     fn explain(&self, why: &str) -> bool {
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Obtained::Not(before) if before != why => {
+            CredentialState::Unavailable(before) if before != why => {
                 why.clone_into(before);
                 true
             }
-            Obtained::Not(_) | Obtained::Is(_) => false,
+            CredentialState::Unavailable(_) | CredentialState::Available(_) => false,
         }
     }
 }
 
-fn request(wanted: &Wanted, pod: &str, uid: &str) -> TokenRequest {
+fn request(wanted: &TokenSpec, pod: &str, uid: &str) -> TokenRequest {
     TokenRequest {
         spec: Some(TokenRequestSpec {
             // None stands for the server itself.
@@ -202,40 +202,40 @@ fn request(wanted: &Wanted, pod: &str, uid: &str) -> TokenRequest {
 }
 
 /// Keeps one token good.
-struct Keeper {
+struct TokenRefresher {
     api: Api<ServiceAccount>,
     request: TokenRequest,
     service_account: String,
     id: SourceId,
-    slot: Arc<Slot>,
+    slot: Arc<TokenSlot>,
     clock: Clock,
-    random: Random,
-    wakes: Wakes,
+    random: RandomSource,
+    wakes: ChangeSender,
     asking: Arc<Semaphore>,
 }
 
 /// Why there is no token.
-struct Refusal {
+struct TokenRequestError {
     why: String,
     /// It may be that the server does not know of the pod yet.
     early: bool,
 }
 
-impl Keeper {
-    async fn run(self, standing: Standing) {
+impl TokenRefresher {
+    async fn run(self, standing: TokenValidity) {
         match standing {
-            Standing::Useless => {}
-            Standing::Old => sleep(life::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await,
-            Standing::Good(due) => self.until(due).await,
+            TokenValidity::Useless => {}
+            TokenValidity::Old => sleep(lifetime::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await,
+            TokenValidity::Good(due) => self.wait_until(due).await,
         }
         let mut failures = 0;
         loop {
-            match self.ask().await {
+            match self.request_token().await {
                 Ok((token, lasts)) => {
                     failures = 0;
                     self.slot.set(token);
                     self.wake();
-                    self.until(Due::of_new(lasts, (self.clock)(), (self.random)())).await;
+                    self.wait_until(RefreshDeadline::for_new_token(lasts, (self.clock)(), (self.random)())).await;
                 }
                 Err(refusal) => {
                     let told = !refusal.early || failures >= LENIENT;
@@ -252,24 +252,24 @@ impl Keeper {
     }
 
     /// Waits until then, also when the clock jumps.
-    async fn until(&self, due: Due) {
+    async fn wait_until(&self, due: RefreshDeadline) {
         while let Some(left) = due.left((self.clock)()) {
-            sleep(left.min(life::LOOK)).await;
+            sleep(left.min(lifetime::LOOK)).await;
         }
     }
 
     fn wake(&self) {
         // Nobody is there to be woken only when everything ends.
-        let _ = self.wakes.send(Wake::Volume(self.id.volume.clone()));
+        let _ = self.wakes.send(SourceChange::Volume(self.id.volume.clone()));
     }
 
     /// A new token, and how long it lasts.
-    async fn ask(&self) -> Result<(Zeroizing<String>, Duration), Refusal> {
+    async fn request_token(&self) -> Result<(Zeroizing<String>, Duration), TokenRequestError> {
         let _turn = self.asking.acquire().await;
         let params = PostParams::default();
         let asked = self.api.create_token_request(&self.service_account, &params, &self.request);
         let refused =
-            |why: &str, early| Refusal { why: format!("failed to fetch token: {why}"), early };
+            |why: &str, early| TokenRequestError { why: format!("failed to fetch token: {why}"), early };
         let TokenRequest { spec, status, .. } = match timeout(PATIENCE, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(kube::Error::Api(status))) => {

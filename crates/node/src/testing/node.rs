@@ -13,20 +13,20 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::AltNames;
 
-use super::server::{Policy, Scripted, Signer};
-use super::{START, Signed};
-use crate::clock::{Clock, Moment};
-use crate::files::Files;
-use crate::identity::Identity;
-use crate::manager::{Clients, Credential, Manager, Pace, Setup};
-use crate::store::Store;
-use crate::template::{Purpose, Template};
+use super::server::{SigningPolicy, ScriptedApi, Signer};
+use super::{START, CertificateFixture};
+use crate::clock::{Clock, ClockReading};
+use crate::files::FileSystem;
+use crate::key_pair::CertificateKeyPair;
+use crate::node_certificates::{ClientFactory, RequesterCredential, NodeCertificateManager, RetryPolicy, NodeCertificateConfig};
+use crate::cert_store::CertStore;
+use crate::template::{CertificatePurpose, CertificateTemplate};
 
 /// A node and its server.
-pub struct Node {
-    pub server: Scripted,
-    pub templates: watch::Sender<Option<Template>>,
-    pub purpose: Purpose,
+pub struct RotationTestNode {
+    pub server: ScriptedApi,
+    pub templates: watch::Sender<Option<CertificateTemplate>>,
+    pub purpose: CertificatePurpose,
     /// Why there is no bootstrap credential, if there is none.
     pub no_bootstrap: Arc<Mutex<Option<String>>>,
     dir: TempDir,
@@ -35,27 +35,27 @@ pub struct Node {
 }
 
 /// A manager that runs.
-pub struct Running {
-    pub manager: Arc<Manager>,
+pub struct RunningNodeManager {
+    pub manager: Arc<NodeCertificateManager>,
     task: JoinHandle<()>,
     _down: watch::Sender<bool>,
 }
 
-impl Node {
+impl RotationTestNode {
     /// A node whose server issues certificates for a day.
     pub fn new() -> Self {
         let (began, skew) = (Instant::now(), Arc::default());
-        let template = Some(Template::client("n1"));
+        let template = Some(CertificateTemplate::client("n1"));
         let node = Self {
-            server: Scripted::new(Policy::Wait),
+            server: ScriptedApi::new(SigningPolicy::Wait),
             templates: watch::Sender::new(template),
-            purpose: Purpose::Client,
+            purpose: CertificatePurpose::Client,
             no_bootstrap: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
             began,
             skew,
         };
-        node.server.policy(Policy::Sign(node.signer(Span::DAY)));
+        node.server.policy(SigningPolicy::Sign(node.signer(Span::DAY)));
         node
     }
 
@@ -64,7 +64,7 @@ impl Node {
         let began = self.began;
         Arc::new(move |request| {
             let from = START + began.elapsed();
-            let signed = Signed {
+            let signed = CertificateFixture {
                 common_name: request.subject().common_name(),
                 organizations: &request.subject().organizations(),
                 names: request.alt_names().clone(),
@@ -80,7 +80,7 @@ impl Node {
         let began = self.began;
         Arc::new(move |request| {
             let from = START + began.elapsed();
-            let signed = Signed { names: AltNames::default(), ..Signed::client(from) };
+            let signed = CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(from) };
             signed.pem(&request.public_key().to_public_key().unwrap())
         })
     }
@@ -90,7 +90,7 @@ impl Node {
         let (began, skew) = (self.began, self.skew.clone());
         Arc::new(move || {
             let since = began.elapsed();
-            Moment { wall: START + since + Span::seconds(skew.load(SeqCst)), since }
+            ClockReading { wall: START + since + Span::seconds(skew.load(SeqCst)), since }
         })
     }
 
@@ -107,54 +107,54 @@ impl Node {
         self.dir.path().to_owned()
     }
 
-    pub fn store(&self, files: Files) -> Store {
-        Store::new(&self.dir().join("pki"), self.purpose.prefix(), files)
+    pub fn store(&self, files: FileSystem) -> CertStore {
+        CertStore::new(&self.dir().join("pki"), self.purpose.prefix(), files)
     }
 
     /// What a process sees that begins now.
-    pub fn on_disk(&self) -> Option<Identity> {
-        self.store(Files::default()).load(self.now()).identity
+    pub fn on_disk(&self) -> Option<CertificateKeyPair> {
+        self.store(FileSystem::default()).load(self.now()).identity
     }
 
-    pub fn setup(&self, files: Files) -> Setup {
+    pub fn setup(&self, files: FileSystem) -> NodeCertificateConfig {
         let (server, no_bootstrap) = (self.server.clone(), self.no_bootstrap.clone());
-        let clients: Clients = Arc::new(move |credential| {
+        let clients: ClientFactory = Arc::new(move |credential| {
             let client = match credential {
-                Credential::Own => Ok(server.client_of("own")),
-                Credential::Bootstrap => match &*no_bootstrap.lock().unwrap() {
+                RequesterCredential::Own => Ok(server.client_of("own")),
+                RequesterCredential::Bootstrap => match &*no_bootstrap.lock().unwrap() {
                     None => Ok(server.client_of("bootstrap")),
                     Some(why) => Err(why.clone()),
                 },
             };
             async { client }.boxed()
         });
-        Setup {
+        NodeCertificateConfig {
             purpose: self.purpose,
             store: self.store(files),
             templates: self.templates.subscribe(),
             clients,
             clock: self.clock(),
             random: Arc::new(|| 0.5),
-            pace: Pace::default(),
+            pace: RetryPolicy::default(),
         }
     }
 
-    pub fn start(&self) -> Running {
-        self.start_on(Files::default())
+    pub fn start(&self) -> RunningNodeManager {
+        self.start_on(FileSystem::default())
     }
 
-    pub fn start_on(&self, files: Files) -> Running {
+    pub fn start_on(&self, files: FileSystem) -> RunningNodeManager {
         let setup = self.setup(files);
         let loaded = setup.store.load(self.now());
-        let manager = Arc::new(Manager::new(setup, loaded));
+        let manager = Arc::new(NodeCertificateManager::new(setup, loaded));
         let (down, shutdown) = watch::channel(false);
         let running = manager.clone();
         let task = tokio::spawn(async move { running.run(shutdown).await });
-        Running { manager, task, _down: down }
+        RunningNodeManager { manager, task, _down: down }
     }
 }
 
-impl Running {
+impl RunningNodeManager {
     /// Ends it without a word.
     pub async fn kill(self) {
         self.task.abort();
@@ -162,7 +162,7 @@ impl Running {
     }
 
     /// Waits until the report is such.
-    pub async fn until(&self, good: impl Fn(&crate::manager::Report) -> bool) {
+    pub async fn until(&self, good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool) {
         let mut reports = self.manager.reports();
         let waiting = reports.wait_for(|report| good(report));
         let waited = tokio::time::timeout(Duration::from_secs(40 * 86_400), waiting).await;
@@ -172,15 +172,15 @@ impl Running {
     }
 
     /// Waits until there is a certificate that has not expired.
-    pub async fn ready(&self) -> Arc<Identity> {
+    pub async fn ready(&self) -> Arc<CertificateKeyPair> {
         let patience = Duration::from_secs(40 * 86_400);
         self.manager.ready(patience).await.unwrap_or_else(|report| panic!("{report:?}"))
     }
 
     /// Waits until another certificate than this is in use.
-    pub async fn after(&self, before: &Identity) -> Arc<Identity> {
+    pub async fn after(&self, before: &CertificateKeyPair) -> Arc<CertificateKeyPair> {
         let mut current = self.manager.current();
-        let other = |held: &Option<Arc<Identity>>| {
+        let other = |held: &Option<Arc<CertificateKeyPair>>| {
             held.as_ref().is_some_and(|held| held.leaf().der() != before.leaf().der())
         };
         let patience = Duration::from_secs(40 * 86_400);

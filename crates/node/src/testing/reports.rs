@@ -3,12 +3,12 @@
 use time::{Duration, OffsetDateTime};
 use windlass_pki::AltNames;
 
-use crate::manager::{Doing, HeldReport, Report};
-use crate::template::Purpose;
+use crate::node_certificates::{ManagerActivity, CurrentCertificateReport, NodeCertificateReport};
+use crate::template::CertificatePurpose;
 
 /// What a manager that holds something says, or one that holds nothing.
-pub fn report(purpose: Purpose, expires: Option<OffsetDateTime>) -> Report {
-    let held = expires.map(|expires| HeldReport {
+pub fn report(purpose: CertificatePurpose, expires: Option<OffsetDateTime>) -> NodeCertificateReport {
+    let held = expires.map(|expires| CurrentCertificateReport {
         common_name: "system:node:n1".into(),
         organizations: vec!["system:nodes".into()],
         names: AltNames::default(),
@@ -18,10 +18,10 @@ pub fn report(purpose: Purpose, expires: Option<OffsetDateTime>) -> Report {
         rotate_at: expires - Duration::hours(4),
         lacking: None,
     });
-    Report {
+    NodeCertificateReport {
         purpose,
         held,
-        doing: Doing::Holding,
+        doing: ManagerActivity::Holding,
         trouble: None,
         errors: 0,
         stored: 0,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass_pki::CertificateRequest;
 
-use crate::request::Request;
+use crate::csr::CsrObject;
 
 /// What the signer makes of a request.
 pub type Signer = Arc<dyn Fn(&CertificateRequest) -> String + Send + Sync>;
@@ -24,19 +24,19 @@ type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
 /// The server.
 #[derive(Clone)]
-pub struct Scripted {
-    state: Arc<Mutex<State>>,
+pub struct ScriptedApi {
+    state: Arc<Mutex<ScriptedApiState>>,
     version: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct ScriptedApiState {
     requests: BTreeMap<String, Value>,
     uids: u64,
     version: u64,
-    policy: Policy,
-    faults: VecDeque<(&'static str, Fault)>,
-    always: Vec<(&'static str, Fault)>,
+    policy: SigningPolicy,
+    faults: VecDeque<(&'static str, InjectedFault)>,
+    always: Vec<(&'static str, InjectedFault)>,
     calls: Vec<&'static str>,
     callers: Vec<&'static str>,
     created: Vec<Vec<u8>>,
@@ -46,7 +46,7 @@ struct State {
 
 /// What becomes of a new request.
 #[derive(Clone, Default)]
-pub enum Policy {
+pub enum SigningPolicy {
     /// It waits.
     #[default]
     Wait,
@@ -60,7 +60,7 @@ pub enum Policy {
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The server answers with this status.
     Status(u16),
     /// The connection breaks before the server has seen the call.
@@ -71,9 +71,9 @@ pub enum Fault {
     Silence,
 }
 
-impl Scripted {
-    pub fn new(policy: Policy) -> Self {
-        let state = State { policy, ..State::default() };
+impl ScriptedApi {
+    pub fn new(policy: SigningPolicy) -> Self {
+        let state = ScriptedApiState { policy, ..ScriptedApiState::default() };
         Self { state: Arc::new(Mutex::new(state)), version: watch::Sender::new(0) }
     }
 
@@ -98,17 +98,17 @@ impl Scripted {
     }
 
     /// What becomes of requests from now on.
-    pub fn policy(&self, policy: Policy) {
+    pub fn policy(&self, policy: SigningPolicy) {
         self.state.lock().unwrap().policy = policy;
     }
 
     /// Breaks the next call of this verb.
-    pub fn fault(&self, verb: &'static str, fault: Fault) {
+    pub fn fault(&self, verb: &'static str, fault: InjectedFault) {
         self.state.lock().unwrap().faults.push_back((verb, fault));
     }
 
     /// Breaks every call of this verb.
-    pub fn always(&self, verb: &'static str, fault: Fault) {
+    pub fn always(&self, verb: &'static str, fault: InjectedFault) {
         self.state.lock().unwrap().always.push((verb, fault));
     }
 
@@ -144,7 +144,7 @@ impl Scripted {
     }
 
     /// Decides about what waits.
-    pub fn decide(&self, policy: &Policy) {
+    pub fn decide(&self, policy: &SigningPolicy) {
         self.change(|state| state.requests.values_mut().for_each(|r| apply(r, policy)));
     }
 
@@ -176,7 +176,7 @@ impl Scripted {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ScriptedApiState)) {
         let version = {
             let mut state = self.state.lock().unwrap();
             state.version += 1;
@@ -210,10 +210,10 @@ impl Scripted {
         let fault = self.called(verb);
         self.version.send_modify(|_| {});
         match fault {
-            Some(Fault::Status(code)) => return Ok(failure(code, reason(code))),
-            Some(Fault::Cut) => return Err(broken()),
-            Some(Fault::Silence) => std::future::pending().await,
-            Some(Fault::Lost) | None => {}
+            Some(InjectedFault::Status(code)) => return Ok(failure(code, reason(code))),
+            Some(InjectedFault::Cut) => return Err(broken()),
+            Some(InjectedFault::Silence) => std::future::pending().await,
+            Some(InjectedFault::Lost) | None => {}
         }
         let answer = match verb {
             "create" => self.create(body),
@@ -224,10 +224,10 @@ impl Scripted {
                 None => failure(404, "NotFound"),
             },
         };
-        if fault == Some(Fault::Lost) { Err(broken()) } else { Ok(answer) }
+        if fault == Some(InjectedFault::Lost) { Err(broken()) } else { Ok(answer) }
     }
 
-    fn called(&self, verb: &'static str) -> Option<Fault> {
+    fn called(&self, verb: &'static str) -> Option<InjectedFault> {
         let mut state = self.state.lock().unwrap();
         state.calls.push(verb);
         if let Some(at) = state.faults.iter().position(|(on, _)| *on == verb) {
@@ -246,7 +246,7 @@ impl Scripted {
             state.uids += 1;
             request["metadata"]["uid"] = format!("uid-{}", state.uids).into();
             apply(&mut request, &state.policy);
-            state.created.push(asked(&request).public_key().as_der().to_vec());
+            state.created.push(requested_certificate(&request).public_key().as_der().to_vec());
             state.requests.insert(name.clone(), request);
         });
         plain(201, &self.state.lock().unwrap().requests[&name])
@@ -308,20 +308,20 @@ fn version_of(request: &Value) -> u64 {
     request["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-fn asked(request: &Value) -> CertificateRequest {
-    let typed: Request = serde_json::from_value(request.clone()).unwrap();
+fn requested_certificate(request: &Value) -> CertificateRequest {
+    let typed: CsrObject = serde_json::from_value(request.clone()).unwrap();
     CertificateRequest::from_pem(&typed.spec.request.0).unwrap()
 }
 
 /// Does what a policy says to a request. Its version is given anew.
-fn apply(request: &mut Value, policy: &Policy) {
+fn apply(request: &mut Value, policy: &SigningPolicy) {
     let condition = |kind: &str| json!([{"type": kind, "status": "True", "reason": "Because", "message": "of the script"}]);
     match policy {
-        Policy::Wait => return,
-        Policy::Approve => request["status"] = json!({"conditions": condition("Approved")}),
-        Policy::Refuse(kind) => request["status"] = json!({"conditions": condition(kind)}),
-        Policy::Sign(signer) => {
-            let certificate = k8s_openapi::ByteString(signer(&asked(request)).into_bytes());
+        SigningPolicy::Wait => return,
+        SigningPolicy::Approve => request["status"] = json!({"conditions": condition("Approved")}),
+        SigningPolicy::Refuse(kind) => request["status"] = json!({"conditions": condition(kind)}),
+        SigningPolicy::Sign(signer) => {
+            let certificate = k8s_openapi::ByteString(signer(&requested_certificate(request)).into_bytes());
             request["status"] =
                 json!({"conditions": condition("Approved"), "certificate": certificate});
         }

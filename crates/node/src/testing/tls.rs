@@ -2,12 +2,12 @@
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltNames, Issuance, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Usages,
+    AltNames, CertificateTemplate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, CertificateUsages,
     Validity, issue_certificate, parse_certificate_blocks,
 };
 
 use super::AUTHORITY;
-use crate::identity::Identity;
+use crate::key_pair::CertificateKeyPair;
 
 /// The authority of all tests.
 pub fn authority_der() -> Vec<u8> {
@@ -15,22 +15,22 @@ pub fn authority_der() -> Vec<u8> {
 }
 
 /// A serving certificate of 127.0.0.1, good now.
-pub fn loopback_identity() -> Identity {
+pub fn loopback_identity() -> CertificateKeyPair {
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let from = OffsetDateTime::now_utc() - Duration::hours(1);
     let ip_addresses = vec!["127.0.0.1".parse().unwrap()];
     let issued = issue_certificate(
         &AUTHORITY,
-        &Issuance {
+        &CertificateTemplate {
             subject: IssuedSubject::new("system:node:n1", &["system:nodes"]),
             alt_names: AltNames { ip_addresses, ..AltNames::default() },
-            usages: Usages::from_names(&["digital signature", "server auth"]).unwrap(),
+            usages: CertificateUsages::from_names(&["digital signature", "server auth"]).unwrap(),
             validity: Validity::new(from, from + Duration::days(1)).unwrap(),
             public_key: &public_key,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
         },
     );
     let chain = parse_certificate_blocks(issued.unwrap().to_pem().as_bytes()).unwrap();
-    Identity::new(chain, key).unwrap()
+    CertificateKeyPair::new(chain, key).unwrap()
 }

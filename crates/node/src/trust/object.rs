@@ -3,9 +3,9 @@
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass_api::selector::labels::Selector;
+use windlass_api::selector::labels::LabelSelector;
 
-use crate::volume::content::{Digest, Select};
+use crate::volume::trust_anchors::{Digest, BundleSelector};
 
 /// What a node reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub struct NodeTrustBundle {
     /// Its name.
     pub name: String,
     /// Its generation, or 0.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "is_zero_generation")]
     pub generation: i64,
     /// The digest of its anchors.
     pub digest: String,
@@ -73,12 +73,12 @@ pub struct NodeTrustBundle {
 
 impl NodeTrustSource {
     /// Which bundles are asked for, if that can be read.
-    pub fn select(&self) -> Option<Select> {
+    pub fn select(&self) -> Option<BundleSelector> {
         if !self.name.is_empty() {
-            return Some(Select::Name(self.name.clone()));
+            return Some(BundleSelector::Name(self.name.clone()));
         }
         let labels = self.label_selector.as_ref().unwrap_or(&Value::Null);
-        Some(Select::Signer(self.signer_name.clone(), Selector::from_object(labels).ok()?))
+        Some(BundleSelector::Signer(self.signer_name.clone(), LabelSelector::from_object(labels).ok()?))
     }
 }
 
@@ -103,7 +103,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-fn is_nothing(number: &i64) -> bool {
+fn is_zero_generation(number: &i64) -> bool {
     *number == 0
 }
 

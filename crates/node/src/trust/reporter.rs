@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
-use crate::keeper::report::Reports;
-use crate::manager::Random;
-use crate::manager::pace::Backoff;
-use crate::request::{PATIENCE, explain};
+use crate::volume_manager::report::VolumeReports;
+use crate::node_certificates::RandomSource;
+use crate::node_certificates::backoff::Backoff;
+use crate::csr::{PATIENCE, explain};
 use crate::trust::object::{NodeTrustStatus, resource};
-use crate::trust::status::{Earlier, status_of};
+use crate::trust::status::{PreviousReport, status_of};
 
 /// How long nothing may change before it is written down.
 const QUIET: Duration = Duration::from_millis(100);
@@ -43,19 +43,19 @@ const LOOK: Duration = Duration::from_secs(10 * 60);
 const ABSENT: Duration = Duration::from_secs(60);
 /// Other failures.
 const TROUBLE: Backoff =
-    Backoff { first: Duration::from_millis(500), most: Duration::from_secs(60) };
+    Backoff { initial: Duration::from_millis(500), max: Duration::from_secs(60) };
 
 /// Keeps the report.
-pub struct Reporter {
+pub struct NodeTrustReporter {
     client: Client,
     node: String,
     clock: Clock,
-    random: Random,
+    random: RandomSource,
     resource: ApiResource,
 }
 
 /// The report on the server.
-struct There {
+struct StoredNodeTrust {
     metadata: ObjectMeta,
     status: NodeTrustStatus,
     /// What was written to get it, which may be written in another way there.
@@ -64,7 +64,7 @@ struct There {
 
 /// Why it cannot be kept.
 #[derive(Debug)]
-enum Failure {
+enum NodeTrustError {
     /// The server does not know such reports, or does not take them from this node.
     Absent(String),
     /// Somebody else has written or deleted it.
@@ -73,23 +73,23 @@ enum Failure {
     Trouble(String),
 }
 
-impl Reporter {
+impl NodeTrustReporter {
     /// Reports for this node.
-    pub fn new(client: Client, node: String, clock: Clock, random: Random) -> Self {
+    pub fn new(client: Client, node: String, clock: Clock, random: RandomSource) -> Self {
         Self { client, node, clock, random, resource: resource() }
     }
 
     /// Keeps the report. Does not end.
-    pub async fn run(self, mut reports: watch::Receiver<Reports>) {
-        let mut pauses = Pauses::default();
+    pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
+        let mut pauses = RetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
-        let earlier = there.as_ref().map(|there| Earlier::new(&there.status)).unwrap_or_default();
+        let earlier = there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
         self.settle(&mut reports, there.is_some()).await;
         let mut last = None::<Duration>;
         loop {
             let status = status_of(&reports.borrow_and_update().clone(), &earlier);
             let same = there.as_ref().is_some_and(|there| {
-                there.says(&status) && (owner.is_empty() || there.is_owned_by(&owner))
+                there.matches(&status) && (owner.is_empty() || there.is_owned_by(&owner))
             });
             if same {
                 self.wait(&mut reports, &mut there).await;
@@ -105,34 +105,34 @@ impl Reporter {
             last = Some((self.clock)().since);
             match written {
                 Ok(now) => {
-                    pauses.over(&self.node);
+                    pauses.reset(&self.node);
                     there = Some(now);
                 }
-                Err(Failure::Changed) => {
-                    pauses.take(&self, &Failure::Changed).await;
-                    there = self.look_again(there, &mut pauses).await;
+                Err(NodeTrustError::Changed) => {
+                    pauses.back_off(&self, &NodeTrustError::Changed).await;
+                    there = self.refetch(there, &mut pauses).await;
                 }
-                Err(failure) => pauses.take(&self, &failure).await,
+                Err(failure) => pauses.back_off(&self, &failure).await,
             }
         }
     }
 
     /// What is there, and which Node is this one, as soon as the server says so.
-    async fn begin(&self, pauses: &mut Pauses) -> (Option<There>, String) {
+    async fn begin(&self, pauses: &mut RetryState) -> (Option<StoredNodeTrust>, String) {
         loop {
-            let found = match self.look().await {
+            let found = match self.fetch().await {
                 Ok(found) => self.owner().await.map(|owner| (found, owner)),
                 Err(failure) => Err(failure),
             };
             match found {
                 Ok((found, owner)) => return (found, owner.unwrap_or_default()),
-                Err(failure) => pauses.take(self, &failure).await,
+                Err(failure) => pauses.back_off(self, &failure).await,
             }
         }
     }
 
     /// Waits until what is known at the start is all there is.
-    async fn settle(&self, reports: &mut watch::Receiver<Reports>, reported: bool) {
+    async fn settle(&self, reports: &mut watch::Receiver<VolumeReports>, reported: bool) {
         let (patience, quiet, restless) = match reported {
             true => (FIRST.0, FIRST_QUIET, FIRST_RESTLESS),
             false => (FIRST.1, QUIET, RESTLESS),
@@ -144,12 +144,12 @@ impl Reporter {
     }
 
     /// Waits for something to do.
-    async fn wait(&self, reports: &mut watch::Receiver<Reports>, there: &mut Option<There>) {
+    async fn wait(&self, reports: &mut watch::Receiver<VolumeReports>, there: &mut Option<StoredNodeTrust>) {
         match timeout(LOOK.mul_f64(0.5 + (self.random)()), changed(reports)).await {
             Ok(()) => gather(reports, QUIET, RESTLESS).await,
             Err(_) => {
-                if let Ok(found) = self.look().await
-                    && found.as_ref().map(There::version) != there.as_ref().map(There::version)
+                if let Ok(found) = self.fetch().await
+                    && found.as_ref().map(StoredNodeTrust::version) != there.as_ref().map(StoredNodeTrust::version)
                 {
                     *there = found;
                 }
@@ -157,11 +157,11 @@ impl Reporter {
         }
     }
 
-    async fn look_again(&self, there: Option<There>, pauses: &mut Pauses) -> Option<There> {
-        match self.look().await {
+    async fn refetch(&self, there: Option<StoredNodeTrust>, pauses: &mut RetryState) -> Option<StoredNodeTrust> {
+        match self.fetch().await {
             Ok(found) => found,
             Err(failure) => {
-                pauses.take(self, &failure).await;
+                pauses.back_off(self, &failure).await;
                 there
             }
         }
@@ -175,10 +175,10 @@ impl Reporter {
         Api::all_with(self.client.clone(), &self.resource)
     }
 
-    async fn look(&self) -> Result<Option<There>, Failure> {
+    async fn fetch(&self) -> Result<Option<StoredNodeTrust>, NodeTrustError> {
         let found = timeout(PATIENCE, self.api().get(&self.node)).await;
         match found.map_err(|_| silence())? {
-            Ok(found) => Ok(Some(There::new(found, None))),
+            Ok(found) => Ok(Some(StoredNodeTrust::new(found, None))),
             // Only the kind can say that there is no such object.
             Err(Error::Api(status))
                 if status.code == 404
@@ -186,37 +186,37 @@ impl Reporter {
             {
                 Ok(None)
             }
-            Err(error) => Err(Failure::of(&error)),
+            Err(error) => Err(NodeTrustError::from_client_error(&error)),
         }
     }
 
     /// The UID of the Node, if it is there.
-    async fn owner(&self) -> Result<Option<String>, Failure> {
+    async fn owner(&self) -> Result<Option<String>, NodeTrustError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = timeout(PATIENCE, nodes.get_metadata_opt(&self.node)).await;
         let found = found.map_err(|_| silence())?;
-        let found = found.map_err(|error| Failure::Trouble(explain(&error)))?;
+        let found = found.map_err(|error| NodeTrustError::Trouble(explain(&error)))?;
         Ok(found.and_then(|node| node.metadata.uid))
     }
 
     /// Writes the report, with one request if it is there.
     async fn write(
         &self,
-        there: Option<&There>,
+        there: Option<&StoredNodeTrust>,
         owner: &mut String,
         status: &NodeTrustStatus,
-    ) -> Result<There, Failure> {
+    ) -> Result<StoredNodeTrust, NodeTrustError> {
         if there.is_none() || owner.is_empty() {
             // Another Node may have this name by now, and a report goes with its own.
             *owner = self.owner().await?.ok_or_else(|| {
-                Failure::Trouble(format!("the node {} is not registered yet", self.node))
+                NodeTrustError::Trouble(format!("the node {} is not registered yet", self.node))
             })?;
         }
         let mut object = DynamicObject::new(&self.node, &self.resource);
         if let Some(there) = there {
             object.metadata = there.metadata.clone();
         }
-        own(&mut object.metadata, &self.node, owner);
+        set_owner(&mut object.metadata, &self.node, owner);
         object.data = json!({ "status": status });
         let (api, params) = (self.api(), PostParams::default());
         let written = match there {
@@ -224,15 +224,15 @@ impl Reporter {
             None => timeout(PATIENCE, api.create(&params, &object)).await,
         };
         match written.map_err(|_| silence())? {
-            Ok(answer) => Ok(There::new(answer, Some(status.clone()))),
-            Err(Error::Api(said)) if said.code == 409 => Err(Failure::Changed),
-            Err(Error::Api(said)) if said.code == 404 && there.is_some() => Err(Failure::Changed),
-            Err(error) => Err(Failure::of(&error)),
+            Ok(answer) => Ok(StoredNodeTrust::new(answer, Some(status.clone()))),
+            Err(Error::Api(said)) if said.code == 409 => Err(NodeTrustError::Changed),
+            Err(Error::Api(said)) if said.code == 404 && there.is_some() => Err(NodeTrustError::Changed),
+            Err(error) => Err(NodeTrustError::from_client_error(&error)),
         }
     }
 }
 
-impl There {
+impl StoredNodeTrust {
     fn new(found: DynamicObject, written: Option<NodeTrustStatus>) -> Self {
         let status = found.data.get("status").cloned().unwrap_or_default();
         let status = serde_json::from_value(status).unwrap_or_default();
@@ -244,7 +244,7 @@ impl There {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    fn says(&self, status: &NodeTrustStatus) -> bool {
+    fn matches(&self, status: &NodeTrustStatus) -> bool {
         self.status == *status || self.written.as_ref() == Some(status)
     }
 
@@ -253,8 +253,8 @@ impl There {
     }
 }
 
-impl Failure {
-    fn of(error: &Error) -> Self {
+impl NodeTrustError {
+    fn from_client_error(error: &Error) -> Self {
         match error {
             Error::Api(status) if matches!(status.code, 403 | 404) => Self::Absent(explain(error)),
             error => Self::Trouble(explain(error)),
@@ -264,39 +264,39 @@ impl Failure {
 
 /// How often something went wrong, and whether somebody was told.
 #[derive(Default)]
-struct Pauses {
+struct RetryState {
     failures: u32,
     told: bool,
 }
 
-impl Pauses {
+impl RetryState {
     /// Pauses after a failure, and tells of the first.
-    async fn take(&mut self, reporter: &Reporter, failure: &Failure) {
+    async fn back_off(&mut self, reporter: &NodeTrustReporter, failure: &NodeTrustError) {
         let (random, node) = ((reporter.random)(), &reporter.node);
         let pause = match failure {
-            Failure::Changed if self.failures == 0 => Duration::ZERO,
-            Failure::Changed | Failure::Trouble(_) => TROUBLE.after(self.failures, random),
-            Failure::Absent(_) => ABSENT.mul_f64(0.5 + random),
+            NodeTrustError::Changed if self.failures == 0 => Duration::ZERO,
+            NodeTrustError::Changed | NodeTrustError::Trouble(_) => TROUBLE.after(self.failures, random),
+            NodeTrustError::Absent(_) => ABSENT.mul_f64(0.5 + random),
         };
         self.failures = self.failures.saturating_add(1);
         match failure {
-            Failure::Changed => tracing::debug!(node, "the report on trust has changed"),
-            Failure::Absent(why) if !self.told => {
+            NodeTrustError::Changed => tracing::debug!(node, "the report on trust has changed"),
+            NodeTrustError::Absent(why) if !self.told => {
                 tracing::info!(node, "the server takes no report on trust: {why}");
                 self.told = true;
             }
-            Failure::Trouble(why) if !self.told && self.failures > 2 => {
+            NodeTrustError::Trouble(why) if !self.told && self.failures > 2 => {
                 tracing::warn!(node, "cannot report on trust: {why}");
                 self.told = true;
             }
-            Failure::Absent(why) | Failure::Trouble(why) => {
+            NodeTrustError::Absent(why) | NodeTrustError::Trouble(why) => {
                 tracing::debug!(node, "cannot report on trust: {why}");
             }
         }
         tokio::time::sleep(pause).await;
     }
 
-    fn over(&mut self, node: &str) {
+    fn reset(&mut self, node: &str) {
         if self.told {
             tracing::info!(node, "reporting on trust");
         }
@@ -304,12 +304,12 @@ impl Pauses {
     }
 }
 
-fn silence() -> Failure {
-    Failure::Trouble(format!("the server did not answer for {PATIENCE:?}"))
+fn silence() -> NodeTrustError {
+    NodeTrustError::Trouble(format!("the server did not answer for {PATIENCE:?}"))
 }
 
 /// The report goes with its node.
-fn own(metadata: &mut ObjectMeta, node: &str, uid: &str) {
+fn set_owner(metadata: &mut ObjectMeta, node: &str, uid: &str) {
     let others = metadata.owner_references.take().unwrap_or_default();
     let mut owners: Vec<_> = others.into_iter().filter(|one| one.kind != "Node").collect();
     owners.push(OwnerReference {
@@ -323,14 +323,14 @@ fn own(metadata: &mut ObjectMeta, node: &str, uid: &str) {
 }
 
 /// Waits for a change. If nobody is left to make one, for ever.
-async fn changed(reports: &mut watch::Receiver<Reports>) {
+async fn changed(reports: &mut watch::Receiver<VolumeReports>) {
     if reports.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
 /// Waits until nothing has changed for a while, but not for long.
-async fn gather(reports: &mut watch::Receiver<Reports>, quiet: Duration, restless: Duration) {
+async fn gather(reports: &mut watch::Receiver<VolumeReports>, quiet: Duration, restless: Duration) {
     let end = Instant::now() + restless;
     while Instant::now() < end {
         let until = end.min(Instant::now() + quiet);

@@ -8,9 +8,9 @@ pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keeper::report::{Reports, VolumeReport};
+use crate::volume_manager::report::{VolumeReports, VolumeReport};
 use crate::trust::object::{NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text};
-use crate::volume::content::Select;
+use crate::volume::trust_anchors::BundleSelector;
 
 /// Volumes of a source that are named.
 const VOLUMES: usize = 256;
@@ -25,13 +25,13 @@ const ALL: usize = 1024 * 1024;
 
 /// What an earlier life of the process reported, by volume.
 #[derive(Clone, Debug, Default)]
-pub struct Earlier {
-    carried: BTreeMap<(String, Selection), Content>,
+pub struct PreviousReport {
+    carried: BTreeMap<(String, SourceSelection), SourceContent>,
 }
 
 /// Which bundles are asked for, in an order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Selection {
+struct SourceSelection {
     name: String,
     signer: String,
     /// The selector as an object, in JSON.
@@ -41,17 +41,17 @@ struct Selection {
 
 /// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Content {
+struct SourceContent {
     digest: String,
     bundles: Vec<NodeTrustBundle>,
 }
 
 /// What volumes of one source have in common.
-type Key = (Selection, Option<Content>, String);
+type SourceKey = (SourceSelection, Option<SourceContent>, String);
 
 /// What the node reports. Of volumes that it cannot look into, it is what it reported `earlier`.
-pub fn status_of(reports: &Reports, earlier: &Earlier) -> NodeTrustStatus {
-    let mut groups = BTreeMap::<Key, BTreeSet<String>>::new();
+pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrustStatus {
+    let mut groups = BTreeMap::<SourceKey, BTreeSet<String>>::new();
     let mut bundles = BTreeSet::new();
     let (mut volumes, mut blocked) = (0, 0);
     for (id, report) in reports.iter().filter(|(_, report)| !report.anchors.is_empty()) {
@@ -61,7 +61,7 @@ pub fn status_of(reports: &Reports, earlier: &Earlier) -> NodeTrustStatus {
         for (selection, content) in contents(&volume, report, earlier) {
             let of_this = content.iter().flat_map(|content| &content.bundles);
             bundles.extend(of_this.map(|bundle| bundle.name.clone()));
-            let message = cut(report.blocked.as_deref().unwrap_or_default());
+            let message = truncate_message(report.blocked.as_deref().unwrap_or_default());
             let key = (selection, content, message.to_owned());
             groups.entry(key).or_default().insert(volume.clone());
         }
@@ -91,15 +91,15 @@ pub fn status_of(reports: &Reports, earlier: &Earlier) -> NodeTrustStatus {
     status
 }
 
-impl Earlier {
+impl PreviousReport {
     /// What was reported.
     pub fn new(status: &NodeTrustStatus) -> Self {
         let mut carried = BTreeMap::new();
         for source in status.sources.iter().filter(|source| !source.digest.is_empty()) {
             let Some(select) = source.select() else { continue };
-            let selection = Selection::new(&select, source.optional);
+            let selection = SourceSelection::new(&select, source.optional);
             let (digest, bundles) = (source.digest.clone(), source.bundles.clone());
-            let content = Content { digest, bundles };
+            let content = SourceContent { digest, bundles };
             for volume in &source.volumes {
                 carried.insert((volume.clone(), selection.clone()), content.clone());
             }
@@ -108,11 +108,11 @@ impl Earlier {
     }
 }
 
-impl Selection {
-    fn new(select: &Select, optional: bool) -> Self {
+impl SourceSelection {
+    fn new(select: &BundleSelector, optional: bool) -> Self {
         let (name, signer, labels) = match select {
-            Select::Name(name) => (name.clone(), String::new(), String::new()),
-            Select::Signer(signer, labels) => {
+            BundleSelector::Name(name) => (name.clone(), String::new(), String::new()),
+            BundleSelector::Signer(signer, labels) => {
                 (String::new(), signer.clone(), labels.to_object().to_string())
             }
         };
@@ -123,10 +123,10 @@ impl Selection {
 fn contents<'a>(
     volume: &'a str,
     report: &'a VolumeReport,
-    earlier: &'a Earlier,
-) -> impl Iterator<Item = (Selection, Option<Content>)> + 'a {
+    earlier: &'a PreviousReport,
+) -> impl Iterator<Item = (SourceSelection, Option<SourceContent>)> + 'a {
     report.anchors.iter().map(move |anchors| {
-        let selection = Selection::new(&anchors.select, anchors.optional);
+        let selection = SourceSelection::new(&anchors.select, anchors.optional);
         let content = match &anchors.carried {
             Some(carried) => {
                 let bundles = carried.bundles.iter().map(|bundle| NodeTrustBundle {
@@ -135,7 +135,7 @@ fn contents<'a>(
                     digest: digest_text(&bundle.digest),
                 });
                 let bundles = bundles.take(BUNDLES).collect();
-                Some(Content { digest: digest_text(&carried.digest), bundles })
+                Some(SourceContent { digest: digest_text(&carried.digest), bundles })
             }
             // One that has no files yet is another's that has the same name.
             None if !report.ready => None,
@@ -145,8 +145,8 @@ fn contents<'a>(
     })
 }
 
-fn source((selection, content, message): Key, volumes: &BTreeSet<String>) -> NodeTrustSource {
-    let Selection { name, signer, labels, optional } = selection;
+fn source((selection, content, message): SourceKey, volumes: &BTreeSet<String>) -> NodeTrustSource {
+    let SourceSelection { name, signer, labels, optional } = selection;
     let labels = serde_json::from_str::<serde_json::Value>(&labels).ok();
     let (digest, bundles) =
         content.map(|content| (content.digest, content.bundles)).unwrap_or_default();
@@ -163,7 +163,7 @@ fn source((selection, content, message): Key, volumes: &BTreeSet<String>) -> Nod
     }
 }
 
-fn cut(message: &str) -> &str {
+fn truncate_message(message: &str) -> &str {
     let mut end = MESSAGE.min(message.len());
     while !message.is_char_boundary(end) {
         end -= 1;

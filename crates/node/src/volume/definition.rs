@@ -3,30 +3,30 @@
 //! A pod's definition was checked by the server; a file's was not, and not every server is ours. So
 //! the rules are checked here, too, in the server's words. What has been read is good.
 
-mod read;
+mod parser;
 #[cfg(test)]
 pub(super) mod tests;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ProjectedVolumeSource;
-use windlass_api::field::{Errors, FieldError, Path};
+use windlass_api::field::{FieldErrors, FieldError, FieldPath};
 
-use super::content::Select;
+use super::trust_anchors::BundleSelector;
 use super::path::VolumePath;
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct VolumeDefinition {
     /// The mode of files for which there is no other.
     pub default_mode: u32,
     /// Where its files come from, each with its place in the list: by it, credentials are found.
-    pub sources: Vec<(usize, Source)>,
+    pub sources: Vec<(usize, ProjectedSource)>,
 }
 
 /// Where files come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum ProjectedSource {
     /// `clusterTrustBundle`: anchors.
     Bundle(BundleSource),
     /// `podCertificate`: a key that the node makes, and a certificate for it.
@@ -45,7 +45,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BundleSource {
     /// Which.
-    pub select: Select,
+    pub select: BundleSelector,
     /// Whether there may be none.
     pub optional: bool,
     /// Where.
@@ -83,14 +83,14 @@ pub struct ObjectSource {
     /// Whether it, or what is wanted of it, may be missing.
     pub optional: bool,
     /// What is wanted of it. With none, everything is, under its key.
-    pub items: Vec<Item>,
+    pub items: Vec<ObjectItem>,
     /// Whose files are for which there is no item.
     pub owner: Option<u32>,
 }
 
 /// One key of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Item {
+pub struct ObjectItem {
     /// Which.
     pub key: String,
     /// Where.
@@ -148,11 +148,11 @@ pub enum DownwardValue {
 #[error("{}", super::plan::aggregate(.0.iter().map(ToString::to_string)))]
 pub struct DefinitionError(pub Vec<FieldError>);
 
-impl Definition {
+impl VolumeDefinition {
     /// Reads a definition that stands at `at`.
-    pub fn read(volume: &ProjectedVolumeSource, at: &Path) -> Result<Self, DefinitionError> {
-        let mut errors = Errors::new();
-        let definition = read::definition(volume, at, &mut errors);
+    pub fn parse(volume: &ProjectedVolumeSource, at: &FieldPath) -> Result<Self, DefinitionError> {
+        let mut errors = FieldErrors::new();
+        let definition = parser::parse_definition(volume, at, &mut errors);
         let errors = errors.into_vec();
         if errors.is_empty() { Ok(definition) } else { Err(DefinitionError(errors)) }
     }

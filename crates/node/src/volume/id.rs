@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Whose volumes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Owner {
+pub enum VolumeOwner {
     /// Those of a pod.
     Pod {
         /// Its namespace.
@@ -22,7 +22,7 @@ pub enum Owner {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId {
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: VolumeOwner,
     /// Its name.
     pub name: String,
 }
@@ -39,8 +39,8 @@ pub struct SourceId {
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
-            Owner::Pod { namespace, name, .. } => write!(f, "{namespace}/{name}/{}", self.name),
-            Owner::Host => write!(f, "host/{}", self.name),
+            VolumeOwner::Pod { namespace, name, .. } => write!(f, "{namespace}/{name}/{}", self.name),
+            VolumeOwner::Host => write!(f, "host/{}", self.name),
         }
     }
 }

@@ -80,7 +80,7 @@ impl VolumePath {
     }
 
     /// What users of the volume find at its top.
-    pub fn top(&self) -> &str {
+    pub fn first_element(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
 
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn a_path_knows_its_directories() {
         let path = VolumePath::parse("a/b/c").unwrap();
-        assert_eq!(path.top(), "a");
+        assert_eq!(path.first_element(), "a");
         assert_eq!(path.folders().collect::<Vec<_>>(), ["a", "a/b"]);
         let path = VolumePath::parse("a").unwrap();
-        assert_eq!((path.top(), path.folders().count()), ("a", 0));
+        assert_eq!((path.first_element(), path.folders().count()), ("a", 0));
     }
 }

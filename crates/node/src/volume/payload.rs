@@ -8,9 +8,9 @@ use std::ops::Bound;
 use aws_lc_rs::digest::{Context, SHA256};
 use zeroize::Zeroizing;
 
-use super::content::Digest;
+use super::trust_anchors::Digest;
 use super::path::VolumePath;
-use crate::files::Access;
+use crate::files::FilePermissions;
 
 /// What somebody in a volume's group may do with every file: read it.
 const GROUP_READS: u32 = 0o440;
@@ -20,7 +20,7 @@ const GROUP_FOLDER: u32 = 0o2755;
 
 /// One file. It may hold a key, so it is wiped when dropped and cannot be shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct File {
+pub struct PayloadFile {
     /// What is in it.
     pub bytes: Zeroizing<Vec<u8>>,
     /// The bits of `chmod`, before those that a group gets.
@@ -31,37 +31,37 @@ pub struct File {
 
 /// All files of a volume. No two of them are in each other's way.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Payload {
-    files: BTreeMap<VolumePath, File>,
+pub struct VolumePayload {
+    files: BTreeMap<VolumePath, PayloadFile>,
     group: Option<u32>,
 }
 
 /// Two files cannot be where they should be. Displayed, it is what the API says of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("conflicting duplicate paths: {0}")]
-pub struct Conflict(pub VolumePath);
+pub struct PathConflict(pub VolumePath);
 
-impl File {
+impl PayloadFile {
     /// A file of nobody in particular.
     pub fn new(bytes: impl Into<Vec<u8>>, mode: u32) -> Self {
         Self { bytes: Zeroizing::new(bytes.into()), mode, owner: None }
     }
 }
 
-impl Payload {
+impl VolumePayload {
     /// No files yet; those to come belong to this group.
     pub fn new(group: Option<u32>) -> Self {
         Self { files: BTreeMap::new(), group }
     }
 
     /// Adds a file where none is yet, nor a directory, nor a file where it needs a directory.
-    pub fn add(&mut self, path: VolumePath, file: File) -> Result<(), Conflict> {
+    pub fn add(&mut self, path: VolumePath, file: PayloadFile) -> Result<(), PathConflict> {
         let is_taken = |folder: &str| self.files.keys().any(|taken| taken.as_str() == folder);
         if path.folders().any(is_taken) || self.has_below(&path) {
-            return Err(Conflict(path));
+            return Err(PathConflict(path));
         }
         match self.files.entry(path) {
-            Entry::Occupied(taken) => Err(Conflict(taken.key().clone())),
+            Entry::Occupied(taken) => Err(PathConflict(taken.key().clone())),
             Entry::Vacant(free) => {
                 free.insert(file);
                 Ok(())
@@ -70,12 +70,12 @@ impl Payload {
     }
 
     /// The files, by path.
-    pub fn files(&self) -> impl ExactSizeIterator<Item = (&VolumePath, &File)> {
+    pub fn files(&self) -> impl ExactSizeIterator<Item = (&VolumePath, &PayloadFile)> {
         self.files.iter()
     }
 
     /// The file at a path.
-    pub fn get(&self, path: &VolumePath) -> Option<&File> {
+    pub fn get(&self, path: &VolumePath) -> Option<&PayloadFile> {
         self.files.get(path)
     }
 
@@ -85,15 +85,15 @@ impl Payload {
     }
 
     /// Who may do what with a file.
-    pub fn access(&self, file: &File) -> Access {
+    pub fn access(&self, file: &PayloadFile) -> FilePermissions {
         let more = if self.group.is_some() { GROUP_READS } else { 0 };
-        Access { mode: file.mode | more, owner: file.owner, group: self.group }
+        FilePermissions { mode: file.mode | more, owner: file.owner, group: self.group }
     }
 
     /// Who may do what with a directory.
-    pub fn folder_access(&self) -> Access {
+    pub fn folder_access(&self) -> FilePermissions {
         let mode = if self.group.is_some() { GROUP_FOLDER } else { FOLDER };
-        Access { mode, owner: None, group: self.group }
+        FilePermissions { mode, owner: None, group: self.group }
     }
 
     /// What tells these files from others: their paths, owners, modes and what is in them.
@@ -129,7 +129,7 @@ impl Payload {
 }
 
 /// Paths, modes and lengths; never what is in a file.
-impl fmt::Debug for Payload {
+impl fmt::Debug for VolumePayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
         for (path, file) in &self.files {
@@ -139,7 +139,7 @@ impl fmt::Debug for Payload {
     }
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for PayloadFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes, mode {:04o}", self.bytes.len(), self.mode)?;
         if let Some(owner) = self.owner {
@@ -170,32 +170,32 @@ mod tests {
             (&["a-b", "a/c"], "a", false),
         ];
         for (taken, next, good) in cases {
-            let mut payload = Payload::default();
+            let mut payload = VolumePayload::default();
             for taken in taken {
-                payload.add(path(taken), File::new("", 0o644)).unwrap();
+                payload.add(path(taken), PayloadFile::new("", 0o644)).unwrap();
             }
-            let added = payload.add(path(next), File::new("", 0o644));
+            let added = payload.add(path(next), PayloadFile::new("", 0o644));
             assert_eq!(added.is_ok(), good, "{taken:?} and {next}");
         }
     }
 
     #[test]
     fn nothing_shows_what_is_in_a_file() {
-        let mut payload = Payload::default();
-        payload.add(path("key"), File::new("secret", 0o600)).unwrap();
+        let mut payload = VolumePayload::default();
+        payload.add(path("key"), PayloadFile::new("secret", 0o600)).unwrap();
         assert_eq!(format!("{payload:?}"), "{\"key\": 6 bytes, mode 0600}");
     }
 
     #[test]
     fn a_digest_tells_files_apart() {
         let payload = |group, name: &str, bytes: &str, mode, owner| {
-            let mut payload = Payload::new(group);
-            payload.add(path(name), File { owner, ..File::new(bytes, mode) }).unwrap();
+            let mut payload = VolumePayload::new(group);
+            payload.add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) }).unwrap();
             payload
         };
         let all = [
-            Payload::new(None),
-            Payload::new(Some(1)),
+            VolumePayload::new(None),
+            VolumePayload::new(Some(1)),
             payload(None, "a", "b", 0o644, None),
             payload(Some(1), "a", "b", 0o644, None),
             payload(None, "ab", "", 0o644, None),
@@ -203,19 +203,19 @@ mod tests {
             payload(None, "a", "b", 0o600, None),
             payload(None, "a", "b", 0o644, Some(0)),
         ];
-        let digests = all.iter().map(Payload::digest).collect::<std::collections::BTreeSet<_>>();
+        let digests = all.iter().map(VolumePayload::digest).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(digests.len(), all.len());
         assert_eq!(all[2].digest(), all[2].clone().digest());
     }
 
     #[test]
     fn a_group_may_read_everything() {
-        let payload = Payload::new(Some(7));
-        let access = payload.access(&File { owner: Some(5), ..File::new("", 0o600) });
-        assert_eq!(access, Access { mode: 0o640, owner: Some(5), group: Some(7) });
+        let payload = VolumePayload::new(Some(7));
+        let access = payload.access(&PayloadFile { owner: Some(5), ..PayloadFile::new("", 0o600) });
+        assert_eq!(access, FilePermissions { mode: 0o640, owner: Some(5), group: Some(7) });
         let access = payload.folder_access();
-        assert_eq!(access, Access { mode: 0o2755, owner: None, group: Some(7) });
-        let access = Payload::new(None).access(&File::new("", 0o400));
-        assert_eq!(access, Access { mode: 0o400, owner: None, group: None });
+        assert_eq!(access, FilePermissions { mode: 0o2755, owner: None, group: Some(7) });
+        let access = VolumePayload::new(None).access(&PayloadFile::new("", 0o400));
+        assert_eq!(access, FilePermissions { mode: 0o400, owner: None, group: None });
     }
 }

@@ -16,37 +16,37 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use zeroize::Zeroizing;
 
-use super::content::Bundles;
+use super::trust_anchors::TrustBundleIndex;
 use super::definition::{
-    BundleSource, CertificateSource, Definition, Item, ObjectSource, Source, TokenSource,
+    BundleSource, CertificateSource, VolumeDefinition, ObjectItem, ObjectSource, ProjectedSource, TokenSource,
 };
 use super::path::VolumePath;
-use super::payload::{File, Payload};
+use super::payload::{PayloadFile, VolumePayload};
 
 /// The mode of credentials that somebody in particular is to read.
 const PRIVATE: u32 = 0o600;
 
 /// What is known, as far as it concerns one volume.
-pub struct World<'a> {
+pub struct PlanInputs<'a> {
     /// Whose volume it is; none for those of the host.
     pub pod: Option<&'a Pod>,
     /// What the node can give to pods, which is the limit of those that have none.
     pub allocatable: &'a BTreeMap<String, String>,
     /// The bundles.
-    pub bundles: &'a Served<Bundles>,
+    pub bundles: &'a OptionalApi<TrustBundleIndex>,
     /// ConfigMaps of the pod's namespace by name. Those that are not in it are not known yet.
     pub config_maps: &'a BTreeMap<String, Option<Arc<ConfigMap>>>,
     /// Secrets, likewise.
     pub secrets: &'a BTreeMap<String, Option<Arc<Secret>>>,
     /// Tokens, by the place of their source.
-    pub tokens: &'a BTreeMap<usize, Obtained<Zeroizing<String>>>,
+    pub tokens: &'a BTreeMap<usize, CredentialState<Zeroizing<String>>>,
     /// Certificates and their keys, by the place of their source.
-    pub certificates: &'a BTreeMap<usize, Obtained<Credential>>,
+    pub certificates: &'a BTreeMap<usize, CredentialState<CredentialBundle>>,
 }
 
 /// An API of the server that not every server has.
 #[derive(Clone, Debug)]
-pub enum Served<T> {
+pub enum OptionalApi<T> {
     /// The feature gate of this agent is off.
     Off,
     /// The server does not have it.
@@ -59,16 +59,16 @@ pub enum Served<T> {
 
 /// Something that has to be asked for.
 #[derive(Clone)]
-pub enum Obtained<T> {
+pub enum CredentialState<T> {
     /// It is not there, for this reason.
-    Not(String),
+    Unavailable(String),
     /// It is there. While a newer one is being asked for, or is refused, it is the old one.
-    Is(T),
+    Available(T),
 }
 
 /// A key and the certificates for it.
 #[derive(Clone)]
-pub struct Credential {
+pub struct CredentialBundle {
     /// PKCS#8, as PEM.
     pub key: Zeroizing<String>,
     /// The certificate and those that vouch for it, as PEM.
@@ -77,7 +77,7 @@ pub struct Credential {
 
 /// For whom files are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readers {
+pub struct VolumeReaders {
     /// The one user as whom everything in the pod runs.
     pub user: Option<u32>,
     /// The group of the pod's volumes.
@@ -87,22 +87,22 @@ pub struct Readers {
 /// Why there are no files. Displayed, it is what kubelet says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", aggregate(.0.iter().cloned()))]
-pub struct Blocked(pub Vec<String>);
+pub struct BlockedReason(pub Vec<String>);
 
 /// What to do about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum VolumeAction {
     /// Write these files.
-    Write(Payload),
+    Write(VolumePayload),
     /// Leave the last good ones, and say why.
-    Keep(Blocked),
+    Keep(BlockedReason),
     /// There are none yet; the pod has to wait, and is to be told why.
-    Wait(Blocked),
+    Wait(BlockedReason),
 }
 
-impl Readers {
+impl VolumeReaders {
     /// Those of a pod.
-    pub fn of(pod: &Pod) -> Self {
+    pub fn from_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let whole = spec.security_context.as_ref();
         let group = whole.and_then(|context| context.fs_group);
@@ -119,18 +119,18 @@ impl Readers {
     }
 }
 
-impl Blocked {
+impl BlockedReason {
     /// The text of the event that tells the pod.
     pub fn failed_mount(&self, volume: &str) -> String {
         format!("MountVolume.SetUp failed for volume {volume:?} : {self}")
     }
 }
 
-impl<T> fmt::Debug for Obtained<T> {
+impl<T> fmt::Debug for CredentialState<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Not(why) => f.debug_tuple("Not").field(why).finish(),
-            Self::Is(_) => f.write_str("Is(…)"),
+            Self::Unavailable(why) => f.debug_tuple("Not").field(why).finish(),
+            Self::Available(_) => f.write_str("Is(…)"),
         }
     }
 }
@@ -138,43 +138,43 @@ impl<T> fmt::Debug for Obtained<T> {
 /// What to do about a volume. `was_ready` is whether it has had files, in this life of the process
 /// or an earlier one.
 pub fn decide(
-    definition: &Definition,
-    readers: Readers,
-    world: &World<'_>,
+    definition: &VolumeDefinition,
+    readers: VolumeReaders,
+    world: &PlanInputs<'_>,
     was_ready: bool,
-) -> Action {
+) -> VolumeAction {
     match plan(definition, readers, world) {
-        Ok(payload) => Action::Write(payload),
-        Err(blocked) if was_ready => Action::Keep(blocked),
-        Err(blocked) => Action::Wait(blocked),
+        Ok(payload) => VolumeAction::Write(payload),
+        Err(blocked) if was_ready => VolumeAction::Keep(blocked),
+        Err(blocked) => VolumeAction::Wait(blocked),
     }
 }
 
 /// The files of a volume, or everything that is in the way of them.
 pub fn plan(
-    definition: &Definition,
-    readers: Readers,
-    world: &World<'_>,
-) -> Result<Payload, Blocked> {
-    let mut planner = Planner {
+    definition: &VolumeDefinition,
+    readers: VolumeReaders,
+    world: &PlanInputs<'_>,
+) -> Result<VolumePayload, BlockedReason> {
+    let mut planner = PayloadPlanner {
         default_mode: definition.default_mode,
         readers,
         world,
-        payload: Payload::new(readers.group),
+        payload: VolumePayload::new(readers.group),
     };
     let mut reasons = Vec::new();
     for (index, source) in &definition.sources {
         let planned = match source {
-            Source::Bundle(bundle) => planner.bundle(bundle),
-            Source::Certificate(certificate) => planner.certificate(certificate, *index),
-            Source::ConfigMap(map) => planner.config_map(map),
-            Source::Secret(secret) => planner.secret(secret),
-            Source::Token(token) => planner.token(token, *index),
-            Source::Downward(files) => planner.downward(files),
+            ProjectedSource::Bundle(bundle) => planner.bundle(bundle),
+            ProjectedSource::Certificate(certificate) => planner.certificate(certificate, *index),
+            ProjectedSource::ConfigMap(map) => planner.config_map(map),
+            ProjectedSource::Secret(secret) => planner.secret(secret),
+            ProjectedSource::Token(token) => planner.token(token, *index),
+            ProjectedSource::Downward(files) => planner.downward(files),
         };
         reasons.extend(planned.err().into_iter().flat_map(|blocked| blocked.0));
     }
-    if reasons.is_empty() { Ok(planner.payload) } else { Err(Blocked(reasons)) }
+    if reasons.is_empty() { Ok(planner.payload) } else { Err(BlockedReason(reasons)) }
 }
 
 /// Several errors as Go shows them: each once, in brackets if there is more than one.
@@ -191,38 +191,38 @@ pub(super) fn aggregate(errors: impl Iterator<Item = String>) -> String {
     }
 }
 
-struct Planner<'a> {
+struct PayloadPlanner<'a> {
     default_mode: u32,
-    readers: Readers,
-    world: &'a World<'a>,
-    payload: Payload,
+    readers: VolumeReaders,
+    world: &'a PlanInputs<'a>,
+    payload: VolumePayload,
 }
 
-impl Planner<'_> {
-    fn bundle(&mut self, source: &BundleSource) -> Result<(), Blocked> {
+impl PayloadPlanner<'_> {
+    fn bundle(&mut self, source: &BundleSource) -> Result<(), BlockedReason> {
         let bundles = match self.world.bundles {
-            Served::Off => {
+            OptionalApi::Off => {
                 let gate = "the feature gate ClusterTrustBundleProjection is off";
                 return Err(blocked(format!("ClusterTrustBundle projection: {gate}")));
             }
-            Served::Missing => {
+            OptionalApi::Missing => {
                 let missing = "the server does not serve clustertrustbundles.certificates.k8s.io";
                 return Err(blocked(format!("ClusterTrustBundle projection: {missing}")));
             }
-            Served::Unsynced => {
+            OptionalApi::Unsynced => {
                 return Err(blocked("ClusterTrustBundle informer has not yet synced"));
             }
-            Served::Synced(bundles) => bundles,
+            OptionalApi::Synced(bundles) => bundles,
         };
         let anchors = bundles.anchors(&source.select, source.optional);
         let anchors = anchors.map_err(|error| blocked(error.to_string()))?;
         self.credential(&source.path, anchors.to_pem().into_bytes(), source.owner)
     }
 
-    fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), Blocked> {
+    fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), BlockedReason> {
         let pair = match self.world.certificates.get(&index) {
-            Some(Obtained::Is(pair)) => pair,
-            Some(Obtained::Not(why)) => return Err(blocked(why.clone())),
+            Some(CredentialState::Available(pair)) => pair,
+            Some(CredentialState::Unavailable(why)) => return Err(blocked(why.clone())),
             None => return Err(blocked("no credentials yet")),
         };
         let (key, chain) = (pair.key.as_bytes(), pair.chain.as_bytes());
@@ -239,18 +239,18 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn token(&mut self, source: &TokenSource, index: usize) -> Result<(), Blocked> {
+    fn token(&mut self, source: &TokenSource, index: usize) -> Result<(), BlockedReason> {
         match self.world.tokens.get(&index) {
-            Some(Obtained::Is(token)) => {
+            Some(CredentialState::Available(token)) => {
                 self.credential(&source.path, token.as_bytes().to_vec(), source.owner)
             }
-            Some(Obtained::Not(why)) => Err(blocked(why.clone())),
+            Some(CredentialState::Unavailable(why)) => Err(blocked(why.clone())),
             None => Err(blocked("failed to fetch token: not yet requested")),
         }
     }
 
-    fn config_map(&mut self, source: &ObjectSource) -> Result<(), Blocked> {
-        let map = found("configmap", &source.name, self.world.config_maps)?;
+    fn config_map(&mut self, source: &ObjectSource) -> Result<(), BlockedReason> {
+        let map = lookup("configmap", &source.name, self.world.config_maps)?;
         if map.is_none() && !source.optional {
             return Err(blocked(format!("configmap {:?} not found", source.name)));
         }
@@ -264,8 +264,8 @@ impl Planner<'_> {
         self.object(source, &contents, "configmap references non-existent config key")
     }
 
-    fn secret(&mut self, source: &ObjectSource) -> Result<(), Blocked> {
-        let secret = found("secret", &source.name, self.world.secrets)?;
+    fn secret(&mut self, source: &ObjectSource) -> Result<(), BlockedReason> {
+        let secret = lookup("secret", &source.name, self.world.secrets)?;
         if secret.is_none() && !source.optional {
             return Err(blocked(format!("secret {:?} not found", source.name)));
         }
@@ -279,14 +279,14 @@ impl Planner<'_> {
         source: &ObjectSource,
         contents: &BTreeMap<&String, &[u8]>,
         missing: &str,
-    ) -> Result<(), Blocked> {
+    ) -> Result<(), BlockedReason> {
         if source.items.is_empty() {
             for (key, value) in contents {
                 let path = VolumePath::parse(key).map_err(|error| blocked(error.to_string()))?;
                 self.plain(&path, value.to_vec(), None, source.owner)?;
             }
         }
-        for Item { key, path, mode, owner } in &source.items {
+        for ObjectItem { key, path, mode, owner } in &source.items {
             match contents.get(key) {
                 Some(value) => self.plain(path, value.to_vec(), *mode, *owner)?,
                 None if source.optional => {}
@@ -302,7 +302,7 @@ impl Planner<'_> {
         path: &VolumePath,
         bytes: Vec<u8>,
         owner: Option<u32>,
-    ) -> Result<(), Blocked> {
+    ) -> Result<(), BlockedReason> {
         let narrow = self.readers.user.is_some() || self.readers.group.is_some();
         let mode = if narrow { PRIVATE } else { self.default_mode };
         self.add(path, bytes, mode, owner.or(self.readers.user))
@@ -315,7 +315,7 @@ impl Planner<'_> {
         bytes: Vec<u8>,
         mode: Option<u32>,
         owner: Option<u32>,
-    ) -> Result<(), Blocked> {
+    ) -> Result<(), BlockedReason> {
         self.add(path, bytes, mode.unwrap_or(self.default_mode), owner)
     }
 
@@ -325,24 +325,24 @@ impl Planner<'_> {
         bytes: Vec<u8>,
         mode: u32,
         owner: Option<u32>,
-    ) -> Result<(), Blocked> {
-        let file = File { bytes: Zeroizing::new(bytes), mode, owner };
+    ) -> Result<(), BlockedReason> {
+        let file = PayloadFile { bytes: Zeroizing::new(bytes), mode, owner };
         let added = self.payload.add(path.clone(), file);
         added.map_err(|error| blocked(error.to_string()))
     }
 }
 
 /// An object, if it is known whether there is one.
-fn found<'a, T>(
+fn lookup<'a, T>(
     kind: &str,
     name: &str,
     known: &'a BTreeMap<String, Option<Arc<T>>>,
-) -> Result<Option<&'a T>, Blocked> {
+) -> Result<Option<&'a T>, BlockedReason> {
     let unknown =
         || blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"));
     known.get(name).map(|object| object.as_deref()).ok_or_else(unknown)
 }
 
-fn blocked(why: impl Into<String>) -> Blocked {
-    Blocked(vec![why.into()])
+fn blocked(why: impl Into<String>) -> BlockedReason {
+    BlockedReason(vec![why.into()])
 }

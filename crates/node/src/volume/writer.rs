@@ -17,9 +17,9 @@
 //! it, and whoever does so damages only the volume, until the next write.
 
 #[cfg(test)]
-mod attacks;
+mod attack_tests;
 #[cfg(test)]
-mod killed;
+mod crash_tests;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -32,8 +32,8 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use super::path::VolumePath;
-use super::payload::{File, Payload};
-use crate::files::{Access, Contents, DiskError, Files, Folder, Found, Operation};
+use super::payload::{PayloadFile, VolumePayload};
+use crate::files::{FilePermissions, FileContents, DiskError, FileSystem, OpenDirectory, DirectoryEntry, FileOperation};
 
 const DATA: &str = "..data";
 const STAGED: &str = "..data_tmp";
@@ -48,8 +48,8 @@ const MAX_FILE: usize = 8 << 20;
 
 /// The directory of a volume.
 #[derive(Clone)]
-pub struct Writer {
-    files: Files,
+pub struct VolumeWriter {
+    files: FileSystem,
     /// A directory above it, from which on no link is followed.
     base: Option<PathBuf>,
     directory: PathBuf,
@@ -57,21 +57,21 @@ pub struct Writer {
 
 /// What a write has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// All of it was there already. No file was touched.
     Unchanged,
     /// The files are new ones.
     Changed,
 }
 
-impl Writer {
+impl VolumeWriter {
     /// A volume in this directory. Nothing is made or read yet.
-    pub fn new(directory: &Path, files: Files) -> Self {
+    pub fn new(directory: &Path, files: FileSystem) -> Self {
         Self { files, base: None, directory: directory.to_owned() }
     }
 
     /// A volume below this directory, which has to be there. Links between the two are not followed.
-    pub fn below(base: &Path, path: &Path, files: Files) -> Self {
+    pub fn below(base: &Path, path: &Path, files: FileSystem) -> Self {
         Self { files, base: Some(base.to_owned()), directory: base.join(path) }
     }
 
@@ -82,7 +82,7 @@ impl Writer {
 
     /// Makes these the files of the volume, and tidies up after a process that was killed. After an
     /// error it has the files from before. It is on the disk when this returns.
-    pub fn write(&self, payload: &Payload, now: OffsetDateTime) -> Result<Written, DiskError> {
+    pub fn write(&self, payload: &VolumePayload, now: OffsetDateTime) -> Result<WriteOutcome, DiskError> {
         let root = self.root(payload)?;
         sweep(&root)?;
         if let Some(current) = current(&root)?
@@ -91,7 +91,7 @@ impl Writer {
             if link_all(&root, payload)? | unlink_rest(&root, payload)? {
                 root.sync()?;
             }
-            return Ok(Written::Unchanged);
+            return Ok(WriteOutcome::Unchanged);
         }
         if let Err(error) = replace(&root, payload, now) {
             // It may be what fills the disk. Where it cannot be removed, the next write does so.
@@ -102,19 +102,19 @@ impl Writer {
         if let Err(error) = unlink_rest(&root, payload).and_then(|_| sweep(&root)) {
             tracing::warn!(volume = %self.directory.display(), "{error}");
         }
-        Ok(Written::Changed)
+        Ok(WriteOutcome::Changed)
     }
 
     /// The files of the volume, if it was ever written. Whatever else is there is not looked at.
-    pub fn read(&self) -> Result<Option<Payload>, DiskError> {
+    pub fn read(&self) -> Result<Option<VolumePayload>, DiskError> {
         let Some(root) = self.open(&self.directory)? else { return Ok(None) };
         let Some(current) = current(&root)? else { return Ok(None) };
-        let mut payload = Payload::new(None);
+        let mut payload = VolumePayload::new(None);
         visit(&current, |folder, path| {
-            if let Some(Contents { bytes, access }) =
+            if let Some(FileContents { bytes, access }) =
                 folder.read(name_of(path.as_str()), MAX_FILE)?
             {
-                let file = File { bytes, mode: access.mode, owner: access.owner };
+                let file = PayloadFile { bytes, mode: access.mode, owner: access.owner };
                 // They have different paths: they are on a disk.
                 let _ = payload.add(path, file);
             }
@@ -136,10 +136,10 @@ impl Writer {
     }
 
     /// Opens a directory of ours, unless there is none.
-    fn open(&self, path: &Path) -> Result<Option<Folder>, DiskError> {
+    fn open(&self, path: &Path) -> Result<Option<OpenDirectory>, DiskError> {
         match self.steps(path) {
-            None => self.files.folder(path),
-            Some((base, steps)) => match self.files.folder(base)? {
+            None => self.files.open_directory(path),
+            Some((base, steps)) => match self.files.open_directory(base)? {
                 Some(base) => base.descend(steps),
                 None => Ok(None),
             },
@@ -153,20 +153,20 @@ impl Writer {
     }
 
     /// The open directory of the volume, in which the group may look around.
-    fn root(&self, payload: &Payload) -> Result<Folder, DiskError> {
+    fn root(&self, payload: &VolumePayload) -> Result<OpenDirectory, DiskError> {
         let root = match self.steps(&self.directory) {
-            None => self.files.make_folder(&self.directory, OPEN)?,
+            None => self.files.create_and_open(&self.directory, OPEN)?,
             Some((base, steps)) => {
-                let access = |mode| Access { mode, owner: None, group: None };
-                let base = self.files.make_folder(base, GUARDED)?;
-                base.make_below(steps, &access(GUARDED), &access(OPEN))?
+                let access = |mode| FilePermissions { mode, owner: None, group: None };
+                let base = self.files.create_and_open(base, GUARDED)?;
+                base.create_below(steps, &access(GUARDED), &access(OPEN))?
             }
         };
         if payload.group().is_some() {
-            let (wanted, there) = (payload.folder_access(), root.access()?);
-            let access = Access { mode: there.mode | wanted.mode, ..wanted };
-            if !access.allows(&there) {
-                root.allow(&access)?;
+            let (wanted, there) = (payload.folder_access(), root.permissions()?);
+            let access = FilePermissions { mode: there.mode | wanted.mode, ..wanted };
+            if !access.matches(&there) {
+                root.set_permissions(&access)?;
             }
         }
         Ok(root)
@@ -174,11 +174,11 @@ impl Writer {
 }
 
 /// Writes everything next to what is there, and then puts it in its place.
-fn replace(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<(), DiskError> {
+fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<(), DiskError> {
     let name = fill(root, payload, now)?;
     root.sync()?;
     link_all(root, payload)?;
-    if root.find(OsStr::new(DATA))? == Found::Folder {
+    if root.entry(OsStr::new(DATA))? == DirectoryEntry::Folder {
         // Nobody but us has any business with this name, and a link cannot take its place.
         root.remove_all(OsStr::new(DATA))?;
     }
@@ -187,26 +187,26 @@ fn replace(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<(), 
 }
 
 /// Writes everything to a new directory, whose name this returns.
-fn fill(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<String, DiskError> {
+fn fill(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<String, DiskError> {
     let name = generation(now);
     let access = payload.folder_access();
-    let generation = root.make_folder(OsStr::new(&name), &access)?;
+    let generation = root.create_directory(OsStr::new(&name), &access)?;
     let mut made = BTreeSet::new();
     for (path, file) in payload.files() {
-        let folder = down(&generation, path, |above, name, path| {
+        let folder = open_parent(&generation, path, |above, name, path| {
             if made.insert(path) {
-                above.make_folder(name, &access).map(Some)
+                above.create_directory(name, &access).map(Some)
             } else {
-                above.folder(name)
+                above.open_directory(name)
             }
         })?;
-        let folder = folder.ok_or_else(|| gone(path))?;
+        let folder = folder.ok_or_else(|| removed_error(path))?;
         folder.write(name_of(path.as_str()), &file.bytes, &payload.access(file))?;
     }
     // Only now, when all names are in them.
     for (path, _) in payload.files() {
-        down(&generation, path, |above, name, path| {
-            let folder = above.folder(name)?;
+        open_parent(&generation, path, |above, name, path| {
+            let folder = above.open_directory(name)?;
             if let Some(folder) = folder.as_ref().filter(|_| made.remove(path)) {
                 folder.sync()?;
             }
@@ -218,7 +218,7 @@ fn fill(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<String,
 }
 
 /// Makes the links that users of the volume open. Returns whether there was anything to do.
-fn link_all(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+fn link_all(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let mut changed = false;
     for name in tops(payload) {
         changed |= link(root, OsStr::new(name), &Path::new(DATA).join(name))?;
@@ -228,12 +228,12 @@ fn link_all(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
 
 /// Removes those links of which nothing is left. What somebody else put there stays. Returns whether
 /// there was anything to do.
-fn unlink_rest(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let wanted = tops(payload);
     let mut changed = false;
     for name in root.names()? {
         let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
-        if !is_wanted && root.find(&name)? == Found::Link(Path::new(DATA).join(&name)) {
+        if !is_wanted && root.entry(&name)? == DirectoryEntry::Link(Path::new(DATA).join(&name)) {
             root.remove(&name)?;
             changed = true;
         }
@@ -243,8 +243,8 @@ fn unlink_rest(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
 
 /// Puts a link in the place of whatever is there, unless it is there already; returns whether it was
 /// not. A directory is not replaced: somebody may need what is in it.
-fn link(root: &Folder, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
-    if root.find(name)? == Found::Link(target.to_owned()) {
+fn link(root: &OpenDirectory, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
+    if root.entry(name)? == DirectoryEntry::Link(target.to_owned()) {
         return Ok(false);
     }
     root.link(OsStr::new(STAGED), target)?;
@@ -253,7 +253,7 @@ fn link(root: &Folder, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
 }
 
 /// Removes what is left of writes that did not come to their end, and of those before the last.
-fn sweep(root: &Folder) -> Result<(), DiskError> {
+fn sweep(root: &OpenDirectory) -> Result<(), DiskError> {
     let current = current_name(root)?;
     for name in root.names()? {
         let Some(text) = name.to_str() else { continue };
@@ -265,40 +265,40 @@ fn sweep(root: &Folder) -> Result<(), DiskError> {
 }
 
 /// The directory that is current, if there is one.
-fn current(root: &Folder) -> Result<Option<Folder>, DiskError> {
+fn current(root: &OpenDirectory) -> Result<Option<OpenDirectory>, DiskError> {
     match current_name(root)? {
-        Some(name) => root.folder(OsStr::new(&name)),
+        Some(name) => root.open_directory(OsStr::new(&name)),
         None => Ok(None),
     }
 }
 
 /// Its name. A link that leads anywhere else is as good as none.
-fn current_name(root: &Folder) -> Result<Option<String>, DiskError> {
-    let Found::Link(target) = root.find(OsStr::new(DATA))? else { return Ok(None) };
+fn current_name(root: &OpenDirectory) -> Result<Option<String>, DiskError> {
+    let DirectoryEntry::Link(target) = root.entry(OsStr::new(DATA))? else { return Ok(None) };
     let name = target.into_os_string().into_string().ok();
     Ok(name.filter(|name| is_generation(name)))
 }
 
 /// Whether a directory has these files and nothing else, with the right owners and modes.
-fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let mut unseen = names_by_folder(payload);
-    let mut is_good = |folder: &Folder, path: &str| match unseen.remove(path) {
+    let mut is_good = |folder: &OpenDirectory, path: &str| match unseen.remove(path) {
         None => Ok(true),
-        Some(names) => Ok(payload.folder_access().allows(&folder.access()?)
+        Some(names) => Ok(payload.folder_access().matches(&folder.permissions()?)
             && folder.names()?.iter().map(OsString::as_os_str).eq(names)),
     };
     if !is_good(current, "")? {
         return Ok(false);
     }
     for (path, file) in payload.files() {
-        let folder = down(current, path, |above, name, path| match above.folder(name)? {
+        let folder = open_parent(current, path, |above, name, path| match above.open_directory(name)? {
             Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
             Some(_) | None => Ok(None),
         })?;
         let Some(folder) = folder else { return Ok(false) };
         let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
-        let is_same = |found: Contents| {
-            found.bytes == file.bytes && payload.access(file).allows(&found.access)
+        let is_same = |found: FileContents| {
+            found.bytes == file.bytes && payload.access(file).matches(&found.access)
         };
         if !found.is_some_and(is_same) {
             return Ok(false);
@@ -308,7 +308,7 @@ fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
 }
 
 /// Which names each directory has.
-fn names_by_folder(payload: &Payload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
+fn names_by_folder(payload: &VolumePayload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
     let mut names = BTreeMap::from([("", BTreeSet::new())]);
     for (path, _) in payload.files() {
         for path in path.folders().chain([path.as_str()]) {
@@ -321,12 +321,12 @@ fn names_by_folder(payload: &Payload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
 
 /// Opens the directory that a file is in. `step` opens each one on the way, from the one above, its
 /// name and its path; where it has none, this has none.
-fn down<'path>(
-    top: &Folder,
+fn open_parent<'path>(
+    top: &OpenDirectory,
     path: &'path VolumePath,
-    mut step: impl FnMut(&Folder, &OsStr, &'path str) -> Result<Option<Folder>, DiskError>,
-) -> Result<Option<Folder>, DiskError> {
-    let mut at = top.folder(OsStr::new("."))?;
+    mut step: impl FnMut(&OpenDirectory, &OsStr, &'path str) -> Result<Option<OpenDirectory>, DiskError>,
+) -> Result<Option<OpenDirectory>, DiskError> {
+    let mut at = top.open_directory(OsStr::new("."))?;
     for path in path.folders() {
         let Some(above) = at else { return Ok(None) };
         at = step(&above, name_of(path), path)?;
@@ -336,15 +336,15 @@ fn down<'path>(
 
 /// Calls for everything below a directory that is none itself, with the directory that it is in.
 fn visit(
-    top: &Folder,
-    mut call: impl FnMut(&Folder, VolumePath) -> Result<(), DiskError>,
+    top: &OpenDirectory,
+    mut call: impl FnMut(&OpenDirectory, VolumePath) -> Result<(), DiskError>,
 ) -> Result<(), DiskError> {
     let mut folders = vec![PathBuf::new()];
     while let Some(path) = folders.pop() {
         let Some(folder) = top.descend(&path)? else { continue };
         for name in folder.names()? {
             let path = path.join(&name);
-            if folder.find(&name)? == Found::Folder {
+            if folder.entry(&name)? == DirectoryEntry::Folder {
                 folders.push(path);
             } else if let Some(Ok(path)) = path.to_str().map(VolumePath::parse) {
                 call(&folder, path)?;
@@ -354,8 +354,8 @@ fn visit(
     Ok(())
 }
 
-fn gone(path: &VolumePath) -> DiskError {
-    let (operation, path) = (Operation::Read, path.as_path().to_owned());
+fn removed_error(path: &VolumePath) -> DiskError {
+    let (operation, path) = (FileOperation::Read, path.as_path().to_owned());
     DiskError { operation, path, source: ErrorKind::NotFound.into() }
 }
 
@@ -364,8 +364,8 @@ fn name_of(path: &str) -> &OsStr {
     OsStr::new(path.rsplit('/').next().unwrap_or(path))
 }
 
-fn tops(payload: &Payload) -> BTreeSet<&str> {
-    payload.files().map(|(path, _)| path.top()).collect()
+fn tops(payload: &VolumePayload) -> BTreeSet<&str> {
+    payload.files().map(|(path, _)| path.first_element()).collect()
 }
 
 /// A name for a directory, as kubelet's are.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod fixture;
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use time::{Duration as Span, OffsetDateTime};
-use windlass_node::certificates::{Subject, Wanted};
-use windlass_node::volume::plan::{Credential, Obtained};
+use windlass_node::volume_certificates::{CertificateSubject, CertificateSpec};
+use windlass_node::volume::plan::{CredentialBundle, CredentialState};
 use windlass_pki::{AltNames, ForeignCertificate, PodKeyType, PrivateKey, SubjectKey, pem};
 
-use world::{Certificate, SIGNER, World, host, source};
+use fixture::{Certificate, SIGNER, IssuingFixture, host, source};
 
 const TYPES: [(&str, PodKeyType); 6] = [
     ("RSA3072", PodKeyType::Rsa3072),
@@ -28,7 +28,7 @@ const TYPES: [(&str, PodKeyType); 6] = [
 ];
 
 /// The leaf of a pair, which is for the key of the pair.
-fn leaf(pair: &Credential) -> ForeignCertificate {
+fn leaf(pair: &CredentialBundle) -> ForeignCertificate {
     let chain = pem::certificates(pair.chain.as_bytes()).unwrap();
     assert!(!chain.is_empty());
     let leaf = ForeignCertificate::from_der(&chain[0]).unwrap();
@@ -41,12 +41,12 @@ fn leaf(pair: &Credential) -> ForeignCertificate {
 #[tokio::test]
 async fn every_key_type_in_every_version_gets_a_pair() {
     for version in ["v1", "v1beta1", "v1alpha1"] {
-        let mut world = World::start(version).await;
+        let mut world = IssuingFixture::start(version).await;
         let mut node = world.node();
         let types = TYPES.map(|(key_type, _)| source(key_type));
-        let pod = world.pod("web", &types).await;
+        let pod = world.create_pod("web", &types).await;
         for (index, source) in types.into_iter().enumerate() {
-            node.want(&pod.id(index), pod.wanted(source, node.state()));
+            node.ensure(&pod.id(index), pod.certificate_spec(source, node.state()));
         }
         for (index, (key_type, kind)) in TYPES.into_iter().enumerate() {
             let pair = node.ready(&pod.id(index)).await;
@@ -72,12 +72,12 @@ async fn every_key_type_in_every_version_gets_a_pair() {
 
 #[tokio::test]
 async fn a_pod_says_how_long_its_certificate_may_last() {
-    let mut world = World::start("v1").await;
+    let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let mut source = source("ECDSAP256");
     source.max_expiration_seconds = Some(7200);
-    let pod = world.pod("web", std::slice::from_ref(&source)).await;
-    node.want(&pod.id(0), pod.wanted(source, node.state()));
+    let pod = world.create_pod("web", std::slice::from_ref(&source)).await;
+    node.ensure(&pod.id(0), pod.certificate_spec(source, node.state()));
     let leaf = leaf(&node.ready(&pod.id(0)).await);
     assert!(leaf.not_after() - leaf.not_before() <= Span::hours(2));
     assert!(leaf.not_after() > OffsetDateTime::now_utc() + Span::HOUR);
@@ -88,14 +88,14 @@ async fn a_pod_says_how_long_its_certificate_may_last() {
 
 #[tokio::test]
 async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
-    let mut world = World::start("v1").await;
+    let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let mut source = source("ECDSAP256");
     source.user_annotations =
         BTreeMap::from([("example.com/team".to_owned(), "payments".to_owned())]);
-    let pod = world.pod("web", std::slice::from_ref(&source)).await;
-    node.want(&pod.id(0), pod.wanted(source, node.state()));
-    node.until(&pod.id(0), |got| matches!(got, Obtained::Not(why) if why.contains("denied"))).await;
+    let pod = world.create_pod("web", std::slice::from_ref(&source)).await;
+    node.ensure(&pod.id(0), pod.certificate_spec(source, node.state()));
+    node.until(&pod.id(0), |got| matches!(got, CredentialState::Unavailable(why) if why.contains("denied"))).await;
     let request = world.requests().await.remove(0);
     let annotations = &request.data["spec"]["unverifiedUserAnnotations"];
     assert_eq!(*annotations, json!({"example.com/team": "payments"}));
@@ -106,7 +106,7 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
          \"example.com/team\" is not understood: this signer takes no annotations",
         request.name_any()
     );
-    assert!(matches!(node.certificates.get(&pod.id(0)), Obtained::Not(why) if why == expected));
+    assert!(matches!(node.certificates.get(&pod.id(0)), CredentialState::Unavailable(why) if why == expected));
     let events: Api<Event> = Api::namespaced(world.admin(), "default");
     let told = async {
         loop {
@@ -117,29 +117,29 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
             }
         }
     };
-    let told = tokio::time::timeout(world::PATIENCE, told).await.unwrap();
+    let told = tokio::time::timeout(fixture::PATIENCE, told).await.unwrap();
     assert_eq!((told.note, told.type_.as_deref()), (Some(expected), Some("Warning")));
     assert_eq!(told.regarding.unwrap().uid, Some(pod.uid));
 }
 
 #[tokio::test]
 async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
-    let mut world = World::start("v1").await;
+    let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
-    let pod = world.pod("web", &[source("ECDSAP256")]).await;
-    let wanted = pod.wanted(source("ECDSAP256"), node.state());
-    node.want(&pod.id(0), wanted.clone());
+    let pod = world.create_pod("web", &[source("ECDSAP256")]).await;
+    let wanted = pod.certificate_spec(source("ECDSAP256"), node.state());
+    node.ensure(&pod.id(0), wanted.clone());
     let first = node.ready(&pod.id(0)).await;
     let mut node = node.restart().await;
-    node.want(&pod.id(0), wanted.clone());
+    node.ensure(&pod.id(0), wanted.clone());
     assert!(
-        matches!(node.certificates.get(&pod.id(0)), Obtained::Is(now) if now.chain == first.chain)
+        matches!(node.certificates.get(&pod.id(0)), CredentialState::Available(now) if now.chain == first.chain)
     );
     assert_eq!(world.requests().await.len(), 1);
     // Most of its life later, by the clock of the node.
     world.ahead(Span::hours(23));
     let mut node = node.restart().await;
-    node.want(&pod.id(0), wanted);
+    node.ensure(&pod.id(0), wanted);
     let second = node.after(&pod.id(0), &first).await;
     leaf(&second);
     assert_ne!(second.key, first.key);
@@ -148,15 +148,15 @@ async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
 
 #[tokio::test]
 async fn a_host_gets_what_somebody_approves() {
-    let mut world = World::start("v1").await;
+    let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let names = AltNames { dns_names: vec!["edge.example".into()], ..AltNames::default() };
-    let wanted = Wanted {
+    let wanted = CertificateSpec {
         source: Certificate { signer: host::SIGNER.into(), ..source("ECDSAP256") },
-        subject: Subject::Host { common_name: Some("edge".into()), names },
+        subject: CertificateSubject::Host { common_name: Some("edge".into()), names },
         state: node.state(),
     };
-    node.want(&host::id("edge"), wanted);
+    node.ensure(&host::id("edge"), wanted);
     let api: Api<CertificateSigningRequest> = Api::all(world.admin());
     let found = async {
         loop {
@@ -166,7 +166,7 @@ async fn a_host_gets_what_somebody_approves() {
             }
         }
     };
-    let found = tokio::time::timeout(world::PATIENCE, found).await.unwrap();
+    let found = tokio::time::timeout(fixture::PATIENCE, found).await.unwrap();
     let condition = json!({
         "type": "Approved", "status": "True", "reason": "Test", "message": "approved by the test",
     });

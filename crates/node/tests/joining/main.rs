@@ -18,26 +18,26 @@ use time::{Duration as Span, OffsetDateTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
-use windlass_controllers::sign::{BuiltIn, Signer};
-use windlass_controllers::{approve, sign};
-use windlass_node::clock::{self, Clock, Moment};
-use windlass_node::files::Files;
-use windlass_node::identity::Identity;
-use windlass_node::manager::{Cause, Clients, Credential, Doing, Manager, Pace, Report, Setup};
-use windlass_node::store::Store;
-use windlass_node::template::{Purpose, Template};
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::local::Local;
+use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
+use windlass_controllers::{approver, csr_signer};
+use windlass_node::clock::{self, Clock, ClockReading};
+use windlass_node::files::FileSystem;
+use windlass_node::key_pair::CertificateKeyPair;
+use windlass_node::node_certificates::{FailureCause, ClientFactory, RequesterCredential, ManagerActivity, NodeCertificateManager, RetryPolicy, NodeCertificateReport, NodeCertificateConfig};
+use windlass_node::cert_store::CertStore;
+use windlass_node::template::{CertificatePurpose, CertificateTemplate};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::local_client::LocalClient;
 use windlass_server::server::{self, Server};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct World {
+struct JoiningFixture {
     server: Arc<Server>,
     dir: TempDir,
     loops: JoinSet<()>,
@@ -46,12 +46,12 @@ struct World {
     ahead: Arc<AtomicI64>,
 }
 
-impl World {
+impl JoiningFixture {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
-        let server = server::start(server::Setup::new(store, shutdown)).await.unwrap();
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+        let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
         let mut world =
             Self { server, dir, loops: JoinSet::new(), _down: down, ahead: Arc::default() };
         let certificates = "system:certificates.k8s.io:certificatesigningrequests";
@@ -69,7 +69,7 @@ impl World {
     fn client_of(&self, name: &str, groups: &[&str]) -> Client {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let user = User::authenticated(name, "", groups);
-        Client::new(Local::new(self.server.clone(), user), "default")
+        Client::new(LocalClient::new(self.server.clone(), user), "default")
     }
 
     fn admin(&self) -> Client {
@@ -92,59 +92,59 @@ impl World {
         let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
         let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
         let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let pair = Authority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+        let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
         let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
         std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
         std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let [certificate, key] = files;
-        let ca = CaSource::files(certificate, key, clock.clone());
-        let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
-        self.loops.spawn(sign::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
-        let approvals = approve::Approvals {
+        let ca = CaSource::from_files(certificate, key, clock.clone());
+        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
+        self.loops.spawn(csr_signer::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
+        let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
             kubelet_serving: true,
-            ..approve::Approvals::default()
+            ..approver::ApprovalPolicy::default()
         };
-        self.loops.spawn(approve::run(self.admin(), approvals, clock));
+        self.loops.spawn(approver::run(self.admin(), approvals, clock));
     }
 
     fn clock(&self) -> Clock {
         let (system, ahead) = (clock::system(), self.ahead.clone());
         Arc::new(move || {
             let now = system();
-            Moment { wall: now.wall + Span::days(ahead.load(Relaxed)), ..now }
+            ClockReading { wall: now.wall + Span::days(ahead.load(Relaxed)), ..now }
         })
     }
 
     /// A manager of the node `n1`.
-    fn manager(&self, purpose: Purpose, template: Template) -> Arc<Manager> {
+    fn manager(&self, purpose: CertificatePurpose, template: CertificateTemplate) -> Arc<NodeCertificateManager> {
         let own = self.client_of("system:node:n1", &["system:nodes", "system:authenticated"]);
         let bootstrappers = ["system:bootstrappers", TOKENS, "system:authenticated"];
         let bootstrap = self.client_of("system:bootstrap:abcdef", &bootstrappers);
-        let clients: Clients = Arc::new(move |credential| {
+        let clients: ClientFactory = Arc::new(move |credential| {
             let client = match credential {
-                Credential::Own => own.clone(),
-                Credential::Bootstrap => bootstrap.clone(),
+                RequesterCredential::Own => own.clone(),
+                RequesterCredential::Bootstrap => bootstrap.clone(),
             };
             async { Ok(client) }.boxed()
         });
         let pki = self.dir.path().join("pki");
-        let (store, clock) = (Store::new(&pki, purpose.prefix(), Files::default()), self.clock());
+        let (store, clock) = (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
         let loaded = store.load(clock().wall);
-        let setup = Setup {
+        let setup = NodeCertificateConfig {
             purpose,
             store,
             templates: watch::Sender::new(Some(template)).subscribe(),
             clients,
             clock,
             random: Arc::new(|| 0.5),
-            pace: Pace::default(),
+            pace: RetryPolicy::default(),
         };
-        Arc::new(Manager::new(setup, loaded))
+        Arc::new(NodeCertificateManager::new(setup, loaded))
     }
 
-    fn run(&mut self, manager: &Arc<Manager>) {
+    fn run(&mut self, manager: &Arc<NodeCertificateManager>) {
         let manager = manager.clone();
         self.loops.spawn(async move {
             let (_down, shutdown) = watch::channel(false);
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-async fn until(manager: &Manager, good: impl Fn(&Report) -> bool) {
+async fn until(manager: &NodeCertificateManager, good: impl Fn(&NodeCertificateReport) -> bool) {
     let mut reports = manager.reports();
     let waiting = reports.wait_for(|report| good(report));
     if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
@@ -167,22 +167,22 @@ async fn until(manager: &Manager, good: impl Fn(&Report) -> bool) {
     }
 }
 
-fn der(identity: &Identity) -> Vec<u8> {
+fn der(identity: &CertificateKeyPair) -> Vec<u8> {
     identity.leaf().der().to_vec()
 }
 
 #[tokio::test]
 async fn a_node_joins_restarts_and_rotates() {
-    let mut world = World::start().await;
-    let manager = world.manager(Purpose::Client, Template::client("n1"));
+    let mut world = JoiningFixture::start().await;
+    let manager = world.manager(CertificatePurpose::Client, CertificateTemplate::client("n1"));
     world.run(&manager);
     let first = manager.ready(PATIENCE).await.unwrap();
     assert_eq!(first.leaf().subject().common_name(), "system:node:n1");
     assert_eq!(first.leaf().subject().organizations(), ["system:nodes"]);
-    until(&manager, |report| report.doing == Doing::Holding).await;
+    until(&manager, |report| report.doing == ManagerActivity::Holding).await;
     assert_eq!(world.requests().await.len(), 1);
     // Another process finds it.
-    let again = world.manager(Purpose::Client, Template::client("n1"));
+    let again = world.manager(CertificatePurpose::Client, CertificateTemplate::client("n1"));
     assert_eq!(der(&again.ready(PATIENCE).await.unwrap()), der(&first));
     // When it is old, the node asks for itself.
     world.ahead.store(300, Relaxed);
@@ -195,15 +195,15 @@ async fn a_node_joins_restarts_and_rotates() {
 
 #[tokio::test]
 async fn a_serving_certificate_waits_for_the_addresses_to_be_true() {
-    let mut world = World::start().await;
+    let mut world = JoiningFixture::start().await;
     let nodes: Api<Node> = Api::all(world.admin());
     let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
     let address = "192.0.2.1".parse().unwrap();
-    let template = Template::serving("n1", ["n1".to_owned()], [address]).unwrap();
-    let manager = world.manager(Purpose::Serving, template);
+    let template = CertificateTemplate::serving("n1", ["n1".to_owned()], [address]).unwrap();
+    let manager = world.manager(CertificatePurpose::Serving, template);
     world.run(&manager);
-    until(&manager, |report| matches!(report.doing, Doing::Waiting { .. })).await;
+    until(&manager, |report| matches!(report.doing, ManagerActivity::Waiting { .. })).await;
     let addresses = json!([
         {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "192.0.2.1"},
     ]);
@@ -217,13 +217,13 @@ async fn a_serving_certificate_waits_for_the_addresses_to_be_true() {
 
 #[tokio::test]
 async fn one_that_may_not_ask_says_so() {
-    let mut world = World::start().await;
+    let mut world = JoiningFixture::start().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
     let _ = bindings.delete("system-node-bootstrapper", &Default::default()).await.unwrap();
-    let manager = world.manager(Purpose::Client, Template::client("n1"));
+    let manager = world.manager(CertificatePurpose::Client, CertificateTemplate::client("n1"));
     world.run(&manager);
-    let forbidden = |report: &Report| {
-        report.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Forbidden)
+    let forbidden = |report: &NodeCertificateReport| {
+        report.trouble.as_ref().is_some_and(|trouble| trouble.cause == FailureCause::Forbidden)
     };
     until(&manager, forbidden).await;
     let message = manager.report().trouble.unwrap().message;

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use rustix::process::{Signal, getpid, kill_process};
 use time::{Duration, OffsetDateTime};
-use windlass_node::files::Files;
+use windlass_node::files::FileSystem;
 use windlass_node::volume::path::VolumePath;
-use windlass_node::volume::payload::{File, Payload};
-use windlass_node::volume::writer::{Writer, Written};
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_node::volume::payload::{PayloadFile, VolumePayload};
+use windlass_node::volume::writer::{VolumeWriter, WriteOutcome};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 /// This program again, as the child that dies, is told by it: the volume, the folder of what to write, and
 /// when.
@@ -26,13 +26,13 @@ const RUNS: usize = 500;
 const NAMES: [&str; 4] = ["ca.pem", "credentials.pem", "pair/tls.crt", "pair/tls.key"];
 
 /// Keys with their certificates, each in a folder of its own.
-fn make_sets(folder: &Path, count: usize) {
+fn create_sets(folder: &Path, count: usize) {
     for number in 0..count {
         let subject = Subject::new(&format!("set {number}"), &[]).unwrap();
         let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let key = PrivateKey::generate().unwrap();
-        let pair = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let pair = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
         let (chain, key) = (pair.certificate().to_pem(), pair.key().to_pem().unwrap());
         let set = folder.join(number.to_string());
         fs::create_dir_all(set.join("pair")).unwrap();
@@ -43,10 +43,10 @@ fn make_sets(folder: &Path, count: usize) {
     }
 }
 
-fn payload(set: &Path) -> Payload {
-    let mut payload = Payload::new(None);
+fn payload(set: &Path) -> VolumePayload {
+    let mut payload = VolumePayload::new(None);
     for name in NAMES {
-        let file = File::new(fs::read(set.join(name)).unwrap(), 0o600);
+        let file = PayloadFile::new(fs::read(set.join(name)).unwrap(), 0o600);
         payload.add(VolumePath::parse(name).unwrap(), file).unwrap();
     }
     payload
@@ -61,19 +61,19 @@ fn contents(directory: &Path) -> Option<Vec<Vec<u8>>> {
 fn write_and_die(told: &str) {
     let [volume, set, step] = told.split('\n').collect::<Vec<_>>()[..] else { panic!("{told}") };
     let (step, done) = (step.parse::<usize>().unwrap(), AtomicUsize::new(0));
-    let files = Files::with_hook(Arc::new(move |_, _| {
+    let files = FileSystem::with_hook(Arc::new(move |_, _| {
         if done.fetch_add(1, SeqCst) == step {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
         Ok(())
     }));
-    Writer::new(Path::new(volume), files)
+    VolumeWriter::new(Path::new(volume), files)
         .write(&payload(Path::new(set)), OffsetDateTime::now_utc())
         .unwrap();
 }
 
 /// Runs the child; says whether it was killed before it had written everything.
-fn is_killed(volume: &Path, set: &Path, step: usize) -> bool {
+fn run_killed_child(volume: &Path, set: &Path, step: usize) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "whoever_reads_sees_whole_old_or_whole_new"])
         .env(CHILD, format!("{}\n{}\n{step}", volume.display(), set.display()))
@@ -113,11 +113,11 @@ fn whoever_reads_sees_whole_old_or_whole_new() {
     }
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("sets");
-    make_sets(&folder, 3);
+    create_sets(&folder, 3);
     let set = |number: usize| -> PathBuf { folder.join((number % 3).to_string()) };
     let sets = (0..3).map(|number| contents(&set(number)).unwrap()).collect::<BTreeSet<_>>();
     let volume = place.path().join("volume");
-    let writer = Writer::new(&volume, Files::default());
+    let writer = VolumeWriter::new(&volume, FileSystem::default());
     writer.write(&payload(&set(0)), OffsetDateTime::now_utc()).unwrap();
 
     let wanted = AtomicBool::new(true);
@@ -126,7 +126,7 @@ fn whoever_reads_sees_whole_old_or_whole_new() {
         let reader = scope.spawn(|| read(&volume, &sets, &wanted));
         for run in 1..=RUNS {
             let before = contents(&volume.join("..data")).unwrap();
-            let (dead, new) = (is_killed(&volume, &set(run), step), contents(&set(run)).unwrap());
+            let (dead, new) = (run_killed_child(&volume, &set(run), step), contents(&set(run)).unwrap());
             let found = contents(&volume.join("..data")).unwrap();
             assert!(found == before || found == new, "step {step}");
             assert!(dead || found == new);
@@ -134,7 +134,7 @@ fn whoever_reads_sees_whole_old_or_whole_new() {
             (killed, step) = if dead { (killed + 1, step + 1) } else { (killed, 0) };
             // What begins next finds it, and leaves nothing else there.
             let written = writer.write(&payload(&set(run)), OffsetDateTime::now_utc()).unwrap();
-            assert_eq!(written == Written::Unchanged, found == new, "step {step}");
+            assert_eq!(written == WriteOutcome::Unchanged, found == new, "step {step}");
             let target = fs::read_link(volume.join("..data")).unwrap();
             let target = target.to_str().unwrap().to_owned();
             let all = ["..data", "ca.pem", "credentials.pem", "pair"].map(str::to_owned);

@@ -7,38 +7,38 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
 mod peers;
-mod world;
+mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-use peers::Peers;
-use world::{Root, World};
+use peers::TlsPeers;
+use fixture::{RootAuthority, RotationFixture};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
-    let world = World::start().await;
-    let mut root = Root::new("root 0");
+    let world = RotationFixture::start().await;
+    let mut root = RootAuthority::new("root 0");
     world.sign_with(&root);
-    world.put_bundle("zero", "live", &[&root]).await;
+    world.apply_bundle("zero", "live", &[&root]).await;
     let (server, client) = (world.add_pod("server").await, world.add_pod("client").await);
     for volume in [&server, &client] {
-        world.until("there are no files", || volume.trusts(&root) && volume.is_of(&root)).await;
+        world.until("there are no files", || volume.trusts(&root) && volume.is_issued_by(&root)).await;
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let peers = Arc::new(Peers::new(client.clone(), server.clone(), world.clock()));
-    let shaking = (0..2).map(|_| tokio::spawn(peers.clone().shake(stop.clone())));
+    let peers = Arc::new(TlsPeers::new(client.clone(), server.clone(), world.clock()));
+    let shaking = (0..2).map(|_| tokio::spawn(peers.clone().run_handshakes(stop.clone())));
     let shaking = shaking.collect::<Vec<_>>();
 
     for (turn, name) in [(1, "one"), (2, "one"), (3, "three")] {
-        let next = Root::new(&format!("root {turn}"));
+        let next = RootAuthority::new(&format!("root {turn}"));
         let by_label = turn != 2;
         // Everybody trusts the new one …
         if by_label {
-            world.put_bundle(name, "live", &[&next]).await;
+            world.apply_bundle(name, "live", &[&next]).await;
         } else {
-            world.put_bundle(name, "live", &[&root, &next]).await;
+            world.apply_bundle(name, "live", &[&root, &next]).await;
         }
         for volume in [&server, &client] {
             let both = || volume.trusts(&root) && volume.trusts(&next);
@@ -47,15 +47,15 @@ async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
         // … before anybody uses it …
         world.sign_with(&next);
         for volume in [&server, &client] {
-            world.until("there is no new certificate", || volume.is_of(&next)).await;
+            world.until("there is no new certificate", || volume.is_issued_by(&next)).await;
         }
         // … and nobody uses the old one when it goes.
         peers.finish_handshakes(&shaking).await;
         let old = if turn == 1 { "zero" } else { "one" };
         if by_label {
-            world.put_bundle(old, "retired", &[&root]).await;
+            world.apply_bundle(old, "retired", &[&root]).await;
         } else {
-            world.put_bundle(name, "live", &[&next]).await;
+            world.apply_bundle(name, "live", &[&next]).await;
         }
         for volume in [&server, &client] {
             world.until("the old root is still there", || !volume.trusts(&root)).await;

@@ -16,36 +16,36 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::world::{Fast, Volume};
+use crate::fixture::{FastClock, PodVolumeFiles};
 
 /// A client and a server.
-pub struct Peers {
-    client: Arc<Volume>,
-    server: Arc<Volume>,
-    time: Arc<Time>,
+pub struct TlsPeers {
+    client: Arc<PodVolumeFiles>,
+    server: Arc<PodVolumeFiles>,
+    time: Arc<FastTimeProvider>,
     provider: Arc<CryptoProvider>,
     shaken: AtomicUsize,
 }
 
 /// What TLS goes by.
 #[derive(Debug)]
-struct Time(Fast);
+struct FastTimeProvider(FastClock);
 
-impl TimeProvider for Time {
+impl TimeProvider for FastTimeProvider {
     fn current_time(&self) -> Option<UnixTime> {
         let now = self.0.wall().unix_timestamp();
         Some(UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().ok()?)))
     }
 }
 
-impl Peers {
-    pub fn new(client: Arc<Volume>, server: Arc<Volume>, clock: Fast) -> Self {
-        let (time, provider) = (Arc::new(Time(clock)), Arc::new(aws_lc_rs::default_provider()));
+impl TlsPeers {
+    pub fn new(client: Arc<PodVolumeFiles>, server: Arc<PodVolumeFiles>, clock: FastClock) -> Self {
+        let (time, provider) = (Arc::new(FastTimeProvider(clock)), Arc::new(aws_lc_rs::default_provider()));
         Self { client, server, time, provider, shaken: AtomicUsize::new(0) }
     }
 
     /// Shakes hands until told to stop; returns how often.
-    pub async fn shake(self: Arc<Self>, stop: Arc<AtomicBool>) -> usize {
+    pub async fn run_handshakes(self: Arc<Self>, stop: Arc<AtomicBool>) -> usize {
         let (mut mine, mut client, mut server) = (0, None, None);
         while !stop.load(SeqCst) {
             // Each notices for itself that its files are others.
@@ -81,7 +81,7 @@ impl Peers {
         }
     }
 
-    fn connector(&self, read: &Read) -> TlsConnector {
+    fn connector(&self, read: &LoadedCredentials) -> TlsConnector {
         let builder = ClientConfig::builder_with_details(self.provider.clone(), self.time.clone());
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let builder = builder.with_root_certificates(read.roots.clone());
@@ -89,7 +89,7 @@ impl Peers {
         TlsConnector::from(Arc::new(builder.with_client_auth_cert(chain, key).unwrap()))
     }
 
-    fn acceptor(&self, read: &Read) -> TlsAcceptor {
+    fn acceptor(&self, read: &LoadedCredentials) -> TlsAcceptor {
         let builder = ServerConfig::builder_with_details(self.provider.clone(), self.time.clone());
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let (roots, provider) = (Arc::new(read.roots.clone()), self.provider.clone());
@@ -105,15 +105,15 @@ fn text(error: std::io::Error) -> String {
 }
 
 /// What is in a volume.
-struct Read {
+struct LoadedCredentials {
     roots: RootCertStore,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Read {
+impl LoadedCredentials {
     /// All of one moment: whatever `..data` led to.
-    fn of(credentials: &[u8], anchors: &[u8]) -> Self {
+    fn from_files(credentials: &[u8], anchors: &[u8]) -> Self {
         let certificates = |pem| CertificateDer::pem_slice_iter(pem).map(Result::unwrap);
         let mut roots = RootCertStore::empty();
         for root in certificates(anchors) {
@@ -127,8 +127,8 @@ impl Read {
 /// What was made of a volume's files, or what is made of them now if they are others.
 fn reload<T: Clone>(
     made: &mut Option<(PathBuf, T)>,
-    volume: &Volume,
-    make: impl FnOnce(&Read) -> T,
+    volume: &PodVolumeFiles,
+    make: impl FnOnce(&LoadedCredentials) -> T,
 ) -> T {
     if let Some((of, made)) = made
         && volume.current().as_ref() == Some(of)
@@ -136,7 +136,7 @@ fn reload<T: Clone>(
         return made.clone();
     }
     let (of, credentials, anchors) = volume.read().unwrap();
-    let new = make(&Read::of(&credentials, &anchors));
+    let new = make(&LoadedCredentials::from_files(&credentials, &anchors));
     *made = Some((of, new.clone()));
     new
 }

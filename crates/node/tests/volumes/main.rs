@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod fixture;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use windlass_node::keeper::report::VolumeReport;
+use windlass_node::volume_manager::report::VolumeReport;
 use windlass_pki::{PrivateKey, parse_certificate_blocks};
 
-use world::{PATIENCE, SIGNER, World, anchor, object, until};
+use fixture::{PATIENCE, SIGNER, VolumesFixture, anchor, object, until};
 
 fn read(directory: &Path, name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).unwrap()
@@ -45,12 +45,12 @@ async fn until_text(path: &Path, text: &str) {
 
 #[tokio::test]
 async fn a_pod_that_lacks_a_bundle_says_so_until_it_comes() {
-    let world = World::start().await;
+    let world = VolumesFixture::start().await;
     let _running = world.run();
-    let directory = world.pod("p", json!([bundle("a")])).await;
-    let pods: Api<Pod> = world.all();
+    let directory = world.create_pod("p", json!([bundle("a")])).await;
+    let pods: Api<Pod> = world.api();
     until(&pods, "p", |pod| pod.and_then(condition) == Some(("False", "FailedMount"))).await;
-    let events: Api<Event> = world.all();
+    let events: Api<Event> = world.api();
     let about = ListParams::default().fields("involvedObject.name=p,reason=FailedMount");
     let found = events.list(&about).await.unwrap().items;
     let expected = "MountVolume.SetUp failed for volume \"v\" : while getting ClusterTrustBundle: \
@@ -60,7 +60,7 @@ async fn a_pod_that_lacks_a_bundle_says_so_until_it_comes() {
     assert!(!directory.join("ca.pem").exists());
     for _ in 0..2 {
         let text = anchor();
-        world.bundle("a", &text).await;
+        world.apply_bundle("a", &text).await;
         until_text(&directory.join("ca.pem"), &text).await;
         until(&pods, "p", |pod| pod.and_then(condition) == Some(("True", "VolumesReady"))).await;
     }
@@ -74,10 +74,10 @@ async fn a_pod_that_lacks_a_bundle_says_so_until_it_comes() {
 
 #[tokio::test]
 async fn everything_in_one_volume_follows_what_it_comes_from() {
-    let mut world = World::start().await;
+    let mut world = VolumesFixture::start().await;
     world.sign();
     let text = anchor();
-    world.bundle("a", &text).await;
+    world.apply_bundle("a", &text).await;
     let map: ConfigMap =
         object(json!({"metadata": {"name": "map"}, "data": {"greeting": "hello"}}));
     let secret: Secret =
@@ -96,7 +96,7 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
             "certificateChainPath": "tls.crt",
         }},
     ]);
-    let directory = world.pod("p", sources).await;
+    let directory = world.create_pod("p", sources).await;
     let running = world.run();
     world.until_good("p").await;
     assert_eq!(read(&directory, "ca.pem"), text);
@@ -111,13 +111,13 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
 
     let params = PatchParams::default();
     let patch = Patch::Merge(json!({"data": {"greeting": "hello again"}}));
-    world.all::<ConfigMap>().patch("map", &params, &patch).await.unwrap();
+    world.api::<ConfigMap>().patch("map", &params, &patch).await.unwrap();
     until_text(&directory.join("greeting"), "hello again").await;
     let patch = Patch::Merge(json!({"stringData": {"password": "y"}}));
-    world.all::<Secret>().patch("secret", &params, &patch).await.unwrap();
+    world.api::<Secret>().patch("secret", &params, &patch).await.unwrap();
     until_text(&directory.join("deep/password"), "y").await;
     let patch = Patch::Merge(json!({"metadata": {"labels": {"app": "db"}}}));
-    world.all::<Pod>().patch("p", &params, &patch).await.unwrap();
+    world.api::<Pod>().patch("p", &params, &patch).await.unwrap();
     until_text(&directory.join("labels"), "app=\"db\"").await;
 
     // Another process finds the token and the certificate, and asks for neither.
@@ -132,12 +132,12 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
 
 #[tokio::test]
 async fn a_pod_that_is_deleted_leaves_the_disk_and_then_the_server() {
-    let world = World::start().await;
-    world.bundle("a", &anchor()).await;
+    let world = VolumesFixture::start().await;
+    world.apply_bundle("a", &anchor()).await;
     let _running = world.run();
-    let directory = world.pod("p", json!([bundle("a")])).await;
+    let directory = world.create_pod("p", json!([bundle("a")])).await;
     world.until_good("p").await;
-    let pods: Api<Pod> = world.all();
+    let pods: Api<Pod> = world.api();
     // The server waits for the node to say that it is gone.
     let _ = pods.delete("p", &DeleteParams::default().grace_period(1)).await.unwrap();
     let found = pods.get("p").await.unwrap();
@@ -146,24 +146,24 @@ async fn a_pod_that_is_deleted_leaves_the_disk_and_then_the_server() {
     let uid = found.metadata.uid.unwrap();
     assert!(!world.root().join("pods").join(uid).exists());
     assert!(!directory.exists());
-    let none = |reports: &windlass_node::keeper::report::Reports| reports.is_empty();
+    let none = |reports: &windlass_node::volume_manager::report::VolumeReports| reports.is_empty();
     world.volumes.reports.subscribe().wait_for(none).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_hundred_pods_have_a_changed_bundle_soon() {
-    let world = World::start().await;
-    world.bundle("a", &anchor()).await;
+    let world = VolumesFixture::start().await;
+    world.apply_bundle("a", &anchor()).await;
     let _running = world.run();
     let mut directories = Vec::new();
     for number in 0..100 {
-        directories.push(world.pod(&format!("p{number}"), json!([bundle("a")])).await);
+        directories.push(world.create_pod(&format!("p{number}"), json!([bundle("a")])).await);
     }
     for number in 0..100 {
         world.until_good(&format!("p{number}")).await;
     }
     let text = anchor();
-    world.bundle("a", &text).await;
+    world.apply_bundle("a", &text).await;
     for directory in &directories {
         until_text(&directory.join("ca.pem"), &text).await;
     }

@@ -11,17 +11,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::Api;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use windlass_node::sources::objects::{Known, ObjectId, ObjectKind, Objects};
-use windlass_node::sources::tokens::{Tokens, Wanted};
-use windlass_node::sources::{Wake, Wakes};
-use windlass_node::volume::id::{Owner, SourceId, VolumeId};
-use windlass_node::volume::plan::Obtained;
+use windlass_node::sources::objects::{ObjectState, ObjectId, ObjectKind, ObjectCache};
+use windlass_node::sources::tokens::{TokenManager, TokenSpec};
+use windlass_node::sources::{SourceChange, ChangeSender};
+use windlass_node::volume::id::{VolumeOwner, SourceId, VolumeId};
+use windlass_node::volume::plan::CredentialState;
 use zeroize::Zeroizing;
 
-use crate::fixture::{Line, PATIENCE, World, change, create, delete, pass};
+use crate::fixture::{SwitchableServer, PATIENCE, WatchingFixture, change, create, delete, pass};
 
 /// Waits until something is so, looking at every wake.
-async fn until(wakes: &mut mpsc::UnboundedReceiver<Wake>, what: &str, good: impl Fn() -> bool) {
+async fn until(wakes: &mut mpsc::UnboundedReceiver<SourceChange>, what: &str, good: impl Fn() -> bool) {
     let waiting = async {
         while !good() {
             wakes.recv().await.unwrap();
@@ -36,30 +36,30 @@ fn id(kind: ObjectKind, name: &str) -> ObjectId {
     ObjectId { kind, namespace: "default".into(), name: name.into() }
 }
 
-fn value(objects: &Objects, name: &str) -> Option<String> {
+fn value(objects: &ObjectCache, name: &str) -> Option<String> {
     match objects.config_map("default", name) {
-        Known::Is(map) => map.data.as_ref()?.get("k").cloned(),
-        Known::Absent | Known::Unknown(_) => None,
+        ObjectState::Present(map) => map.data.as_ref()?.get("k").cloned(),
+        ObjectState::Absent | ObjectState::Unknown(_) => None,
     }
 }
 
 #[tokio::test]
 async fn a_node_sees_what_its_pods_name() {
-    let world = World::start().await;
-    let (maps, secrets) = (world.all::<ConfigMap>(), world.all::<Secret>());
+    let world = WatchingFixture::start().await;
+    let (maps, secrets) = (world.api::<ConfigMap>(), world.api::<Secret>());
     create(&maps, json!({"metadata": {"name": "m"}, "data": {"k": "1"}})).await;
     let fixed = json!({"metadata": {"name": "s"}, "immutable": true, "stringData": {"k": "v"}});
     create(&secrets, fixed).await;
     let (send, mut wakes) = mpsc::unbounded_channel();
-    let objects = Objects::new(world.node(), send);
+    let objects = ObjectCache::new(world.node(), send);
     let wanted = BTreeSet::from([
         id(ObjectKind::ConfigMap, "m"),
         id(ObjectKind::ConfigMap, "none"),
         id(ObjectKind::Secret, "s"),
     ]);
-    objects.want(&wanted);
+    objects.set_watched(&wanted);
     until(&mut wakes, "it is forbidden", || {
-        matches!(objects.config_map("default", "m"), Known::Unknown(Some(why))
+        matches!(objects.config_map("default", "m"), ObjectState::Unknown(Some(why))
             if why.contains("forbidden") && why.contains("system:node:n1"))
     })
     .await;
@@ -67,15 +67,15 @@ async fn a_node_sees_what_its_pods_name() {
         {"configMap": {"name": "m"}}, {"configMap": {"name": "none", "optional": true}},
         {"secret": {"name": "s"}},
     ]);
-    world.pod("p", "n1", sources).await;
+    world.create_pod("p", "n1", sources).await;
     until(&mut wakes, "it is allowed", || value(&objects, "m").as_deref() == Some("1")).await;
     until(&mut wakes, "there is none", || {
-        matches!(objects.config_map("default", "none"), Known::Absent)
+        matches!(objects.config_map("default", "none"), ObjectState::Absent)
     })
     .await;
     let is_secret = || match objects.secret("default", "s") {
-        Known::Is(secret) => secret.data.as_ref().is_some_and(|data| data["k"].0 == b"v"),
-        Known::Absent | Known::Unknown(_) => false,
+        ObjectState::Present(secret) => secret.data.as_ref().is_some_and(|data| data["k"].0 == b"v"),
+        ObjectState::Absent | ObjectState::Unknown(_) => false,
     };
     until(&mut wakes, "there is a secret", is_secret).await;
     assert_eq!(format!("{:?}", objects.secret("default", "s")), "Is(…)");
@@ -86,17 +86,17 @@ async fn a_node_sees_what_its_pods_name() {
     create(&maps, json!({"metadata": {"name": "none"}, "data": {"k": "3"}})).await;
     until(&mut wakes, "it has come", || value(&objects, "none").as_deref() == Some("3")).await;
     delete(&maps, "m").await;
-    until(&mut wakes, "it is gone", || matches!(objects.config_map("default", "m"), Known::Absent))
+    until(&mut wakes, "it is gone", || matches!(objects.config_map("default", "m"), ObjectState::Absent))
         .await;
     assert!(is_secret());
-    objects.want(&BTreeSet::new());
-    assert!(matches!(objects.config_map("default", "none"), Known::Unknown(None)));
+    objects.set_watched(&BTreeSet::new());
+    assert!(matches!(objects.config_map("default", "none"), ObjectState::Unknown(None)));
 }
 
-fn token(tokens: &Tokens, id: &SourceId) -> Result<Zeroizing<String>, String> {
+fn token(tokens: &TokenManager, id: &SourceId) -> Result<Zeroizing<String>, String> {
     match tokens.get(id) {
-        Obtained::Is(token) => Ok(token),
-        Obtained::Not(why) => Err(why),
+        CredentialState::Available(token) => Ok(token),
+        CredentialState::Unavailable(why) => Err(why),
     }
 }
 
@@ -106,52 +106,52 @@ fn claims(token: &str) -> Value {
 }
 
 /// A world in which a pod has a token, as the node has it.
-struct Scene {
-    world: World,
-    line: Line,
+struct TokenFixture {
+    world: WatchingFixture,
+    line: SwitchableServer,
     id: SourceId,
     uid: String,
-    send: Wakes,
-    wakes: mpsc::UnboundedReceiver<Wake>,
+    send: ChangeSender,
+    wakes: mpsc::UnboundedReceiver<SourceChange>,
 }
 
-impl Scene {
+impl TokenFixture {
     async fn new() -> Self {
-        let world = World::start().await;
+        let world = WatchingFixture::start().await;
         let source = json!({"audience": "vault", "expirationSeconds": 600, "path": "token"});
-        let pod: Pod = world.pod("p", "n1", json!([{"serviceAccountToken": source}])).await;
+        let pod: Pod = world.create_pod("p", "n1", json!([{"serviceAccountToken": source}])).await;
         let uid = pod.metadata.uid.unwrap();
-        let owner = Owner::Pod { namespace: "default".into(), name: "p".into(), uid: uid.clone() };
+        let owner = VolumeOwner::Pod { namespace: "default".into(), name: "p".into(), uid: uid.clone() };
         let id = SourceId { volume: VolumeId { owner, name: "v".into() }, index: 0 };
         let (line, (send, wakes)) = (world.line(), mpsc::unbounded_channel());
         Self { world, line, id, uid, send, wakes }
     }
 
-    fn tokens(&self) -> Arc<Tokens> {
+    fn tokens(&self) -> Arc<TokenManager> {
         let (client, clock) = (self.line.client(), self.world.clock());
-        Tokens::new(client, clock, Arc::new(|| 0.5), self.send.clone())
+        TokenManager::new(client, clock, Arc::new(|| 0.5), self.send.clone())
     }
 
-    fn want(&self, tokens: &Tokens, found: Option<Zeroizing<String>>) {
-        let wanted = Wanted {
+    fn ensure(&self, tokens: &TokenManager, found: Option<Zeroizing<String>>) {
+        let wanted = TokenSpec {
             service_account: "default".into(),
             audience: Some("vault".into()),
             expiration_seconds: 600,
         };
-        tokens.want(&self.id, wanted, found);
+        tokens.ensure(&self.id, wanted, found);
     }
 
     async fn account(&self) {
-        let accounts = self.world.all::<ServiceAccount>();
+        let accounts = self.world.api::<ServiceAccount>();
         create(&accounts, json!({"metadata": {"name": "default"}})).await;
     }
 }
 
 #[tokio::test]
 async fn a_pod_gets_its_token_and_another_in_time() {
-    let mut scene = Scene::new().await;
+    let mut scene = TokenFixture::new().await;
     let tokens = scene.tokens();
-    scene.want(&tokens, None);
+    scene.ensure(&tokens, None);
     let why = "failed to fetch token: serviceaccounts \"default\" not found";
     until(&mut scene.wakes, "there is no account", || {
         token(&tokens, &scene.id).is_err_and(|said| said == why)
@@ -173,16 +173,16 @@ async fn a_pod_gets_its_token_and_another_in_time() {
 
 #[tokio::test]
 async fn a_restart_asks_for_nothing_that_is_still_good() {
-    let mut scene = Scene::new().await;
+    let mut scene = TokenFixture::new().await;
     scene.account().await;
     let before = scene.tokens();
-    scene.want(&before, None);
+    scene.ensure(&before, None);
     until(&mut scene.wakes, "there is a token", || token(&before, &scene.id).is_ok()).await;
     let first = token(&before, &scene.id).unwrap();
     drop(before);
     assert_eq!(scene.line.tokens.load(SeqCst), 1);
     let after = scene.tokens();
-    scene.want(&after, Some(first.clone()));
+    scene.ensure(&after, Some(first.clone()));
     assert!(token(&after, &scene.id).is_ok_and(|found| found == first));
     scene.world.ahead.store(400, SeqCst);
     for _ in 0..2 {

@@ -18,20 +18,20 @@ use tempfile::TempDir;
 use time::Duration as Span;
 use tokio::sync::watch;
 use tower::Service as _;
-use windlass_node::clock::{self, Clock, Moment};
+use windlass_node::clock::{self, Clock, ClockReading};
 use windlass_pki::PrivateKey;
-use windlass_server::chain::admission::Plugins;
-use windlass_server::features::Features;
-use windlass_server::local::Local;
-use windlass_server::server::{self, Server, Setup};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::feature_gates::ServerFeatureGates;
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{self, Server, ServerOptions};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
 /// A test that waits longer than this has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct World {
+pub struct WatchingFixture {
     server: Arc<Server>,
     down: watch::Sender<bool>,
     _dir: TempDir,
@@ -41,27 +41,27 @@ pub struct World {
 
 /// Which server the node speaks to, and how many tokens it has asked for.
 #[derive(Clone)]
-pub struct Line {
+pub struct SwitchableServer {
     server: Arc<Mutex<Arc<Server>>>,
     pub tokens: Arc<AtomicUsize>,
 }
 
-impl World {
+impl WatchingFixture {
     pub async fn start() -> Self {
-        Self::start_with(Features::default()).await
+        Self::start_with(ServerFeatureGates::default()).await
     }
 
-    pub async fn start_with(features: Features) -> Self {
+    pub async fn start_with(features: ServerFeatureGates) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
         let signer = TokenSigner::new(PrivateKey::generate().unwrap(), "https://windlass.test");
-        let setup = Setup {
+        let setup = ServerOptions {
             features,
             tokens: Some(signer.unwrap()),
             // Pods have the accounts and the volumes that a test gives them.
-            plugins: Plugins { service_account: false, ..Plugins::default() },
-            ..Setup::new(store, shutdown)
+            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
+            ..ServerOptions::new(store, shutdown)
         };
         let server = server::start(setup).await.unwrap();
         Self { server, down, _dir: dir, ahead: Arc::default() }
@@ -74,12 +74,12 @@ impl World {
 
     pub fn admin(&self) -> Client {
         let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        Client::new(Local::new(self.server.clone(), user), "default")
+        Client::new(LocalClient::new(self.server.clone(), user), "default")
     }
 
-    pub fn line(&self) -> Line {
+    pub fn line(&self) -> SwitchableServer {
         let server = Arc::new(Mutex::new(self.server.clone()));
-        Line { server, tokens: Arc::default() }
+        SwitchableServer { server, tokens: Arc::default() }
     }
 
     /// The server as the node `n1` sees it.
@@ -91,12 +91,12 @@ impl World {
         let (system, ahead) = (clock::system(), self.ahead.clone());
         Arc::new(move || {
             let now = system();
-            Moment { wall: now.wall + Span::seconds(ahead.load(SeqCst)), ..now }
+            ClockReading { wall: now.wall + Span::seconds(ahead.load(SeqCst)), ..now }
         })
     }
 
     /// Objects of a kind in `default`.
-    pub fn all<K>(&self) -> Api<K>
+    pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
@@ -104,7 +104,7 @@ impl World {
     }
 
     /// Makes a pod on a node, with these sources in a volume.
-    pub async fn pod(&self, name: &str, node: &str, sources: Value) -> Pod {
+    pub async fn create_pod(&self, name: &str, node: &str, sources: Value) -> Pod {
         let pod = object(json!({
             "metadata": {"name": name},
             "spec": {
@@ -113,13 +113,13 @@ impl World {
                 "volumes": [{"name": "v", "projected": {"sources": sources}}],
             },
         }));
-        self.all::<Pod>().create(&PostParams::default(), &pod).await.unwrap()
+        self.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap()
     }
 }
 
-impl Line {
+impl SwitchableServer {
     /// From now on the node speaks to another server.
-    pub fn switch(&self, to: &World) {
+    pub fn switch(&self, to: &WatchingFixture) {
         *self.server.lock().unwrap() = to.server.clone();
     }
 
@@ -132,7 +132,7 @@ impl Line {
             }
             let groups = vec!["system:nodes".into(), "system:authenticated".into()];
             let user = User::authenticated("system:node:n1", "", groups);
-            let mut server = Local::new(this.server.lock().unwrap().clone(), user);
+            let mut server = LocalClient::new(this.server.lock().unwrap().clone(), user);
             async move { Ok::<_, Infallible>(server.call(request).await.unwrap()) }
         });
         Client::new(service, "default")

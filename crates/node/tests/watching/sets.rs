@@ -10,25 +10,25 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_node::gates::Gates;
-use windlass_node::sources::bundles::{self, View};
+use windlass_node::feature_gates::FeatureGates;
+use windlass_node::sources::bundles::{self, BundleView};
 use windlass_node::sources::pods;
-use windlass_node::volume::content::Bundle;
-use windlass_node::volume::plan::Served;
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::features::Features;
+use windlass_node::volume::trust_anchors::TrustBundle;
+use windlass_node::volume::plan::OptionalApi;
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::feature_gates::ServerFeatureGates;
 
-use crate::fixture::{World, change, create, delete, pass, until};
+use crate::fixture::{WatchingFixture, change, create, delete, pass, until};
 
 #[tokio::test]
 async fn a_node_sees_its_pods() {
-    let world = World::start().await;
-    world.pod("here", "n1", json!([])).await;
-    world.pod("there", "n2", json!([])).await;
+    let world = WatchingFixture::start().await;
+    world.create_pod("here", "n1", json!([])).await;
+    world.create_pod("there", "n2", json!([])).await;
     let (out, mut told) = watch::channel(None);
     let mut tasks = JoinSet::new();
-    tasks.spawn(pods::follow(world.node(), "n1".into(), out));
-    let names = |pods: &pods::Pods| {
+    tasks.spawn(pods::watch_pods(world.node(), "n1".into(), out));
+    let names = |pods: &pods::NodePods| {
         let pods = pods.iter().flat_map(|pods| pods.values());
         let names = pods.map(|pod| pod.metadata.name.clone().unwrap());
         names.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
@@ -39,16 +39,16 @@ async fn a_node_sees_its_pods() {
         assert_eq!(pod.metadata.uid.as_ref(), Some(uid));
         assert_eq!(pod.metadata.managed_fields, None);
     }
-    world.pod("there-too", "n2", json!([])).await;
-    world.pod("later", "n1", json!([])).await;
+    world.create_pod("there-too", "n2", json!([])).await;
+    world.create_pod("later", "n1", json!([])).await;
     until(&mut told, "one came", |pods| names(pods) == ["here", "later"]).await;
-    change(&world.all::<Pod>(), "here", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    change(&world.api::<Pod>(), "here", json!({"metadata": {"labels": {"a": "b"}}})).await;
     until(&mut told, "a label came", |pods| {
         let mut pods = pods.iter().flat_map(|pods| pods.values());
         pods.any(|pod| pod.metadata.labels.iter().any(|labels| labels.contains_key("a")))
     })
     .await;
-    delete(&world.all::<Pod>(), "here").await;
+    delete(&world.api::<Pod>(), "here").await;
     until(&mut told, "one went", |pods| names(pods) == ["later"]).await;
 }
 
@@ -58,31 +58,31 @@ fn authority() -> String {
     let subject = Subject::new("test", &[]).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let key = PrivateKey::generate().unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
 }
 
-fn bundle<'a>(view: &'a View, name: &str) -> Option<&'a Bundle> {
+fn bundle<'a>(view: &'a BundleView, name: &str) -> Option<&'a TrustBundle> {
     match &view.bundles {
-        Served::Synced(bundles) => bundles.get(name),
-        Served::Off | Served::Missing | Served::Unsynced => None,
+        OptionalApi::Synced(bundles) => bundles.get(name),
+        OptionalApi::Off | OptionalApi::Missing | OptionalApi::Unsynced => None,
     }
 }
 
-fn without_bundles() -> Features {
+fn without_bundles() -> ServerFeatureGates {
     let off = ["ClusterTrustBundle", "ClusterTrustBundleProjection"].map(|gate| (gate, false));
-    Features::with(off.into_iter()).unwrap()
+    ServerFeatureGates::with(off.into_iter()).unwrap()
 }
 
 #[tokio::test]
 async fn a_node_sees_bundles() {
-    let world = World::start().await;
+    let world = WatchingFixture::start().await;
     let api: Api<ClusterTrustBundle> = Api::all(world.admin());
     let first = authority();
     let named = |name: &str| json!({"metadata": {"name": name}, "spec": {"trustBundle": first}});
     create(&api, named("early")).await;
-    let (out, mut told) = watch::channel(bundles::unknown(Gates::default()));
+    let (out, mut told) = watch::channel(bundles::initial_view(FeatureGates::default()));
     let mut tasks = JoinSet::new();
-    tasks.spawn(bundles::follow(world.node(), world.clock(), out));
+    tasks.spawn(bundles::watch_bundles(world.node(), world.clock(), out));
     let view = until(&mut told, "early is there", |view| bundle(view, "early").is_some()).await;
     assert!(view.arrivals.is_empty(), "{view:?}");
     let before = (world.clock())().wall;
@@ -90,12 +90,12 @@ async fn a_node_sees_bundles() {
     let view = until(&mut told, "late is there", |view| bundle(view, "late").is_some()).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["late"]);
     let arrival = view.arrivals["late"];
-    assert!(arrival.came.wall >= before);
-    assert!((arrival.made.unwrap() - before).abs() < time::Duration::seconds(30));
+    assert!(arrival.received.wall >= before);
+    assert!((arrival.written.unwrap() - before).abs() < time::Duration::seconds(30));
     let both = first.clone() + &authority();
     change(&api, "early", json!({"spec": {"trustBundle": both}})).await;
     let has_two =
-        |view: &Arc<View>| bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2);
+        |view: &Arc<BundleView>| bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2);
     let view = until(&mut told, "early has two", has_two).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["early", "late"]);
     delete(&api, "early").await;
@@ -105,14 +105,14 @@ async fn a_node_sees_bundles() {
 
 #[tokio::test]
 async fn bundles_may_come_later_and_go() {
-    let (without, with) = (World::start_with(without_bundles()).await, World::start().await);
+    let (without, with) = (WatchingFixture::start_with(without_bundles()).await, WatchingFixture::start().await);
     let api: Api<ClusterTrustBundle> = Api::all(with.admin());
     create(&api, json!({"metadata": {"name": "a"}, "spec": {"trustBundle": authority()}})).await;
     let line = without.line();
-    let (out, mut told) = watch::channel(bundles::unknown(Gates::default()));
+    let (out, mut told) = watch::channel(bundles::initial_view(FeatureGates::default()));
     let mut tasks = JoinSet::new();
-    tasks.spawn(bundles::follow(line.client(), without.clock(), out));
-    let is_missing = |view: &Arc<View>| matches!(view.bundles, Served::Missing);
+    tasks.spawn(bundles::watch_bundles(line.client(), without.clock(), out));
+    let is_missing = |view: &Arc<BundleView>| matches!(view.bundles, OptionalApi::Missing);
     until(&mut told, "they are missing", is_missing).await;
     line.switch(&with);
     pass(Duration::from_secs(13)).await;

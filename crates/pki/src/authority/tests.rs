@@ -20,27 +20,27 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-fn authority(name: &str) -> Authority {
+fn authority(name: &str) -> CertificateAuthority {
     let subject = Subject::new(name, &[]).unwrap();
-    Authority::self_signed(&subject, days(3650), PrivateKey::generate().unwrap(), serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, days(3650), PrivateKey::generate().unwrap(), serial()).unwrap()
 }
 
-fn server<'a>(key: &'a PrivateKey, names: &[AltName]) -> Leaf<'a> {
-    Leaf {
+fn server<'a>(key: &'a PrivateKey, names: &[AltName]) -> LeafTemplate<'a> {
+    LeafTemplate {
         subject: Subject::new("kube-apiserver", &[]).unwrap(),
         alt_names: names.to_vec(),
-        purposes: vec![Purpose::ServerAuth],
+        purposes: vec![KeyPurpose::ServerAuth],
         validity: days(365),
         public_key: key.public_key(),
         serial: serial(),
     }
 }
 
-fn client<'a>(key: &'a PrivateKey, groups: &[&str]) -> Leaf<'a> {
-    Leaf {
+fn client<'a>(key: &'a PrivateKey, groups: &[&str]) -> LeafTemplate<'a> {
+    LeafTemplate {
         subject: Subject::new("jane", groups).unwrap(),
         alt_names: Vec::new(),
-        purposes: vec![Purpose::ClientAuth],
+        purposes: vec![KeyPurpose::ClientAuth],
         ..server(key, &[])
     }
 }
@@ -55,7 +55,7 @@ fn names() -> Vec<AltName> {
     ]
 }
 
-fn webpki(authority: &Authority, leaf: &[u8], usage: Eku) -> Result<(), webpki::Error> {
+fn webpki(authority: &CertificateAuthority, leaf: &[u8], usage: Eku) -> Result<(), webpki::Error> {
     let leaf = CertificateDer::from(leaf);
     let anchors = [anchor_from_trusted_cert(authority.certificate().der()).unwrap()];
     let seconds = u64::try_from(NOW.unix_timestamp()).unwrap();
@@ -66,7 +66,7 @@ fn webpki(authority: &Authority, leaf: &[u8], usage: Eku) -> Result<(), webpki::
 }
 
 /// What OpenSSL says about a certificate, after verifying it.
-fn openssl(authority: &Authority, leaf: &[u8], purpose: &str) -> String {
+fn openssl(authority: &CertificateAuthority, leaf: &[u8], purpose: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (ca, certificate) = (directory.path().join("ca.crt"), directory.path().join("leaf.crt"));
     fs::write(&ca, authority.certificate().to_pem()).unwrap();
@@ -172,7 +172,7 @@ fn openssl_and_webpki_take_other_kinds_of_authority() {
         let rsa = arguments.contains("rsa");
         let leaf_key = PrivateKey::from_pem(&output.stdout).unwrap();
         let subject = Subject::new("ca", &["example"]).unwrap();
-        let authority = Authority::self_signed(&subject, days(10), key, serial()).unwrap();
+        let authority = CertificateAuthority::self_signed(&subject, days(10), key, serial()).unwrap();
         let leaf = issue(&authority, &server(&leaf_key, &names())).unwrap();
         let text = openssl(&authority, &leaf, "sslserver");
         assert_eq!(text.contains("Digital Signature, Key Encipherment"), rsa, "{text}");
@@ -182,7 +182,7 @@ fn openssl_and_webpki_take_other_kinds_of_authority() {
 }
 
 #[test]
-fn what_is_issued_can_be_read_back() {
+fn issued_certificates_can_be_read_back() {
     let (authority, key) = (authority("ca"), PrivateKey::generate().unwrap());
     let groups = ["system:masters", "équipe"];
     let mut leaf = client(&key, &groups);
@@ -191,12 +191,12 @@ fn what_is_issued_can_be_read_back() {
     assert_eq!(certificate.common_name(), Some("jane"));
     assert_eq!(certificate.organizations(), groups);
     assert_eq!(certificate.alt_names(), names());
-    assert_eq!(certificate.purposes(), Some(&[Purpose::ClientAuth][..]));
-    assert!(certificate.allows(&Purpose::ClientAuth) && !certificate.allows(&Purpose::ServerAuth));
+    assert_eq!(certificate.purposes(), Some(&[KeyPurpose::ClientAuth][..]));
+    assert!(certificate.allows(&KeyPurpose::ClientAuth) && !certificate.allows(&KeyPurpose::ServerAuth));
     assert_eq!(certificate.validity(), leaf.validity);
     assert_eq!(certificate.serial(), leaf.serial.as_bytes());
     assert_eq!(certificate.public_key(), key.public_key());
-    assert!(certificate.is_issued_in_the_name_of(authority.certificate()));
+    assert!(certificate.has_issuer_name_of(authority.certificate()));
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate.der());
     assert_eq!(&certificate.fingerprint()[..], hash.as_ref());
     assert!(certificate.check_authority().is_err());
@@ -232,12 +232,12 @@ fn refuses_names_that_cannot_be_certified() {
 #[test]
 fn loads_only_a_matching_pair_of_an_authority() {
     let (one, two) = (authority("ca"), authority("ca"));
-    let pem = |authority: &Authority| {
+    let pem = |authority: &CertificateAuthority| {
         (authority.certificate().to_pem(), authority.key().to_pem().unwrap())
     };
     let ((certificate, key), (other, other_key)) = (pem(&one), pem(&two));
     let load =
-        |certificate: &str, key: &str| Authority::from_pem(certificate.as_bytes(), key.as_bytes());
+        |certificate: &str, key: &str| CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes());
     let loaded = load(&certificate, &key).unwrap();
     assert_eq!(loaded.certificate().der(), one.certificate().der());
     assert_eq!(load(&certificate, &other_key).unwrap_err(), Error::KeyMismatch);
@@ -289,14 +289,14 @@ fn deep_and_wide_der_is_refused_quickly() {
 const MAX_CERTIFICATE: usize = crate::limits::MAX_CERTIFICATE_BYTES;
 
 #[test]
-fn takes_exactly_one_certificate_and_key() {
+fn accepts_exactly_one_certificate_and_key() {
     let authority = authority("ca");
     let (certificate, key) = (authority.certificate().to_pem(), authority.key().to_pem().unwrap());
     let twice = format!("{certificate}{certificate}");
     let several = |what| Error::from(crate::pem::PemError::Several(what));
     let missing = |what| Error::from(crate::pem::PemError::Missing(what));
     let read = |certificate: &str, key: &str| {
-        Authority::from_pem(certificate.as_bytes(), key.as_bytes()).map(|_| ())
+        CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes()).map(|_| ())
     };
     assert_eq!(read(&certificate, &key), Ok(()));
     assert_eq!(read(&format!("text\n{certificate}{}", *key), &key), Ok(()));
@@ -312,16 +312,16 @@ fn takes_exactly_one_certificate_and_key() {
 #[test]
 fn reads_who_vouches_for_an_authority() {
     let root = authority("root");
-    let next = |parent: &Authority, name: &str| {
+    let next = |parent: &CertificateAuthority, name: &str| {
         let subject = Subject::new(name, &[]).unwrap();
         parent.intermediate(&subject, days(30), PrivateKey::generate().unwrap(), serial()).unwrap()
     };
     let middle = next(&root, "middle");
     let last = next(&middle, "last");
     let key = last.key().to_pem().unwrap();
-    let read = |chain: &[&Authority]| {
+    let read = |chain: &[&CertificateAuthority]| {
         let pem = chain.iter().map(|authority| authority.certificate().to_pem());
-        Authority::from_chain_pem(pem.collect::<String>().as_bytes(), key.as_bytes())
+        CertificateAuthority::from_chain_pem(pem.collect::<String>().as_bytes(), key.as_bytes())
     };
     for (chain, length) in
         [(&[&last][..], 0), (&[&last, &middle], 1), (&[&last, &middle, &root], 2)]

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::syntax::tlv;
-use crate::{AltNames, Error, foreign};
+use crate::der_syntax::encode_tlv;
+use crate::{AltNames, Error, go_compat};
 
 const SEQUENCE: u8 = 0x30;
 const EMAIL: u8 = 0x81;
@@ -21,7 +21,7 @@ pub(crate) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
     ascii(&names.email_addresses, "e-mail address")?;
     ascii(&names.uris, "URI")?;
     let uris = names.uris.iter().map(|uri| {
-        foreign::canonical_uri(uri).map_err(|reason| Error::InvalidName { what: "URI", reason })
+        go_compat::canonical_uri(uri).map_err(|reason| Error::InvalidName { what: "URI", reason })
     });
     Ok(AltNames {
         uris: uris.collect::<Result<_, _>>()?,
@@ -33,11 +33,11 @@ pub(crate) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
 /// The value of the extension.
 pub(crate) fn to_der(names: &AltNames) -> Vec<u8> {
     let texts = |tag, texts: &[String]| {
-        texts.iter().map(|text| tlv(tag, text.as_bytes())).collect::<Vec<_>>().concat()
+        texts.iter().map(|text| encode_tlv(tag, text.as_bytes())).collect::<Vec<_>>().concat()
     };
     let addresses = names.ip_addresses.iter().map(|address| match address {
-        IpAddr::V4(address) => tlv(IP, &address.octets()),
-        IpAddr::V6(address) => tlv(IP, &address.octets()),
+        IpAddr::V4(address) => encode_tlv(IP, &address.octets()),
+        IpAddr::V6(address) => encode_tlv(IP, &address.octets()),
     });
     let kinds = [
         texts(DNS, &names.dns_names),
@@ -45,5 +45,5 @@ pub(crate) fn to_der(names: &AltNames) -> Vec<u8> {
         addresses.collect::<Vec<_>>().concat(),
         texts(URI, &names.uris),
     ];
-    tlv(SEQUENCE, &kinds.concat())
+    encode_tlv(SEQUENCE, &kinds.concat())
 }

@@ -1,19 +1,19 @@
 //! What is looked at after a certificate has been signed: what others will see in it.
 
-use super::{Issuance, Lint};
+use super::{CertificateTemplate, IssuanceLint};
 use crate::authority::is_signed_by;
-use crate::{AltNames, Authority, Error, ForeignCertificate};
+use crate::{AltNames, CertificateAuthority, Error, ForeignCertificate};
 
 /// Reads a certificate as its holder will, and verifies it.
 pub(super) fn check(
     der: &[u8],
-    authority: &Authority,
-    wanted: &Issuance<'_>,
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
     names: &AltNames,
 ) -> Result<(), Error> {
     let certificate = ForeignCertificate::from_der(der)
-        .map_err(|_| Lint::Readable.fails("the certificate cannot be read"))?;
-    let differs = |reason| Err(Lint::SameContents.fails(reason));
+        .map_err(|_| IssuanceLint::Readable.fails("the certificate cannot be read"))?;
+    let differs = |reason| Err(IssuanceLint::SameContents.fails(reason));
     if certificate.subject_der() != wanted.subject.as_der() {
         return differs("the subject is another one");
     }
@@ -29,11 +29,11 @@ pub(super) fn check(
         return differs("the validity is another one");
     }
     if certificate.is_authority() {
-        return Err(Lint::NotAnAuthority.fails("the certificate says otherwise"));
+        return Err(IssuanceLint::NotAnAuthority.fails("the certificate says otherwise"));
     }
     if is_signed_by(der, authority.key()) {
         Ok(())
     } else {
-        Err(Lint::Signature.fails("it does not verify"))
+        Err(IssuanceLint::Signature.fails("it does not verify"))
     }
 }

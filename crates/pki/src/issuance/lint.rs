@@ -15,19 +15,19 @@ use der::{Decode, Encode};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::BasicConstraints;
 
-use super::Issuance;
+use super::CertificateTemplate;
 use crate::certificate::{
     AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
 };
 use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
-use crate::syntax::Fields;
+use crate::der_syntax::TbsFields;
 use crate::{
-    AltNames, Authority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
+    AltNames, CertificateAuthority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
 };
 
 /// Something that is looked at before or after signing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lint {
+pub enum IssuanceLint {
     /// The key is of a kind and size that is safe to use.
     KeyStrength,
     /// It can be read at all.
@@ -56,10 +56,10 @@ pub enum Lint {
 
 /// What is odd about a certificate that Kubernetes would issue too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Warning {
+pub enum LintWarning {
     /// It names nobody.
     #[error("it has neither a subject nor an alternative name")]
-    Nameless,
+    NoSubjectOrNames,
     /// No client looks for such a name.
     #[error("{0:?} is no DNS name")]
     DnsName(String),
@@ -77,7 +77,7 @@ pub enum Warning {
     BeginsEarly,
 }
 
-impl Lint {
+impl IssuanceLint {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -102,24 +102,24 @@ impl Lint {
 }
 
 /// What is about to be signed, read from its bytes.
-struct Draft<'a> {
-    fields: Fields<'a>,
+struct CertificateDraft<'a> {
+    fields: TbsFields<'a>,
     extensions: &'a [Extension],
     validity: Result<Validity, Error>,
-    authority: &'a Authority,
+    authority: &'a CertificateAuthority,
 }
 
-type Check = fn(&Draft<'_>) -> Result<(), &'static str>;
+type LintCheck = fn(&CertificateDraft<'_>) -> Result<(), &'static str>;
 
-const CHECKS: [(Lint, Check); 8] = [
-    (Lint::ValidityOrder, validity_order),
-    (Lint::ValidityEnd, validity_end),
-    (Lint::SerialNumber, serial_number),
-    (Lint::Issuer, issuer),
-    (Lint::SignatureAlgorithm, signature_algorithm),
-    (Lint::NotAnAuthority, not_an_authority),
-    (Lint::Extensions, extensions),
-    (Lint::AltNameCriticality, alt_name_criticality),
+const CHECKS: [(IssuanceLint, LintCheck); 8] = [
+    (IssuanceLint::ValidityOrder, validity_order),
+    (IssuanceLint::ValidityEnd, validity_end),
+    (IssuanceLint::SerialNumber, serial_number),
+    (IssuanceLint::Issuer, issuer),
+    (IssuanceLint::SignatureAlgorithm, signature_algorithm),
+    (IssuanceLint::NotAnAuthority, not_an_authority),
+    (IssuanceLint::Extensions, extensions),
+    (IssuanceLint::AltNameCriticality, alt_name_criticality),
 ];
 
 /// Whether a key is worth a certificate.
@@ -141,29 +141,29 @@ pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
         KeyAlgorithm::Dsa => "DSA is not supported",
         KeyAlgorithm::Unknown => "the algorithm of the key is not known",
     };
-    Err(Lint::KeyStrength.fails(reason))
+    Err(IssuanceLint::KeyStrength.fails(reason))
 }
 
 /// Looks at what is about to be signed.
-pub(super) fn check(body: &[u8], authority: &Authority) -> Result<(), Error> {
-    let unreadable = |_| Lint::Readable.fails("it cannot be read");
-    let mut fields = Fields::from_der(body).map_err(unreadable)?;
+pub(super) fn check(body: &[u8], authority: &CertificateAuthority) -> Result<(), Error> {
+    let unreadable = |_| IssuanceLint::Readable.fails("it cannot be read");
+    let mut fields = TbsFields::from_der(body).map_err(unreadable)?;
     let extensions = fields.extensions.take().unwrap_or_default();
     let validity = Validity::decoded(&fields.validity);
-    let draft = Draft { fields, extensions: &extensions, validity, authority };
+    let draft = CertificateDraft { fields, extensions: &extensions, validity, authority };
     for (lint, check) in CHECKS {
         check(&draft).map_err(|reason| lint.fails(reason))?;
     }
     Ok(())
 }
 
-fn validity_order(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn validity_order(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     draft.validity.as_ref().map(|_| ()).map_err(|_| "it ends before it begins")
 }
 
 /// A fresh authority is younger than what it issues, because that is backdated: see
 /// [`Warning::BeginsEarly`].
-fn validity_end(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn validity_end(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let end = draft.authority.certificate().validity().not_after();
     match &draft.validity {
         Ok(validity) if validity.not_after() <= end => Ok(()),
@@ -171,7 +171,7 @@ fn validity_end(draft: &Draft<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn serial_number(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn serial_number(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     // 64 bits and their sign, and RFC 5280 §4.1.2.2.
     if (8..=20).contains(&draft.fields.serial.as_bytes().len()) {
         Ok(())
@@ -180,7 +180,7 @@ fn serial_number(draft: &Draft<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn issuer(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn issuer(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let issuer = draft.fields.issuer.to_der().map_err(|_| "it cannot be encoded")?;
     if issuer == draft.authority.certificate().subject_der() {
         Ok(())
@@ -189,7 +189,7 @@ fn issuer(draft: &Draft<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn signature_algorithm(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn signature_algorithm(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     if draft.fields.algorithm == draft.authority.key().signature_algorithm() {
         Ok(())
     } else {
@@ -197,7 +197,7 @@ fn signature_algorithm(draft: &Draft<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn not_an_authority(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn not_an_authority(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let constraints = draft.extensions.iter().find(|found| found.extn_id == BASIC_CONSTRAINTS);
     let constraints = constraints.filter(|found| found.critical).ok_or("it does not say so")?;
     match BasicConstraints::from_der(constraints.extn_value.as_bytes()) {
@@ -209,7 +209,7 @@ fn not_an_authority(draft: &Draft<'_>) -> Result<(), &'static str> {
 const ORDER: [ObjectIdentifier; 5] =
     [KEY_USAGE, EXTENDED_KEY_USAGE, BASIC_CONSTRAINTS, AUTHORITY_KEY_IDENTIFIER, SUBJECT_ALT_NAME];
 
-fn extensions(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn extensions(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let mut allowed = ORDER.iter();
     for extension in draft.extensions {
         if !allowed.any(|allowed| *allowed == extension.extn_id) {
@@ -219,7 +219,7 @@ fn extensions(draft: &Draft<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn alt_name_criticality(draft: &Draft<'_>) -> Result<(), &'static str> {
+fn alt_name_criticality(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let nobody = draft.fields.subject.value().is_empty();
     let names = draft.extensions.iter().find(|found| found.extn_id == SUBJECT_ALT_NAME);
     if names.is_none_or(|names| names.critical == nobody) {
@@ -231,32 +231,32 @@ fn alt_name_criticality(draft: &Draft<'_>) -> Result<(), &'static str> {
 
 /// What is odd about a certificate that is fit to be issued.
 pub(super) fn warnings(
-    authority: &Authority,
-    wanted: &Issuance<'_>,
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
     names: &AltNames,
-) -> Vec<Warning> {
+) -> Vec<LintWarning> {
     let mut warnings = Vec::new();
     if wanted.subject.is_empty() && names.is_empty() {
-        warnings.push(Warning::Nameless);
+        warnings.push(LintWarning::NoSubjectOrNames);
     }
     let strange = names.dns_names.iter().filter(|name| !is_dns_name(name));
-    warnings.extend(strange.map(|name| Warning::DnsName(name.clone())));
+    warnings.extend(strange.map(|name| LintWarning::DnsName(name.clone())));
     let mut texts = names.email_addresses.iter().chain(&names.uris);
     if wanted.subject.has_control_characters()
         || texts.any(|text| text.bytes().any(|byte| byte.is_ascii_control()))
     {
-        warnings.push(Warning::ControlCharacters);
+        warnings.push(LintWarning::ControlCharacters);
     }
     if let KeyAlgorithm::Rsa { modulus_bits } = wanted.public_key.algorithm()
         && modulus_bits < MIN_RSA_BITS
     {
-        warnings.push(Warning::ShortKey(modulus_bits));
+        warnings.push(LintWarning::ShortKey(modulus_bits));
     }
     if wanted.usages.key.contains(KeyUsageSet::CERT_SIGN) {
-        warnings.push(Warning::SignsCertificates);
+        warnings.push(LintWarning::SignsCertificates);
     }
     if wanted.validity.not_before() < authority.certificate().validity().not_before() {
-        warnings.push(Warning::BeginsEarly);
+        warnings.push(LintWarning::BeginsEarly);
     }
     warnings
 }

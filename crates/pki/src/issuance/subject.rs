@@ -1,8 +1,8 @@
 //! Subjects as Go writes them: the attributes it knows, in its order, whatever the request's was.
 
-use crate::Name;
-use crate::foreign::is_printable_string;
-use crate::syntax::tlv;
+use crate::DistinguishedName;
+use crate::go_compat::is_printable_string;
+use crate::der_syntax::encode_tlv;
 
 /// The subject of a certificate that somebody asked for, as DER.
 ///
@@ -30,13 +30,13 @@ const PRINTABLE_STRING: u8 = 0x13;
 
 impl IssuedSubject {
     /// The subject that a request asks for, without the attributes that Go does not know.
-    pub fn of(name: &Name) -> Self {
+    pub fn from_name(name: &DistinguishedName) -> Self {
         let repeatable = REPEATABLE.map(|number| (number, name.values(number).collect::<Vec<_>>()));
         let single = SINGLE.map(|number| {
             let last = name.values(number).last().filter(|value| !value.is_empty());
             (number, last.into_iter().collect::<Vec<_>>())
         });
-        Self::written(repeatable.iter().chain(&single))
+        Self::from_attributes(repeatable.iter().chain(&single))
     }
 
     /// A subject with a common name, unless that is empty, and any number of organizations.
@@ -46,7 +46,7 @@ impl IssuedSubject {
             (ORGANIZATION, organizations.to_vec()),
             (COMMON_NAME, common_name.into_iter().collect()),
         ];
-        Self::written(attributes.iter())
+        Self::from_attributes(attributes.iter())
     }
 
     /// Its DER: an RFC 5280 `Name`.
@@ -65,7 +65,7 @@ impl IssuedSubject {
         self.has_control_characters
     }
 
-    fn written<'a>(attributes: impl Iterator<Item = &'a (u8, Vec<&'a str>)>) -> Self {
+    fn from_attributes<'a>(attributes: impl Iterator<Item = &'a (u8, Vec<&'a str>)>) -> Self {
         let mut has_control_characters = false;
         let sets = attributes.filter(|(_, values)| !values.is_empty()).map(|(number, values)| {
             has_control_characters |=
@@ -74,17 +74,17 @@ impl IssuedSubject {
                 values.iter().map(|value| attribute(*number, value)).collect::<Vec<_>>();
             // DER wants sets sorted by their bytes.
             encoded.sort();
-            tlv(SET, &encoded.concat())
+            encode_tlv(SET, &encoded.concat())
         });
-        let der = tlv(SEQUENCE, &sets.collect::<Vec<_>>().concat());
+        let der = encode_tlv(SEQUENCE, &sets.collect::<Vec<_>>().concat());
         Self { der, has_control_characters }
     }
 }
 
 fn attribute(number: u8, value: &str) -> Vec<u8> {
     let kind = if is_printable_string(value) { PRINTABLE_STRING } else { UTF8_STRING };
-    let oid = tlv(OBJECT_IDENTIFIER, &[0x55, 0x04, number]);
-    tlv(SEQUENCE, &[oid, tlv(kind, value.as_bytes())].concat())
+    let oid = encode_tlv(OBJECT_IDENTIFIER, &[0x55, 0x04, number]);
+    encode_tlv(SEQUENCE, &[oid, encode_tlv(kind, value.as_bytes())].concat())
 }
 
 #[cfg(test)]

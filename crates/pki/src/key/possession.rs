@@ -3,7 +3,7 @@
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P521_SHA256_ASN1_SIGNING, EcdsaKeyPair, RSA_PSS_SHA256};
 
-use super::{Curve, Pair, PrivateKey};
+use super::{EcdsaCurve, SigningKeyPair, PrivateKey};
 use crate::Error;
 
 impl PrivateKey {
@@ -12,11 +12,11 @@ impl PrivateKey {
     /// has none.
     pub fn prove_possession(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            Pair::Ecdsa(Curve::P256, _) | Pair::Ed25519(_) => self.sign(message),
-            Pair::Ecdsa(Curve::P384, _) => {
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => self.sign(message),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => {
                 Err(Error::UnsupportedKey("P-384 cannot sign over SHA-256"))
             }
-            Pair::Ecdsa(Curve::P521, _) => {
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => {
                 let der = self.to_pkcs8()?;
                 let pair =
                     EcdsaKeyPair::from_private_key_der(&ECDSA_P521_SHA256_ASN1_SIGNING, &der);
@@ -24,7 +24,7 @@ impl PrivateKey {
                 let proof = pair.sign(&SystemRandom::new(), message);
                 Ok(proof.map_err(|_| Error::Crypto("signing"))?.as_ref().to_vec())
             }
-            Pair::Rsa(pair) => {
+            SigningKeyPair::Rsa(pair) => {
                 let mut proof = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PSS_SHA256, &SystemRandom::new(), message, &mut proof)
                     .map_err(|_| Error::Crypto("signing"))?;
@@ -42,13 +42,13 @@ mod tests {
     #[test]
     fn a_proof_is_taken_for_one() {
         for kind in [KeyKind::P256, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519] {
-            let key = PrivateKey::generate_of(kind).unwrap();
+            let key = PrivateKey::generate_kind(kind).unwrap();
             let proof = key.prove_possession(b"a pod's uid").unwrap();
             let public = SubjectKey::from_der(key.public_key().as_der()).unwrap();
             assert_eq!(public.verify_possession(b"a pod's uid", &proof), Ok(()), "{kind:?}");
             assert!(public.verify_possession(b"another's", &proof).is_err(), "{kind:?}");
         }
-        let key = PrivateKey::generate_of(KeyKind::P384).unwrap();
+        let key = PrivateKey::generate_kind(KeyKind::P384).unwrap();
         assert!(key.prove_possession(b"a pod's uid").is_err());
     }
 }

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use der::Encode;
 use der::asn1::{PrintableStringRef, Utf8StringRef};
 
-use crate::Name;
-use crate::foreign::is_printable_string;
+use crate::DistinguishedName;
+use crate::go_compat::is_printable_string;
 use crate::limits::MAX_ALIAS_CHARACTERS;
 
 /// As much of the SHA-256 as trust-manager puts in front.
@@ -19,8 +19,8 @@ const SHORT: usize = 4;
 /// Java takes two certificates of one alias for one, and does not tell `A` from `a`. Eight digits
 /// are few enough that somebody who may add anchors can make two that agree in them, and so hide
 /// one. Where they agree, all of the digest stands in front.
-pub(super) fn unique<'a>(
-    anchors: impl Iterator<Item = (&'a [u8], &'a Name)> + Clone,
+pub(super) fn unique_aliases<'a>(
+    anchors: impl Iterator<Item = (&'a [u8], &'a DistinguishedName)> + Clone,
 ) -> Vec<String> {
     let short = anchors.clone().map(|(digest, subject)| alias(digest.iter().take(SHORT), subject));
     let short = short.collect::<Vec<_>>();
@@ -36,7 +36,7 @@ pub(super) fn unique<'a>(
     aliases.collect()
 }
 
-fn alias<'a>(digest: impl Iterator<Item = &'a u8>, subject: &Name) -> String {
+fn alias<'a>(digest: impl Iterator<Item = &'a u8>, subject: &DistinguishedName) -> String {
     let mut alias = format!("{}|{}", hex(digest), text(subject));
     if let Some((end, _)) = alias.char_indices().nth(MAX_ALIAS_CHARACTERS) {
         alias.truncate(end);
@@ -46,7 +46,7 @@ fn alias<'a>(digest: impl Iterator<Item = &'a u8>, subject: &Name) -> String {
 
 /// Writes a name as Go does: the attributes that it knows in an order of its own, those of one type
 /// together, and the others after them.
-fn text(name: &Name) -> String {
+fn text(name: &DistinguishedName) -> String {
     let mut groups = Vec::new();
     for attribute in name.attributes() {
         let oid = attribute.oid();

@@ -6,7 +6,7 @@
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
-use super::{Entry, KeystoreError, Password};
+use super::{TrustStoreEntry, KeystoreError, KeystorePassword};
 
 const MAGIC: u32 = 0xFEED_FEED;
 const VERSION: u32 = 2;
@@ -18,8 +18,8 @@ const PHRASE: &[u8] = b"Mighty Aphrodite";
 
 /// Writes the entries in the order of their aliases, which Java looks up in lower case.
 pub(super) fn trust_store(
-    entries: &[Entry],
-    password: &Password,
+    entries: &[TrustStoreEntry],
+    password: &KeystorePassword,
 ) -> Result<Vec<u8>, KeystoreError> {
     let mut named =
         entries.iter().map(|entry| (entry.alias.to_lowercase(), entry)).collect::<Vec<_>>();
@@ -45,7 +45,7 @@ pub(super) fn trust_store(
     Ok(store)
 }
 
-fn milliseconds(entry: &Entry) -> i64 {
+fn milliseconds(entry: &TrustStoreEntry) -> i64 {
     entry.not_before.unix_timestamp().saturating_mul(1000)
 }
 

@@ -13,8 +13,8 @@ use pkcs12::safe_bag::SafeBag;
 use x509_cert::attr::Attribute;
 use zeroize::Zeroizing;
 
-use super::seal::{Part, Sealer};
-use super::{Entry, KeystoreError, Password, Profile, Protection};
+use super::encryption::{EncryptedPart, ContentEncryptor};
+use super::{TrustStoreEntry, KeystoreError, KeystorePassword, Pkcs12Profile, KeystoreProtection};
 
 const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.1");
 const ENCRYPTED_DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.6");
@@ -31,8 +31,8 @@ const TRUSTED_KEY_USAGE: ObjectIdentifier =
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
 pub(super) fn trust_store(
-    entries: &[Entry],
-    protection: &Protection<'_>,
+    entries: &[TrustStoreEntry],
+    protection: &KeystoreProtection<'_>,
 ) -> Result<Vec<u8>, KeystoreError> {
     let bags = entries.iter().map(|entry| {
         let trusted = attribute(TRUSTED_KEY_USAGE, ANY_USAGE.to_der())?;
@@ -40,10 +40,10 @@ pub(super) fn trust_store(
     });
     let bags = bags.collect::<Result<Vec<_>, _>>()?.to_der().map_err(too_large)?;
     match protection {
-        Protection::Open => store(vec![plain(bags)?], None),
-        Protection::Sealed { password, profile } => {
-            let sealer = Sealer::new(password, *profile, &[&bags]);
-            store(vec![sealed(&sealer, bags)?], Some(&sealer))
+        KeystoreProtection::Open => encode_store(vec![plain_content(bags)?], None),
+        KeystoreProtection::Sealed { password, profile } => {
+            let sealer = ContentEncryptor::new(password, *profile, &[&bags]);
+            encode_store(vec![encrypted_content(&sealer, bags)?], Some(&sealer))
         }
     }
 }
@@ -52,8 +52,8 @@ pub(super) fn key_store(
     alias: &str,
     key: Zeroizing<Vec<u8>>,
     chain: &[&[u8]],
-    password: &Password,
-    profile: Profile,
+    password: &KeystorePassword,
+    profile: Pkcs12Profile,
 ) -> Result<Vec<u8>, KeystoreError> {
     // What ties the key to its certificate. Any octets do.
     let leaf = digest(&SHA256, chain.first().ok_or(KeystoreError::NoCertificate)?);
@@ -63,21 +63,21 @@ pub(super) fn key_store(
         certificate_bag(certificate, if index == 0 { named.clone() } else { Vec::new() })
     });
     let bags = bags.collect::<Result<Vec<_>, _>>()?.to_der().map_err(too_large)?;
-    let sealer = Sealer::new(password, profile, &[&bags, &key]);
-    let (encryption_algorithm, encrypted) = sealer.seal(Part::Key, key)?;
+    let sealer = ContentEncryptor::new(password, profile, &[&bags, &key]);
+    let (encryption_algorithm, encrypted) = sealer.encrypt(EncryptedPart::Key, key)?;
     let encrypted_data = OctetString::new(encrypted).map_err(too_large)?;
     let shrouded = EncryptedPrivateKeyInfo { encryption_algorithm, encrypted_data };
-    let key_bag = bag(SHROUDED_KEY_BAG, shrouded.to_der(), named)?;
+    let key_bag = safe_bag(SHROUDED_KEY_BAG, shrouded.to_der(), named)?;
     let keys = vec![key_bag].to_der().map_err(too_large)?;
-    store(vec![sealed(&sealer, bags)?, plain(keys)?], Some(&sealer))
+    encode_store(vec![encrypted_content(&sealer, bags)?, plain_content(keys)?], Some(&sealer))
 }
 
 fn certificate_bag(der: &[u8], attributes: Vec<Attribute>) -> Result<SafeBag, KeystoreError> {
     let cert_value = OctetString::new(der).map_err(too_large)?;
-    bag(CERTIFICATE_BAG, CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(), attributes)
+    safe_bag(CERTIFICATE_BAG, CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(), attributes)
 }
 
-fn bag(
+fn safe_bag(
     bag_id: ObjectIdentifier,
     value: der::Result<Vec<u8>>,
     attributes: Vec<Attribute>,
@@ -99,33 +99,33 @@ fn attribute(
     oid: ObjectIdentifier,
     value: der::Result<Vec<u8>>,
 ) -> Result<Attribute, KeystoreError> {
-    let values = SetOfVec::try_from(vec![any(value)?]).map_err(too_large)?;
+    let values = SetOfVec::try_from(vec![parse_any(value)?]).map_err(too_large)?;
     Ok(Attribute { oid, values })
 }
 
 /// Contents that are not encrypted, or whose parts are.
-fn plain(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
-    let content = any(OctetString::new(contents).and_then(|contents| contents.to_der()))?;
+fn plain_content(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
+    let content = parse_any(OctetString::new(contents).and_then(|contents| contents.to_der()))?;
     Ok(ContentInfo { content_type: DATA, content })
 }
 
 /// Certificates, encrypted.
-fn sealed(sealer: &Sealer<'_>, contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
-    let (content_enc_alg, encrypted) = sealer.seal(Part::Certificates, Zeroizing::new(contents))?;
+fn encrypted_content(sealer: &ContentEncryptor<'_>, contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
+    let (content_enc_alg, encrypted) = sealer.encrypt(EncryptedPart::Certificates, Zeroizing::new(contents))?;
     let encrypted_content = Some(OctetString::new(encrypted).map_err(too_large)?);
     let enc_content_info =
         EncryptedContentInfo { content_type: DATA, content_enc_alg, encrypted_content };
     let data = EncryptedData { version: CmsVersion::V0, enc_content_info, unprotected_attrs: None };
-    Ok(ContentInfo { content_type: ENCRYPTED_DATA, content: any(data.to_der())? })
+    Ok(ContentInfo { content_type: ENCRYPTED_DATA, content: parse_any(data.to_der())? })
 }
 
-fn store(parts: Vec<ContentInfo>, sealer: Option<&Sealer<'_>>) -> Result<Vec<u8>, KeystoreError> {
+fn encode_store(parts: Vec<ContentInfo>, sealer: Option<&ContentEncryptor<'_>>) -> Result<Vec<u8>, KeystoreError> {
     let parts = parts.to_der().map_err(too_large)?;
     let mac_data = sealer.map(|sealer| sealer.authenticate(&parts)).transpose()?;
-    Pfx { version: Version::V3, auth_safe: plain(parts)?, mac_data }.to_der().map_err(too_large)
+    Pfx { version: Version::V3, auth_safe: plain_content(parts)?, mac_data }.to_der().map_err(too_large)
 }
 
-pub(super) fn any(der: der::Result<Vec<u8>>) -> Result<Any, KeystoreError> {
+pub(super) fn parse_any(der: der::Result<Vec<u8>>) -> Result<Any, KeystoreError> {
     der.and_then(|der| der::Decode::from_der(&der)).map_err(too_large)
 }
 

@@ -5,7 +5,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::{
-    Authority, Certificate, Leaf, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    CertificateAuthority, Certificate, LeafTemplate, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
 };
 
 mod jks;
@@ -34,10 +34,10 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-fn authority(name: &str) -> Authority {
+fn authority(name: &str) -> CertificateAuthority {
     let subject = Subject::new(name, &[]).unwrap();
     let key = PrivateKey::generate().unwrap();
-    Authority::self_signed(&subject, validity(), key, serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap()
 }
 
 fn anchors(names: &[&str]) -> Vec<ForeignCertificate> {
@@ -47,10 +47,10 @@ fn anchors(names: &[&str]) -> Vec<ForeignCertificate> {
 /// A chain of two for a key.
 fn chain(key: &PrivateKey) -> Vec<ForeignCertificate> {
     let authority = authority("issuer");
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: Subject::new("web", &[]).unwrap(),
         alt_names: Vec::new(),
-        purposes: vec![Purpose::ServerAuth],
+        purposes: vec![KeyPurpose::ServerAuth],
         validity: validity(),
         public_key: key.public_key(),
         serial: serial(),
@@ -59,14 +59,14 @@ fn chain(key: &PrivateKey) -> Vec<ForeignCertificate> {
     vec![ForeignCertificate::from_der(&leaf).unwrap(), foreign(authority.certificate())]
 }
 
-fn password(text: &str) -> Password {
-    Password::new(text).unwrap()
+fn password(text: &str) -> KeystorePassword {
+    KeystorePassword::new(text).unwrap()
 }
 
-fn protections<'a>(password: &'a Password) -> Vec<(&'static str, Protection<'a>)> {
+fn protections<'a>(password: &'a KeystorePassword) -> Vec<(&'static str, KeystoreProtection<'a>)> {
     let sealed =
-        Profile::ALL.map(|profile| (profile.name(), Protection::Sealed { password, profile }));
-    sealed.into_iter().chain([("open", Protection::Open)]).collect()
+        Pkcs12Profile::ALL.map(|profile| (profile.name(), KeystoreProtection::Sealed { password, profile }));
+    sealed.into_iter().chain([("open", KeystoreProtection::Open)]).collect()
 }
 
 fn hex(octets: &[u8]) -> String {
@@ -86,7 +86,7 @@ fn the_same_set_gives_the_same_bytes() {
     assert_eq!(store.to_jks(&secret), other.to_jks(&same));
     let key = PrivateKey::generate().unwrap();
     let chain = chain(&key);
-    for profile in Profile::ALL {
+    for profile in Pkcs12Profile::ALL {
         let write = || KeyStore::new("web", &key, &chain).unwrap().to_pkcs12(&secret, profile);
         assert_eq!(write(), write(), "{profile:?}");
     }
@@ -123,10 +123,10 @@ fn the_bytes_of_key_stores_stay_the_same() {
     let [key, same] = [0, 1].map(|_| PrivateKey::from_pem(pem.as_bytes()).unwrap());
     let subject = Subject::new("web", &[]).unwrap();
     let serial = Serial::from_bytes([7; 16]);
-    let authority = Authority::self_signed(&subject, validity(), same, serial).unwrap();
+    let authority = CertificateAuthority::self_signed(&subject, validity(), same, serial).unwrap();
     let chain = [foreign(authority.certificate())];
     let store = KeyStore::new("web", &key, &chain).unwrap();
-    let found = Profile::ALL.map(|profile| {
+    let found = Pkcs12Profile::ALL.map(|profile| {
         hex(digest(&SHA256, &store.to_pkcs12(&password("changeit"), profile).unwrap()).as_ref())
     });
     let expected = [
@@ -141,21 +141,21 @@ fn the_bytes_of_key_stores_stay_the_same() {
 fn salts_depend_on_content_password_and_profile() {
     let (one, two) = (anchors(&["one"]), anchors(&["two"]));
     let [secret, other] = ["secret", "other"].map(password);
-    let salts = |anchors: &[ForeignCertificate], password: &Password, profile| {
-        let sealed = Protection::Sealed { password, profile };
+    let salts = |anchors: &[ForeignCertificate], password: &KeystorePassword, profile| {
+        let sealed = KeystoreProtection::Sealed { password, profile };
         salts(&TrustStore::new(anchors).to_pkcs12(&sealed).unwrap())
     };
-    for profile in Profile::ALL {
+    for profile in Pkcs12Profile::ALL {
         let base = salts(&one, &secret, profile);
         // The salts of encryption and authentication, and with AES a vector.
-        assert_eq!(base.len(), if profile == Profile::Modern2023 { 3 } else { 2 }, "{profile:?}");
+        assert_eq!(base.len(), if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 }, "{profile:?}");
         for changed in [salts(&two, &secret, profile), salts(&one, &other, profile)] {
             assert!(base.iter().all(|salt| !changed.contains(salt)), "{profile:?}");
         }
         assert!(base.windows(2).all(|pair| pair[0] != pair[1]), "{profile:?}");
     }
-    let rc2 = salts(&one, &secret, Profile::LegacyRc2);
-    let des = salts(&one, &secret, Profile::LegacyDes);
+    let rc2 = salts(&one, &secret, Pkcs12Profile::LegacyRc2);
+    let des = salts(&one, &secret, Pkcs12Profile::LegacyDes);
     assert!(rc2.iter().all(|salt| !des.contains(salt)));
 }
 
@@ -194,13 +194,13 @@ fn anchors_are_named_as_trust_manager_names_them() {
 #[test]
 fn profiles_are_named_as_trust_manager_names_them() {
     for (name, profile) in [
-        ("LegacyRC2", Some(Profile::LegacyRc2)),
-        ("LegacyDES", Some(Profile::LegacyDes)),
-        ("Modern2023", Some(Profile::Modern2023)),
+        ("LegacyRC2", Some(Pkcs12Profile::LegacyRc2)),
+        ("LegacyDES", Some(Pkcs12Profile::LegacyDes)),
+        ("Modern2023", Some(Pkcs12Profile::Modern2023)),
         ("modern2023", None),
         ("", None),
     ] {
-        assert_eq!(Profile::from_name(name), profile);
+        assert_eq!(Pkcs12Profile::from_name(name), profile);
         assert!(profile.is_none_or(|profile| profile.name() == name));
     }
 }
@@ -213,7 +213,7 @@ fn passwords_have_a_length() {
         ("é".repeat(128), true),
         ("x".repeat(129), false),
     ] {
-        let password = Password::new(&text);
+        let password = KeystorePassword::new(&text);
         assert_eq!(password.is_ok(), accepted, "{text}");
         assert!(password.is_ok() || password.is_err_and(|e| e == KeystoreError::PasswordLength));
     }
@@ -236,7 +236,7 @@ fn a_key_store_needs_an_alias_and_the_certificate_of_its_key() {
 
 /// Certificates of one subject whose SHA-256 begin alike. Nobody checks the signature of an anchor,
 /// so it takes no key to make them.
-fn alike() -> Vec<ForeignCertificate> {
+fn similar_certificates() -> Vec<ForeignCertificate> {
     let certificate = authority("alike").certificate().der().to_vec();
     let mut seen = std::collections::HashMap::new();
     for count in 0..u32::MAX {
@@ -253,7 +253,7 @@ fn alike() -> Vec<ForeignCertificate> {
 
 #[test]
 fn anchors_whose_digests_begin_alike_have_different_aliases() {
-    let mut anchors = alike();
+    let mut anchors = similar_certificates();
     let short = hex(&digest(&SHA256, anchors[0].der()).as_ref()[..4]);
     anchors.extend(self::anchors(&["alike"]));
     let store = TrustStore::new(&anchors);

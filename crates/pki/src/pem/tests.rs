@@ -18,7 +18,7 @@ fn reads_what_it_writes() {
 }
 
 #[test]
-fn takes_the_layouts_in_use() {
+fn accepts_the_layouts_in_use() {
     let table = [
         "-----BEGIN A-----\nAAAA\n-----END A-----",
         "-----BEGIN A-----\r\nAAAA\r\n-----END A-----\r\n",

@@ -3,7 +3,7 @@ use super::*;
 const NODE: &str = "system:node:n1";
 
 /// One row: what differs from a good request, and what is said of it.
-struct Row {
+struct PolicyCase {
     common_name: &'static str,
     organizations: &'static [&'static str],
     /// Any of the letters d, e, i and u: a name of that kind.
@@ -50,14 +50,14 @@ const fn row(
     usages: &'static [&'static str],
     serving: Option<&'static str>,
     client: Option<&'static str>,
-) -> Row {
-    Row { common_name, organizations, names, usages, serving, client }
+) -> PolicyCase {
+    PolicyCase { common_name, organizations, names, usages, serving, client }
 }
 
 const O: &[&str] = &["system:nodes"];
 
 /// Each row breaks one rule, or two neighbouring ones of which the earlier must be named.
-const ROWS: [Row; 40] = [
+const ROWS: [PolicyCase; 40] = [
     row(NODE, O, "d", SERVER, None, DNS),
     row(NODE, O, "i", SERVER, None, IP),
     row(NODE, O, "di", SERVER, None, DNS),
@@ -106,12 +106,12 @@ const ROWS: [Row; 40] = [
 
 #[test]
 fn nodes_get_what_the_first_broken_rule_allows() {
-    for Row { common_name, organizations, names, usages, serving, client } in ROWS {
+    for PolicyCase { common_name, organizations, names, usages, serving, client } in ROWS {
         let alt_names = alt_names(names);
         let (organizations, usages) = (organizations.to_vec(), usages.to_vec());
-        let asked = Asked { common_name, organizations, alt_names: &alt_names, usages };
-        assert_eq!(text(kubelet_serving(&asked)).as_deref(), serving, "{asked:?}");
-        assert_eq!(text(kubelet_client(&asked)).as_deref(), client, "{asked:?}");
+        let asked = RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
+        assert_eq!(text(validate_kubelet_serving(&asked)).as_deref(), serving, "{asked:?}");
+        assert_eq!(text(validate_kubelet_client(&asked)).as_deref(), client, "{asked:?}");
     }
 }
 
@@ -133,15 +133,15 @@ fn usages_of_nodes_are_sets() {
     ];
     let (with, without) = (alt_names("d"), alt_names(""));
     for (usages, serving, client) in table {
-        let asked = |alt_names| Asked {
+        let asked = |alt_names| RequestedAttributes {
             common_name: NODE,
             organizations: O.to_vec(),
             alt_names,
             usages: usages.to_vec(),
         };
-        let said = text(kubelet_serving(&asked(&with)));
+        let said = text(validate_kubelet_serving(&asked(&with)));
         assert_eq!(said.as_deref(), SERVER_USAGES.filter(|_| !serving), "{usages:?}");
-        let said = text(kubelet_client(&asked(&without)));
+        let said = text(validate_kubelet_client(&asked(&without)));
         assert_eq!(said.as_deref(), CLIENT_USAGES.filter(|_| !client), "{usages:?}");
     }
 }
@@ -168,8 +168,8 @@ fn clients_are_asked_for_usages_only() {
         for (common_name, kinds) in [("", ""), ("anybody", "deiu"), (NODE, "d")] {
             let alt_names = alt_names(kinds);
             let (organizations, usages) = (vec!["system:masters"], usages.to_vec());
-            let asked = Asked { common_name, organizations, alt_names: &alt_names, usages };
-            assert_eq!(text(api_client(&asked)).as_deref(), said, "{asked:?}");
+            let asked = RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
+            assert_eq!(text(validate_api_client(&asked)).as_deref(), said, "{asked:?}");
         }
     }
 }

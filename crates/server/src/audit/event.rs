@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method, Response};
 use serde::{Deserialize, Serialize};
-use windlass_api::status::{Details, Status};
+use windlass_api::status::{StatusDetails, Status};
 use windlass_api::timestamp;
 
-use super::{Ending, Open, Record, sources, uri};
-use crate::body::Body;
+use super::{RequestOutcome, OpenAuditRecord, AuditRecord, source_ips, uri};
+use crate::body::ResponseBody;
 use crate::chain::authz::Decision;
 use crate::limits;
-use crate::request::info::{ResourcePath, Target};
+use crate::request::info::{ResourcePath, RequestTarget};
 use crate::user::User;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Event<'a> {
+struct AuditEvent<'a> {
     kind: &'static str,
     api_version: &'static str,
     level: &'static str,
@@ -42,7 +42,7 @@ struct Event<'a> {
     request_received_timestamp: String,
     stage_timestamp: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations<'a>>,
+    annotations: Option<AuditAnnotations<'a>>,
 }
 
 #[derive(Default, Serialize)]
@@ -76,7 +76,7 @@ struct ObjectReference<'a> {
 
 #[derive(Default, Serialize)]
 struct ResponseStatus<'a> {
-    metadata: Empty,
+    metadata: EmptyMetadata,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -84,15 +84,15 @@ struct ResponseStatus<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
+    details: Option<&'a StatusDetails>,
     code: u16,
 }
 
 #[derive(Default, Serialize)]
-struct Empty {}
+struct EmptyMetadata {}
 
 #[derive(Serialize)]
-struct Annotations<'a> {
+struct AuditAnnotations<'a> {
     #[serde(rename = "authorization.k8s.io/decision", skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
     #[serde(rename = "authorization.k8s.io/reason", skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ struct Annotations<'a> {
 
 /// Which event of a request it is.
 #[derive(Clone, Copy)]
-pub(super) enum Stage {
+pub(super) enum AuditStage {
     /// Before it had any effect.
     RequestReceived,
     /// When it is known how it ended, and how many events were left out before.
@@ -117,32 +117,32 @@ pub(super) enum Stage {
 /// What an event tells of the object in an answer: names, never content.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Answer {
+pub(super) struct ResponseSummary {
     kind: String,
-    metadata: AnswerMeta,
+    metadata: ResponseSummaryMeta,
     /// Only a `Status` has one that is a word.
     #[serde(deserialize_with = "word")]
     status: Option<String>,
-    details: Option<Details>,
+    details: Option<StatusDetails>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct AnswerMeta {
+struct ResponseSummaryMeta {
     name: String,
 }
 
-impl Answer {
+impl ResponseSummary {
     /// Reads the answer where the event needs it: a new object may get its name from its body, and
     /// a deletion is answered with a `Status`.
-    pub fn read(method: &Method, response: &Response<Body>) -> Answer {
+    pub fn from_response(method: &Method, response: &Response<ResponseBody>) -> ResponseSummary {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
-        let Body::Full(body) = response.body() else { return Answer::default() };
+        let ResponseBody::Full(body) = response.body() else { return ResponseSummary::default() };
         let is_read = json
             && matches!(*method, Method::POST | Method::DELETE)
             && body.bytes().len() <= limits::AUDIT_ANSWER;
         if !is_read {
-            return Answer::default();
+            return ResponseSummary::default();
         }
         serde_json::from_slice(body.bytes()).unwrap_or_default()
     }
@@ -152,49 +152,49 @@ impl Answer {
 fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Either {
+    enum StringOrOther {
         Word(String),
         Other(serde::de::IgnoredAny),
     }
-    Ok(match Either::deserialize(from)? {
-        Either::Word(word) => Some(word),
-        Either::Other(_) => None,
+    Ok(match StringOrOther::deserialize(from)? {
+        StringOrOther::Word(word) => Some(word),
+        StringOrOther::Other(_) => None,
     })
 }
 
 /// The event of a request as a line of JSON.
-pub(super) fn line(record: &Record<'_>, open: &Open<'_>, stage: Stage) -> Vec<u8> {
+pub(super) fn line(record: &AuditRecord<'_>, open: &OpenAuditRecord<'_>, stage: AuditStage) -> Vec<u8> {
     let parts = open.parts;
     let suppressed = match stage {
-        Stage::RequestReceived | Stage::End(0) => None,
-        Stage::End(number) => Some(number.to_string()),
+        AuditStage::RequestReceived | AuditStage::End(0) => None,
+        AuditStage::End(number) => Some(number.to_string()),
     };
     let path = match record.info.as_ref().map(|info| &info.target) {
-        Some(Target::Resource(path)) => Some(path),
-        Some(Target::Path) | None => None,
+        Some(RequestTarget::Resource(path)) => Some(path),
+        Some(RequestTarget::Path) | None => None,
     };
-    let event = Event {
+    let event = AuditEvent {
         kind: "Event",
         api_version: "audit.k8s.io/v1",
         level: "Metadata",
         audit_id: String::from_utf8_lossy(open.id.as_bytes()),
         stage: match stage {
-            Stage::RequestReceived => "RequestReceived",
-            Stage::End(_) => end_stage(&open.ending),
+            AuditStage::RequestReceived => "RequestReceived",
+            AuditStage::End(_) => end_stage(&open.ending),
         },
-        request_uri: uri::shown(&parts.uri),
+        request_uri: uri::redacted_uri(&parts.uri),
         verb: match &record.info {
             Some(info) => info.verb.into(),
             None => parts.method.as_str().to_ascii_lowercase().into(),
         },
-        user: record.user.as_deref().map(UserInfo::of).unwrap_or_default(),
-        impersonated_user: record.impersonated.as_deref().map(UserInfo::of),
-        source_ips: sources::of(open.peer, &parts.headers),
+        user: record.user.as_deref().map(UserInfo::from_user).unwrap_or_default(),
+        impersonated_user: record.impersonated.as_deref().map(UserInfo::from_user),
+        source_ips: source_ips::collect(open.peer, &parts.headers),
         user_agent: user_agent(&parts.headers),
         object_ref: path.map(|path| reference(path, &open.ending)),
         response_status: match stage {
-            Stage::RequestReceived => None,
-            Stage::End(_) => Some(response_status(path, &open.ending)),
+            AuditStage::RequestReceived => None,
+            AuditStage::End(_) => Some(response_status(path, &open.ending)),
         },
         request_received_timestamp: timestamp::format_micro(open.received),
         stage_timestamp: timestamp::format_micro((open.clock)()),
@@ -208,7 +208,7 @@ pub(super) fn line(record: &Record<'_>, open: &Open<'_>, stage: Stage) -> Vec<u8
 }
 
 impl UserInfo<'_> {
-    fn of(user: &User) -> UserInfo<'_> {
+    fn from_user(user: &User) -> UserInfo<'_> {
         UserInfo {
             username: &user.name,
             uid: &user.uid,
@@ -218,31 +218,31 @@ impl UserInfo<'_> {
     }
 }
 
-fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Option<Annotations<'_>> {
+fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Option<AuditAnnotations<'_>> {
     if decision.is_none() && suppressed.is_none() {
         return None;
     }
-    Some(Annotations {
-        decision: decision.map(|it| if it.is_allow() { "allow" } else { "forbid" }),
+    Some(AuditAnnotations {
+        decision: decision.map(|it| if it.is_allowed() { "allow" } else { "forbid" }),
         reason: decision.map(Decision::reason),
         suppressed,
     })
 }
 
-fn end_stage(ending: &Ending) -> &'static str {
+fn end_stage(ending: &RequestOutcome) -> &'static str {
     match ending {
-        Ending::Answered { watch: true, .. } => "ResponseStarted",
-        Ending::Answered { .. } | Ending::Failed(_) | Ending::Left => "ResponseComplete",
-        Ending::Panicked => "Panic",
+        RequestOutcome::Answered { watch: true, .. } => "ResponseStarted",
+        RequestOutcome::Answered { .. } | RequestOutcome::Failed(_) | RequestOutcome::Left => "ResponseComplete",
+        RequestOutcome::Panicked => "Panic",
     }
 }
 
-fn reference<'a>(path: &'a ResourcePath, ending: &'a Ending) -> ObjectReference<'a> {
+fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectReference<'a> {
     let from_answer = match ending {
-        Ending::Answered { answer, .. } if answer.kind != "Status" => answer.metadata.name.as_str(),
-        Ending::Failed(status) if repeats_secrets(path, status) => "",
-        Ending::Failed(Status { details: Some(details), .. }) => details.name.as_str(),
-        Ending::Answered { .. } | Ending::Failed(_) | Ending::Panicked | Ending::Left => "",
+        RequestOutcome::Answered { answer, .. } if answer.kind != "Status" => answer.metadata.name.as_str(),
+        RequestOutcome::Failed(status) if repeats_secrets(path, status) => "",
+        RequestOutcome::Failed(Status { details: Some(details), .. }) => details.name.as_str(),
+        RequestOutcome::Answered { .. } | RequestOutcome::Failed(_) | RequestOutcome::Panicked | RequestOutcome::Left => "",
     };
     ObjectReference {
         resource: &path.resource,
@@ -257,25 +257,25 @@ fn reference<'a>(path: &'a ResourcePath, ending: &'a Ending) -> ObjectReference<
 /// Who closed the connection is told nothing; nginx's code for it is the one that people know.
 const CLIENT_LEFT: u16 = 499;
 
-fn response_status<'a>(path: Option<&ResourcePath>, ending: &'a Ending) -> ResponseStatus<'a> {
+fn response_status<'a>(path: Option<&ResourcePath>, ending: &'a RequestOutcome) -> ResponseStatus<'a> {
     let none = ResponseStatus::default();
     match ending {
-        Ending::Answered { code, answer, .. } if answer.kind == "Status" => ResponseStatus {
+        RequestOutcome::Answered { code, answer, .. } if answer.kind == "Status" => ResponseStatus {
             status: answer.status.as_deref(),
             details: answer.details.as_ref(),
             code: *code,
             ..none
         },
-        Ending::Answered { code, .. } => ResponseStatus { code: *code, ..none },
-        Ending::Failed(status) => failure(path, status),
-        Ending::Panicked => ResponseStatus {
+        RequestOutcome::Answered { code, .. } => ResponseStatus { code: *code, ..none },
+        RequestOutcome::Failed(status) => failure(path, status),
+        RequestOutcome::Panicked => ResponseStatus {
             status: Some("Failure"),
             message: "APIServer panic'd",
             reason: "InternalError",
             code: 500,
             ..none
         },
-        Ending::Left => ResponseStatus {
+        RequestOutcome::Left => ResponseStatus {
             status: Some("Failure"),
             message: "Connection closed early",
             code: CLIENT_LEFT,
@@ -287,7 +287,7 @@ fn response_status<'a>(path: Option<&ResourcePath>, ending: &'a Ending) -> Respo
 fn failure<'a>(path: Option<&ResourcePath>, status: &'a Status) -> ResponseStatus<'a> {
     let hidden = path.is_some_and(|path| repeats_secrets(path, status));
     ResponseStatus {
-        metadata: Empty {},
+        metadata: EmptyMetadata {},
         status: status.status.as_deref(),
         message: if hidden { "" } else { &status.message },
         reason: &status.reason,

@@ -16,7 +16,7 @@ use crate::server::Clock;
 
 /// When a file is full, and how long full ones are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rotation {
+pub struct LogRotation {
     /// Megabytes that make a file full; 0 is 100, as in Kubernetes.
     pub max_size_mb: u64,
     /// Full files that are kept; 0 keeps all.
@@ -25,7 +25,7 @@ pub struct Rotation {
     pub max_age_days: u32,
 }
 
-impl Rotation {
+impl LogRotation {
     fn max_bytes(self) -> u64 {
         let megabytes = if self.max_size_mb == 0 { 100 } else { self.max_size_mb };
         megabytes.saturating_mul(1024 * 1024)
@@ -35,13 +35,13 @@ impl Rotation {
 /// A file that lines are added to.
 pub(super) struct LogFile {
     path: PathBuf,
-    rotation: Rotation,
+    rotation: LogRotation,
     max_bytes: u64,
     clock: Clock,
-    open: Option<Opened>,
+    open: Option<OpenLogFile>,
 }
 
-struct Opened {
+struct OpenLogFile {
     file: File,
     size: u64,
     /// Which file it is, whatever name it has by now.
@@ -58,11 +58,11 @@ const STAMP: &[BorrowedFormatItem<'static>] =
 
 impl LogFile {
     /// Opens the file, so that one that cannot be written is noticed at the start.
-    pub fn open(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<LogFile> {
+    pub fn open(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<LogFile> {
         let max_bytes = rotation.max_bytes();
         let path = std::path::absolute(path)?;
         let mut file = LogFile { path, rotation, max_bytes, clock, open: None };
-        file.current()?;
+        file.open_current()?;
         file.prune();
         Ok(file)
     }
@@ -92,7 +92,7 @@ impl LogFile {
     /// Whether an event could be written now: writes as many bytes, and removes them again. What is no file
     /// cannot be tried without a trace.
     pub fn probe(&mut self) -> io::Result<()> {
-        let open = self.current()?;
+        let open = self.open_current()?;
         if !open.regular {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -123,11 +123,11 @@ impl LogFile {
     }
 
     fn try_write(&mut self, piece: &[u8]) -> io::Result<()> {
-        let size = self.current()?.size;
+        let size = self.open_current()?.size;
         if size > 0 && size + piece.len() as u64 > self.max_bytes {
             self.rotate()?;
         }
-        let open = self.current()?;
+        let open = self.open_current()?;
         match open.file.write_all(piece) {
             Ok(()) => {
                 open.size += if open.regular { piece.len() as u64 } else { 0 };
@@ -142,7 +142,7 @@ impl LogFile {
     }
 
     /// The file under the path: another one if somebody moved it away.
-    fn current(&mut self) -> io::Result<&mut Opened> {
+    fn open_current(&mut self) -> io::Result<&mut OpenLogFile> {
         let there = fs::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         let open = match self.open.take() {
             Some(open) if there == Some(open.id) => open,
@@ -181,7 +181,7 @@ impl LogFile {
 
     /// Removes full files that are too many or too old.
     fn prune(&self) {
-        let Rotation { max_backups, max_age_days, .. } = self.rotation;
+        let LogRotation { max_backups, max_age_days, .. } = self.rotation;
         let now = (self.clock)();
         let old = |stamp: OffsetDateTime| {
             max_age_days > 0 && now - stamp > Duration::days(max_age_days.into())
@@ -215,7 +215,7 @@ impl LogFile {
 }
 
 /// Opens a file to add to, readable by its owner alone.
-fn open(path: &Path) -> io::Result<Opened> {
+fn open(path: &Path) -> io::Result<OpenLogFile> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -233,7 +233,7 @@ fn open(path: &Path) -> io::Result<Opened> {
             size += 1;
         }
     }
-    Ok(Opened { file, size, id: (meta.dev(), meta.ino()), regular })
+    Ok(OpenLogFile { file, size, id: (meta.dev(), meta.ino()), regular })
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use super::*;
 use crate::server::system_clock;
 
 /// An audit into a directory of its own, and its file.
-fn audit() -> (Audit, std::path::PathBuf, tempfile::TempDir) {
+fn audit() -> (AuditLog, std::path::PathBuf, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
-    (Audit::to_file(&path, Rotation::default(), system_clock()).unwrap(), path, dir)
+    (AuditLog::to_file(&path, LogRotation::default(), system_clock()).unwrap(), path, dir)
 }
 
 fn parts() -> Parts {
@@ -72,7 +72,7 @@ async fn requests_wait_rather_than_go_unseen() {
 }
 
 #[tokio::test]
-async fn what_comes_after_the_end_is_counted_as_lost() {
+async fn events_after_close_are_counted_as_lost() {
     let (audit, path, _dir) = audit();
     audit.close();
     let (peer, parts, id) =
@@ -89,7 +89,7 @@ async fn what_comes_after_the_end_is_counted_as_lost() {
 
 #[test]
 fn nothing_is_kept_when_nobody_wants_to_know() {
-    let audit = Audit::default();
+    let audit = AuditLog::default();
     let (peer, parts, id) =
         (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
     let clock: Clock = Arc::new(|| panic!("the clock is not even read"));

@@ -35,8 +35,8 @@ const REDACTED: &str = "REDACTED";
 
 /// Path and query. Of parameters that Kubernetes does not know only the name is shown: people do put
 /// tokens there.
-pub(super) fn shown(uri: &Uri) -> String {
-    let mut out = cut(uri.path(), limits::AUDIT_URI).to_owned();
+pub(super) fn redacted_uri(uri: &Uri) -> String {
+    let mut out = truncate(uri.path(), limits::AUDIT_URI).to_owned();
     let Some(query) = uri.query() else { return out };
     for (number, pair) in query.split('&').enumerate() {
         out.push(if number == 0 { '?' } else { '&' });
@@ -55,14 +55,14 @@ pub(super) fn shown(uri: &Uri) -> String {
         }
     }
     if out.len() > limits::AUDIT_URI {
-        out.truncate(cut(&out, limits::AUDIT_URI).len());
+        out.truncate(truncate(&out, limits::AUDIT_URI).len());
         out.push_str("...TRUNCATED");
     }
     out
 }
 
 /// As much of a text as fits.
-fn cut(text: &str, most: usize) -> &str {
+fn truncate(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -85,7 +85,7 @@ mod tests {
             ("/p?Watch=secret&%77atch=secret", "/p?Watch=REDACTED&%77atch=REDACTED"),
             ("/p?", "/p?"),
         ] {
-            assert_eq!(shown(&given.parse().unwrap()), want, "{given}");
+            assert_eq!(redacted_uri(&given.parse().unwrap()), want, "{given}");
         }
     }
 
@@ -95,8 +95,8 @@ mod tests {
         let uri = Uri::from_maybe_shared(long.into_bytes());
         for text in uri
             .iter()
-            .map(shown)
-            .chain([shown(&format!("/{}", "x".repeat(60_000)).parse().unwrap())])
+            .map(redacted_uri)
+            .chain([redacted_uri(&format!("/{}", "x".repeat(60_000)).parse().unwrap())])
         {
             assert!(text.len() < limits::AUDIT_URI + 20, "{}", text.len());
         }

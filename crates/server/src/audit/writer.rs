@@ -13,7 +13,7 @@ use crate::limits;
 use crate::server::Clock;
 
 /// Where lines end up.
-pub(super) enum Output {
+pub(super) enum AuditOutput {
     /// In a file.
     File(Box<LogFile>),
     /// On standard output.
@@ -22,14 +22,14 @@ pub(super) enum Output {
 
 /// What is counted.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct AuditCounters {
     events: AtomicU64,
     lost: AtomicU64,
     suppressed: AtomicU64,
     failing: AtomicBool,
 }
 
-impl Counts {
+impl AuditCounters {
     /// Counts an event that the limit on callers without a credential left out.
     pub fn suppressed(&self) {
         self.suppressed.fetch_add(1, Ordering::Relaxed);
@@ -62,27 +62,27 @@ impl Counts {
 }
 
 /// Hands lines to its thread.
-pub(super) struct Writer {
-    shared: Arc<Shared>,
+pub(super) struct AuditWriter {
+    shared: Arc<SharedAuditQueue>,
     room: Arc<Semaphore>,
     /// As much again, for lines that nobody can wait with.
-    late: Arc<Semaphore>,
+    overflow_room: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct SharedAuditQueue {
+    queue: Mutex<AuditQueue>,
     wake: Condvar,
-    counts: Arc<Counts>,
+    counts: Arc<AuditCounters>,
 }
 
 #[derive(Default)]
-struct Queue {
-    lines: Vec<Line>,
+struct AuditQueue {
+    lines: Vec<AuditLine>,
     closed: bool,
 }
 
-struct Line {
+struct AuditLine {
     bytes: Vec<u8>,
     /// Given back when the line is written.
     _room: Option<OwnedSemaphorePermit>,
@@ -90,26 +90,26 @@ struct Line {
     waiter: Option<oneshot::Sender<Result<(), io::ErrorKind>>>,
 }
 
-impl Writer {
+impl AuditWriter {
     /// Starts the thread.
-    pub fn start(output: Output, counts: Arc<Counts>, clock: Clock) -> io::Result<Writer> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counts });
-        let work = Work { shared: shared.clone(), output, clock, complained: None };
+    pub fn start(output: AuditOutput, counts: Arc<AuditCounters>, clock: Clock) -> io::Result<AuditWriter> {
+        let shared = Arc::new(SharedAuditQueue { queue: Mutex::default(), wake: Condvar::new(), counts });
+        let work = AuditWriterThread { shared: shared.clone(), output, clock, complained: None };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || work.run())?;
         let room = || Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
         let (room, late) = (room(), room());
-        Ok(Writer { shared, room, late, thread: Mutex::new(Some(thread)) })
+        Ok(AuditWriter { shared, room, overflow_room: late, thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits for room in the queue for a line of so many bytes.
-    pub async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    pub async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
-        self.room.clone().acquire_many_owned(places(bytes)).await.ok()
+        self.room.clone().acquire_many_owned(permits_for(bytes)).await.ok()
     }
 
     /// Hands a line over.
     pub fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
-        self.enqueue(Line { bytes, _room: room, waiter: None });
+        self.enqueue(AuditLine { bytes, _room: room, waiter: None });
     }
 
     /// Hands a line over and waits until it is written.
@@ -119,12 +119,12 @@ impl Writer {
         room: Option<OwnedSemaphorePermit>,
     ) -> Result<(), io::ErrorKind> {
         let (waiter, written) = oneshot::channel();
-        self.enqueue(Line { bytes, _room: room, waiter: Some(waiter) });
+        self.enqueue(AuditLine { bytes, _room: room, waiter: Some(waiter) });
         // The thread ended without it.
         written.await.unwrap_or(Err(io::ErrorKind::BrokenPipe))
     }
 
-    fn enqueue(&self, line: Line) {
+    fn enqueue(&self, line: AuditLine) {
         let mut queue = self.shared.lock();
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
         if queue.closed {
@@ -141,7 +141,7 @@ impl Writer {
 
     /// Hands a line over where nobody can wait: there is as much room again for such.
     pub fn push_late(&self, bytes: Vec<u8>) {
-        if let Ok(room) = self.late.clone().try_acquire_many_owned(places(bytes.len())) {
+        if let Ok(room) = self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len())) {
             return self.push(bytes, Some(room));
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
@@ -163,26 +163,26 @@ impl Writer {
 }
 
 /// How many places a line takes: a client can make it a hundred times as long as others are.
-pub(super) fn places(bytes: usize) -> u32 {
+pub(super) fn permits_for(bytes: usize) -> u32 {
     let places = bytes.div_ceil(limits::AUDIT_EVENT).clamp(1, limits::AUDIT_QUEUE);
     u32::try_from(places).unwrap_or(u32::MAX)
 }
 
-impl Drop for Writer {
+impl Drop for AuditWriter {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl SharedAuditQueue {
+    fn lock(&self) -> MutexGuard<'_, AuditQueue> {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// What waits, when something does, or nothing after [`PROBE_EVERY`]; none at the end.
-    fn next(&self) -> Option<Vec<Line>> {
+    fn next(&self) -> Option<Vec<AuditLine>> {
         let queue = self.lock();
-        let waiting = |queue: &mut Queue| queue.lines.is_empty() && !queue.closed;
+        let waiting = |queue: &mut AuditQueue| queue.lines.is_empty() && !queue.closed;
         let mut queue = if self.counts.is_failing() {
             let waited = self.wake.wait_timeout_while(queue, PROBE_EVERY, waiting);
             waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
@@ -203,14 +203,14 @@ const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::MINUTE;
 
 /// The thread's side.
-struct Work {
-    shared: Arc<Shared>,
-    output: Output,
+struct AuditWriterThread {
+    shared: Arc<SharedAuditQueue>,
+    output: AuditOutput,
     clock: Clock,
     complained: Option<OffsetDateTime>,
 }
 
-impl Work {
+impl AuditWriterThread {
     fn run(mut self) {
         while let Some(lines) = self.shared.next() {
             if lines.is_empty() {
@@ -219,20 +219,20 @@ impl Work {
                 self.write(lines);
             }
         }
-        if let Output::File(file) = &self.output {
+        if let AuditOutput::File(file) = &self.output {
             file.sync();
         }
     }
 
     fn probe(&mut self) {
-        if let Output::File(file) = &mut self.output
+        if let AuditOutput::File(file) = &mut self.output
             && file.probe().is_ok()
         {
             self.recovered();
         }
     }
 
-    fn write(&mut self, mut lines: Vec<Line>) {
+    fn write(&mut self, mut lines: Vec<AuditLine>) {
         let mut waiters: Vec<_> = lines.iter_mut().map(|line| line.waiter.take()).collect();
         let mut waiters = waiters.drain(..);
         let mut outcomes = Vec::new();
@@ -249,8 +249,8 @@ impl Work {
         };
         let bytes = lines.iter().map(|line| line.bytes.as_slice());
         match &mut self.output {
-            Output::File(file) => file.append(bytes, done),
-            Output::Stdout => {
+            AuditOutput::File(file) => file.append(bytes, done),
+            AuditOutput::Stdout => {
                 let all: Vec<u8> = bytes.flatten().copied().collect();
                 let mut out = io::stdout().lock();
                 done(lines.len(), out.write_all(&all).and_then(|()| out.flush()));
@@ -299,7 +299,7 @@ mod tests {
             (most, all),
             (usize::MAX, all),
         ] {
-            assert_eq!(places(bytes), want, "{bytes}");
+            assert_eq!(permits_for(bytes), want, "{bytes}");
         }
     }
 }

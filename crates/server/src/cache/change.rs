@@ -4,14 +4,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use windlass_store::Event;
+use windlass_store::ChangeEvent;
 
-use crate::object::{Object, Unreadable};
-use crate::registry::kind::{Kind, Served};
+use crate::object::{Object, UnreadableObject};
+use crate::registry::kind::{Kind, ServedVersion};
 
 /// A change as the window keeps it.
 #[derive(Debug)]
-pub struct Change {
+pub struct ObjectChange {
     /// The revision of the change.
     pub revision: u64,
     /// The object after it; for a deletion its last state, at the deletion's revision.
@@ -31,42 +31,42 @@ pub struct Change {
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
-pub enum ChangeType {
+pub enum WatchEventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl ChangeType {
+impl WatchEventType {
     /// As it stands on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
-            ChangeType::Added => "ADDED",
-            ChangeType::Modified => "MODIFIED",
-            ChangeType::Deleted => "DELETED",
+            WatchEventType::Added => "ADDED",
+            WatchEventType::Modified => "MODIFIED",
+            WatchEventType::Deleted => "DELETED",
         }
     }
 }
 
-impl Change {
+impl ObjectChange {
     /// Makes a change of a committed event. `None` for the deletion of what was not there.
     pub fn new(
         kind: &'static Kind,
         name: &str,
-        event: &Event,
+        event: &ChangeEvent,
         previous: Option<Arc<Object>>,
-    ) -> Result<Option<Change>, Unreadable> {
+    ) -> Result<Option<ObjectChange>, UnreadableObject> {
         let (object, deleted) = match (&event.value, &previous) {
             (Some(value), _) => (Object::new(kind, name, event.revision, value)?, false),
             (None, Some(old)) => (old.deleted_at(event.revision), true),
             (None, None) => return Ok(None),
         };
-        Ok(Some(Change { deleted, ..Change::of(kind, Arc::new(object), previous) }))
+        Ok(Some(ObjectChange { deleted, ..ObjectChange::from_objects(kind, Arc::new(object), previous) }))
     }
 
     /// The change that made `object` of `previous`.
-    pub fn of(kind: &'static Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Change {
-        Change {
+    pub fn from_objects(kind: &'static Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> ObjectChange {
+        ObjectChange {
             revision: object.revision,
             object,
             previous,
@@ -84,22 +84,22 @@ impl Change {
     }
 
     /// What the change is to somebody who sees only objects that `selects` lets through.
-    pub fn as_seen_by(&self, selects: impl Fn(&Object) -> bool) -> Option<ChangeType> {
+    pub fn event_type_for(&self, selects: impl Fn(&Object) -> bool) -> Option<WatchEventType> {
         let before = self.previous.as_deref().is_some_and(&selects);
         let after = !self.deleted && selects(&self.object);
         match (before, after) {
-            (false, true) => Some(ChangeType::Added),
-            (true, true) => Some(ChangeType::Modified),
-            (true, false) => Some(ChangeType::Deleted),
+            (false, true) => Some(WatchEventType::Added),
+            (true, true) => Some(WatchEventType::Modified),
+            (true, false) => Some(WatchEventType::Deleted),
             (false, false) => None,
         }
     }
 
     /// The object that goes with an event of that type: who loses sight of an object that still
     /// exists is shown its last visible state, at this revision.
-    pub fn shown(&self, seen_as: ChangeType) -> Arc<Object> {
+    pub fn object_for(&self, seen_as: WatchEventType) -> Arc<Object> {
         match (&self.previous, seen_as) {
-            (Some(old), ChangeType::Deleted) if !self.deleted => {
+            (Some(old), WatchEventType::Deleted) if !self.deleted => {
                 Arc::new(old.deleted_at(self.revision))
             }
             _ => self.object.clone(),
@@ -107,11 +107,11 @@ impl Change {
     }
 
     /// The event as a line of JSON, shared by everyone who asks for the same.
-    pub fn line(&self, served: &'static Served, seen_as: ChangeType) -> Bytes {
+    pub fn line(&self, served: &'static ServedVersion, seen_as: WatchEventType) -> Bytes {
         let version = self.kind.served.iter().position(|s| s == served).unwrap_or(0);
         let slot = &self.lines[version * 3 + seen_as as usize];
         slot.get_or_init(|| {
-            let object = self.shown(seen_as).json(self.kind, served);
+            let object = self.object_for(seen_as).json(self.kind, served);
             line(seen_as.as_str(), &object)
         })
         .clone()

@@ -4,12 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, TooOld};
+use super::{ObjectChange, RevisionTooOld};
 
 /// Changes in order, dropped from the front by age and size.
 #[derive(Debug, Default)]
-pub struct Window {
-    changes: VecDeque<Arc<Change>>,
+pub struct ChangeWindow {
+    changes: VecDeque<Arc<ObjectChange>>,
     /// The deletions among them, of objects that were not made again.
     deletions: HashMap<String, u64>,
     bytes: usize,
@@ -26,14 +26,14 @@ const MAX_BYTES: usize = 32 << 20;
 /// Bounds the bookkeeping for floods of tiny objects.
 const MAX_CHANGES: usize = 50_000;
 
-impl Window {
+impl ChangeWindow {
     /// Forgets everything: changes are known after `floor` only.
     pub fn reset(&mut self, floor: u64) {
-        *self = Window { floor, ..Window::default() };
+        *self = ChangeWindow { floor, ..ChangeWindow::default() };
     }
 
     /// Adds the newest change and drops what is too old or too much.
-    pub fn push(&mut self, mut change: Change) {
+    pub fn push(&mut self, mut change: ObjectChange) {
         let now = change.seen;
         let key = &change.object.key;
         let deletion = self.deletions.remove(&**key);
@@ -69,19 +69,19 @@ impl Window {
     }
 
     /// The changes of one object after `revision`, of which the newest is at `newest`.
-    pub fn of_one(
+    pub fn changes_of_key(
         &self,
         key: &str,
         newest: u64,
         revision: u64,
-    ) -> Result<Vec<Arc<Change>>, TooOld> {
+    ) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
         let mut changes = Vec::new();
         let mut next = newest;
         while next > revision {
             let at = self.changes.binary_search_by_key(&next, |change| change.revision);
             let change = at.ok().and_then(|at| self.changes.get(at));
             let change = change.filter(|change| *change.object.key == *key);
-            let change = change.ok_or(TooOld { floor: self.floor })?;
+            let change = change.ok_or(RevisionTooOld { floor: self.floor })?;
             next = change.before.unwrap_or(0);
             changes.push(change.clone());
         }
@@ -90,16 +90,16 @@ impl Window {
     }
 
     /// Up to `most` changes after `revision`.
-    pub fn after(&self, revision: u64, most: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+    pub fn after(&self, revision: u64, most: usize) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
         if revision < self.floor {
-            return Err(TooOld { floor: self.floor });
+            return Err(RevisionTooOld { floor: self.floor });
         }
         let from = self.changes.partition_point(|c| c.revision <= revision);
         Ok(self.changes.range(from..).take(most).cloned().collect())
     }
 }
 
-fn weight(change: &Change) -> usize {
+fn weight(change: &ObjectChange) -> usize {
     // The object, its encoded line, and the previous state it keeps alive.
     2 * change.object.size() + 256
 }

@@ -17,15 +17,15 @@ mod signers;
 mod trust_bundles;
 
 use serde_json::Value;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
 use crate::error::Error;
-use crate::faults::Check;
-use crate::verbs::Call;
+use crate::fault_injection::AccessCheck;
+use crate::verbs::RequestContext;
 
 /// What is being done. With a subresource in the call's path it is done to that.
 #[derive(Clone, Copy)]
-pub enum Operation<'a> {
+pub enum AdmissionOperation<'a> {
     /// A new object, or a POST to a subresource.
     Create,
     /// A change of this object.
@@ -36,48 +36,48 @@ pub enum Operation<'a> {
 
 /// Which of the plugins that can be turned off are on.
 #[derive(Clone, Copy, Debug)]
-pub struct Plugins {
+pub struct AdmissionPlugins {
     /// Gives pods an account and a token.
     pub service_account: bool,
     /// Keeps nodes to themselves.
     pub node_restriction: bool,
 }
 
-impl Default for Plugins {
-    fn default() -> Plugins {
-        Plugins { service_account: true, node_restriction: true }
+impl Default for AdmissionPlugins {
+    fn default() -> AdmissionPlugins {
+        AdmissionPlugins { service_account: true, node_restriction: true }
     }
 }
 
 /// Waits for what mutating admission needs to find: the account that a controller is about to make
 /// for a new namespace.
-pub async fn settle(call: &Call<'_>, object: &Value) {
+pub async fn wait_for_dependencies(call: &RequestContext<'_>, object: &Value) {
     if call.server.plugins.service_account {
         service_account::wait_for_default(call, object).await;
     }
 }
 
 /// The rules that come before validation and may change the object.
-pub fn mutate(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> Result<(), Error> {
+pub fn mutate(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &mut Value) -> Result<(), Error> {
     let (plugins, faults) = (call.server.plugins, &call.server.faults);
-    faults.at(Check::NamespaceLifecycle)?;
+    faults.check(AccessCheck::NamespaceLifecycle)?;
     namespace_lifecycle::admit(call, operation, object)?;
     if plugins.service_account {
-        faults.at(Check::ServiceAccountAdmission)?;
+        faults.check(AccessCheck::ServiceAccountAdmission)?;
         service_account::admit(call, operation, object)?;
     }
     if plugins.node_restriction {
-        faults.at(Check::NodeRestriction)?;
+        faults.check(AccessCheck::NodeRestriction)?;
         node_restriction::admit(call, operation, object)?;
     }
     projections::drop_disabled(call, operation, object);
-    faults.at(Check::Escalation)?;
+    faults.check(AccessCheck::Escalation)?;
     escalation::admit(call, operation, object)
 }
 
 /// The rules that come after validation.
-pub fn validate(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
-    call.server.faults.at(Check::Signers)?;
+pub fn validate(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+    call.server.faults.check(AccessCheck::Signers)?;
     pod_certificates::admit(call, operation, object)?;
     certificates::admit(call, operation, object)?;
     trust_bundles::admit(call, operation, object)
@@ -85,7 +85,7 @@ pub fn validate(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Re
 
 /// How a refusal calls an object that is being made and may not have a name yet.
 fn new_name(object: &Value) -> &str {
-    let meta = Meta::of(object);
+    let meta = ObjectMetaView::from_object(object);
     match (meta.name(), meta.generate_name()) {
         ("", "") => "Unknown",
         ("", prefix) => prefix,
@@ -94,13 +94,13 @@ fn new_name(object: &Value) -> &str {
 }
 
 /// The rules on a deletion; `object` is what goes.
-pub fn delete(call: &Call<'_>, object: &Value) -> Result<(), Error> {
+pub fn delete(call: &RequestContext<'_>, object: &Value) -> Result<(), Error> {
     let (plugins, faults) = (call.server.plugins, &call.server.faults);
-    faults.at(Check::NamespaceLifecycle)?;
-    namespace_lifecycle::admit(call, Operation::Delete, object)?;
+    faults.check(AccessCheck::NamespaceLifecycle)?;
+    namespace_lifecycle::admit(call, AdmissionOperation::Delete, object)?;
     if plugins.node_restriction {
-        faults.at(Check::NodeRestriction)?;
-        node_restriction::admit(call, Operation::Delete, object)?;
+        faults.check(AccessCheck::NodeRestriction)?;
+        node_restriction::admit(call, AdmissionOperation::Delete, object)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 // Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod basis;
+mod credential_dependencies;
 pub mod bootstrap;
 pub mod client_cert;
 pub mod front_proxy;
@@ -22,13 +22,13 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use time::OffsetDateTime;
 
-pub use basis::CredentialBasis;
+pub use credential_dependencies::CredentialDependencies;
 use client_cert::ClientCas;
 use front_proxy::FrontProxy;
 use token_file::TokenFile;
 
 use crate::error::Error;
-use crate::faults::Check;
+use crate::fault_injection::AccessCheck;
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::tokens::TokenVerifier;
@@ -64,7 +64,7 @@ impl Default for Authenticator {
 }
 
 /// Whom a token stands for.
-pub struct Vouched {
+pub struct AuthenticatedToken {
     /// The user.
     pub user: Arc<User>,
     /// Those of the audiences asked about that the token is meant for.
@@ -73,7 +73,7 @@ pub struct Vouched {
 
 /// Why a token stands for nobody.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum TokenAuthError {
     /// No authenticator knows it.
     Unknown,
     /// One does, and refuses it. The text is for those who may review tokens, and has no secret.
@@ -82,9 +82,9 @@ pub enum Refusal {
     Failed(Error),
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Failed(error)
+impl From<Error> for TokenAuthError {
+    fn from(error: Error) -> TokenAuthError {
+        TokenAuthError::Failed(error)
     }
 }
 
@@ -102,7 +102,7 @@ impl Authenticator {
     }
 
     /// As [`Authenticator::authenticate`], for a request that has been counted already.
-    pub fn authenticate_again(
+    pub fn reauthenticate(
         &self,
         server: &Server,
         peer: &Peer,
@@ -124,7 +124,7 @@ impl Authenticator {
             return Ok(local);
         }
         let mut refused = !self.anonymous;
-        server.faults.at(Check::FrontProxy)?;
+        server.faults.check(AccessCheck::FrontProxy)?;
         let proxied = self.front_proxy.as_ref().map(|proxy| proxy.identify(peer, headers, now));
         match proxied {
             Some(Ok(Some(user))) => return Ok(user),
@@ -134,8 +134,8 @@ impl Authenticator {
                 refused = true;
             }
         }
-        server.faults.at(Check::ClientCertificate)?;
-        match self.certified(peer, now, observe) {
+        server.faults.check(AccessCheck::ClientCertificate)?;
+        match self.authenticate_certificate(peer, now, observe) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(why) => {
@@ -144,11 +144,11 @@ impl Authenticator {
             }
         }
         if let Some(token) = bearer(headers) {
-            match self.token(server, &token, self.audiences(), now) {
+            match self.authenticate_token(server, &token, self.audiences(), now) {
                 Ok(vouched) => return Ok(vouched.user),
-                Err(Refusal::Failed(error)) => return Err(error),
-                Err(Refusal::Unknown) => refused = true,
-                Err(Refusal::Refused(why)) => {
+                Err(TokenAuthError::Failed(error)) => return Err(error),
+                Err(TokenAuthError::Unknown) => refused = true,
+                Err(TokenAuthError::Refused(why)) => {
                     tracing::debug!(%why, "token refused");
                     refused = true;
                 }
@@ -157,12 +157,12 @@ impl Authenticator {
         if refused { Err(Error::Unauthorized) } else { Ok(Arc::new(User::anonymous())) }
     }
 
-    fn certified(
+    fn authenticate_certificate(
         &self,
         peer: &Peer,
         now: OffsetDateTime,
         observe: &dyn Fn(time::Duration),
-    ) -> Result<Option<Arc<User>>, client_cert::Refused> {
+    ) -> Result<Option<Arc<User>>, client_cert::ClientCertError> {
         let Some(verified) = peer.certificate(&self.client_cas.load_full(), now)? else {
             return Ok(None);
         };
@@ -171,36 +171,36 @@ impl Authenticator {
     }
 
     /// Whom a token stands for, if it is meant for any of `audiences`.
-    pub fn token(
+    pub fn authenticate_token(
         &self,
         server: &Server,
         token: &str,
         audiences: &[String],
         now: OffsetDateTime,
-    ) -> Result<Vouched, Refusal> {
+    ) -> Result<AuthenticatedToken, TokenAuthError> {
         // Tokens that name no audience are for this server, whatever it is called.
         let own = intersection(self.audiences(), audiences);
         let for_us = !own.is_empty() || (self.audiences().is_empty() && audiences.is_empty());
-        server.faults.at(Check::TokenFile)?;
+        server.faults.check(AccessCheck::TokenFile)?;
         if for_us && let Some(user) = self.tokens.load().lookup(token) {
-            return Ok(Vouched { user, audiences: own });
+            return Ok(AuthenticatedToken { user, audiences: own });
         }
-        server.faults.at(Check::ServiceAccountToken)?;
-        let mut refusal = Refusal::Unknown;
+        server.faults.check(AccessCheck::ServiceAccountToken)?;
+        let mut refusal = TokenAuthError::Unknown;
         if let Some(verifier) = &self.service_accounts {
             match service_account::identify(server, verifier, token, audiences, now) {
                 Ok(vouched) => return Ok(vouched),
-                Err(Refusal::Unknown) => {}
-                Err(Refusal::Failed(error)) => return Err(Refusal::Failed(error)),
-                Err(Refusal::Refused(why)) => refusal = Refusal::Refused(why),
+                Err(TokenAuthError::Unknown) => {}
+                Err(TokenAuthError::Failed(error)) => return Err(TokenAuthError::Failed(error)),
+                Err(TokenAuthError::Refused(why)) => refusal = TokenAuthError::Refused(why),
             }
         }
-        server.faults.at(Check::BootstrapToken)?;
+        server.faults.check(AccessCheck::BootstrapToken)?;
         if self.bootstrap_tokens
             && for_us
             && let Some(user) = bootstrap::identify(server, token, now)?
         {
-            return Ok(Vouched { user: Arc::new(user), audiences: own });
+            return Ok(AuthenticatedToken { user: Arc::new(user), audiences: own });
         }
         Err(refusal)
     }

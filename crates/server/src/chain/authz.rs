@@ -12,14 +12,14 @@ pub mod rbac;
 
 use std::sync::Arc;
 
-use attributes::{Attributes, Resource, Target};
+use attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
 use windlass_api::field::quote;
 
-use crate::cache::Caches;
-use crate::error::{Error, Subject};
-use crate::faults::{Check, Faults};
-use crate::features::Features;
-use crate::registry::Registry;
+use crate::cache::ResourceCaches;
+use crate::error::{Error, ErrorSubject};
+use crate::fault_injection::{AccessCheck, FaultInjection};
+use crate::feature_gates::ServerFeatureGates;
+use crate::registry::KindRegistry;
 use crate::user::{MASTERS, User};
 
 /// What an authorizer says of a request.
@@ -35,7 +35,7 @@ pub enum Decision {
 
 impl Decision {
     /// Whether it is a yes.
-    pub fn is_allow(&self) -> bool {
+    pub fn is_allowed(&self) -> bool {
         matches!(self, Decision::Allow(_))
     }
 
@@ -59,32 +59,32 @@ pub struct AuthorizerVersion {
 /// Decides what callers may do.
 pub struct Authorizer {
     node: node::NodeAuthorizer,
-    rbac: rbac::Rbac,
-    faults: Faults,
+    rbac: rbac::RbacAuthorizer,
+    faults: FaultInjection,
 }
 
 impl Authorizer {
     /// Decides by the objects in `caches`.
     pub fn new(
-        caches: &Arc<Caches>,
-        registry: &Registry,
-        features: Features,
-        faults: Faults,
+        caches: &Arc<ResourceCaches>,
+        registry: &KindRegistry,
+        features: ServerFeatureGates,
+        faults: FaultInjection,
     ) -> Authorizer {
         Authorizer {
             node: node::NodeAuthorizer::new(caches, registry, features),
-            rbac: rbac::Rbac::new(caches, registry),
+            rbac: rbac::RbacAuthorizer::new(caches, registry),
             faults,
         }
     }
 
     /// Whether a request is allowed.
-    pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
-        if asked.user.is_in(MASTERS) {
+    pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
+        if asked.user.has_group(MASTERS) {
             return Decision::Allow(String::new());
         }
         let mut reasons = Vec::new();
-        let node = match self.faults.at(Check::NodeAuthorizer) {
+        let node = match self.faults.check(AccessCheck::NodeAuthorizer) {
             Ok(()) => self.node.decide(asked),
             Err(error) => failed(&error),
         };
@@ -92,7 +92,7 @@ impl Authorizer {
             Decision::NoOpinion(why) => reasons.push(why),
             decided @ (Decision::Allow(_) | Decision::Deny(_)) => return decided,
         }
-        let rbac = match self.faults.at(Check::Rbac) {
+        let rbac = match self.faults.check(AccessCheck::Rbac) {
             Ok(()) => self.rbac.decide(asked),
             Err(error) => failed(&error),
         };
@@ -113,7 +113,7 @@ impl Authorizer {
     }
 
     /// RBAC, for those who ask what a user may do rather than whether.
-    pub fn rbac(&self) -> &rbac::Rbac {
+    pub fn rbac(&self) -> &rbac::RbacAuthorizer {
         &self.rbac
     }
 }
@@ -125,25 +125,25 @@ fn failed(error: &Error) -> Decision {
 }
 
 /// What a caller is told who may not do what was asked, in Kubernetes' words.
-pub fn denied(asked: &Attributes<'_>, why: &str) -> Error {
+pub fn denied(asked: &AuthorizationAttributes<'_>, why: &str) -> Error {
     let mut text = refusal(asked.user, asked.verb, &asked.target);
     if !why.is_empty() {
         text = format!("{text}: {why}");
     }
     match &asked.target {
-        Target::Path(_) => Error::ForbiddenPath(text),
-        Target::Resource(resource) => {
-            let Resource { group, resource, name, .. } = resource;
-            Error::Forbidden(Subject::new(group, resource, name), text)
+        AuthorizationTarget::Path(_) => Error::ForbiddenPath(text),
+        AuthorizationTarget::Resource(resource) => {
+            let ResourceAttributes { group, resource, name, .. } = resource;
+            Error::Forbidden(ErrorSubject::new(group, resource, name), text)
         }
     }
 }
 
-fn refusal(user: &User, verb: &str, target: &Target<'_>) -> String {
+fn refusal(user: &User, verb: &str, target: &AuthorizationTarget<'_>) -> String {
     let who = quote(&user.name);
     let resource = match target {
-        Target::Path(path) => return format!("User {who} cannot {verb} path {}", quote(path)),
-        Target::Resource(resource) => resource,
+        AuthorizationTarget::Path(path) => return format!("User {who} cannot {verb} path {}", quote(path)),
+        AuthorizationTarget::Resource(resource) => resource,
     };
     let place = if resource.namespace.is_empty() {
         "at the cluster scope".to_owned()

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
-use super::authz::attributes::Attributes;
+use super::authz::attributes::AuthorizationAttributes;
 use crate::error::Error;
-use crate::faults::Check;
-use crate::request::info::Info;
+use crate::fault_injection::AccessCheck;
+use crate::request::info::RequestInfo;
 use crate::server::Server;
 use crate::user::User;
 
@@ -27,11 +27,11 @@ pub fn impersonate(
     server: &Server,
     caller: &Arc<User>,
     headers: &HeaderMap,
-    info: &Info,
+    info: &RequestInfo,
 ) -> Result<Option<Arc<User>>, Error> {
     let Some(wanted) = headers::read(headers)? else { return Ok(None) };
-    server.faults.at(Check::Impersonation)?;
-    let target = Attributes::of(caller, info, None);
+    server.faults.check(AccessCheck::Impersonation)?;
+    let target = AuthorizationAttributes::from_request(caller, info, None);
     let user = modes::decide(&wanted, &target, &|asked| server.authorizer.decide(asked))?;
     tracing::debug!(caller = caller.name, user = user.name, "impersonation");
     Ok(Some(Arc::new(user)))

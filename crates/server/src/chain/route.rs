@@ -8,25 +8,25 @@ use http::{Method, Response, StatusCode};
 use time::OffsetDateTime;
 use windlass_api::names;
 
-use crate::body::{self, Body, Incoming};
+use crate::body::{self, ResponseBody, Incoming};
 use crate::error::Error;
-use crate::metrics::RequestFacts;
+use crate::metrics::RequestDimensions;
 use crate::object::Object;
-use crate::registry::kind::{Action, Review, Scope};
-use crate::request::info::{Info, ResourcePath};
-use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
+use crate::registry::kind::{SubresourceAction, ReviewKind, Scope};
+use crate::request::info::{RequestInfo, ResourcePath};
+use crate::request::negotiation::{self, OutputFormat, MetaVersion, OutputOptions, ObjectView, SupportedViews};
 use crate::request::options::ListOptions;
-use crate::request::query::Query;
+use crate::request::query::QueryParameters;
 use crate::server::Server;
-use crate::table::RowForm;
+use crate::table::RowEncoder;
 use crate::user::User;
-use crate::verbs::create::Written;
-use crate::verbs::delete::Deleted;
+use crate::verbs::create::WriteResult;
+use crate::verbs::delete::DeleteOutcome;
 use crate::verbs::{
-    Call, create, current, delete, get, list, patch, review, subresource, update, watch,
+    RequestContext, create, freshness, delete, get, list, patch, review, subresource, update, watch,
 };
-use crate::watch::Shape;
-use crate::{documents, health, respond};
+use crate::watch::EventEncoding;
+use crate::{documents, health, response};
 
 /// Finds and runs what answers the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
@@ -34,12 +34,12 @@ pub async fn route(
     server: &Arc<Server>,
     user: &Arc<User>,
     parts: &Parts,
-    query: &Query,
-    info: &Info,
+    query: &QueryParameters,
+    info: &RequestInfo,
     body: Incoming,
     now: OffsetDateTime,
-    facts: &mut RequestFacts,
-) -> Result<Response<Body>, Error> {
+    facts: &mut RequestDimensions,
+) -> Result<Response<ResponseBody>, Error> {
     let Some(path) = super::resource(info) else {
         return path_only(server, parts, query, &info.path);
     };
@@ -47,7 +47,7 @@ pub async fn route(
     else {
         return Err(no_such_resource(server, path));
     };
-    *facts = RequestFacts {
+    *facts = RequestDimensions {
         verb: metric_verb(info.verb),
         group: served.group,
         version: served.version,
@@ -72,7 +72,7 @@ pub async fn route(
         check_watch_path(&path, &parts.method)?;
     }
     let call =
-        Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
+        RequestContext { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
     check_path(&call)?;
     verb(&call, info.verb, &parts.method, body).await
 }
@@ -89,12 +89,12 @@ fn check_watch_path(path: &ResourcePath, method: &Method) -> Result<(), Error> {
 }
 
 async fn verb(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     verb: &str,
     method: &Method,
     body: Incoming,
-) -> Result<Response<Body>, Error> {
-    let output = negotiate::output(call.headers, call.query, views(call))?;
+) -> Result<Response<ResponseBody>, Error> {
+    let output = negotiation::output(call.headers, call.query, views(call))?;
     let all_namespaces = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
     if let Some(question) = call.kind.review {
         return review(call, question, output, method, body).await;
@@ -110,35 +110,35 @@ async fn verb(
         "list" => {
             let options = ListOptions::parse(call.query, false)?;
             let found = list::list(call, &options).await?;
-            Ok(respond::list(call, output, found))
+            Ok(response::list(call, output, found))
         }
         "watch" => start_watch(call, output).await,
         _ if all_namespaces => Err(Error::MethodNotAllowed),
         "create" if call.path.name.is_empty() => {
             let body = body::read(body).await?;
-            let written = current::write(call, || create::create(call, &body)).await?;
+            let written = freshness::write_and_retry(call, || create::create(call, &body)).await?;
             answer(call, output, &written).await
         }
         "update" if !call.path.name.is_empty() => {
             let body = body::read(body).await?;
-            let written = current::write(call, || update::update(call, &body)).await?;
+            let written = freshness::write_and_retry(call, || update::update(call, &body)).await?;
             answer(call, output, &written).await
         }
         "patch" if !call.path.name.is_empty() => {
             let body = body::read(body).await?;
-            let written = current::write(call, || patch::patch(call, &body)).await?;
+            let written = freshness::write_and_retry(call, || patch::patch(call, &body)).await?;
             answer(call, output, &written).await
         }
         "delete" => {
             let body = body::read_small(body).await?;
-            let deleted = current::write(call, || delete::delete(call, &body)).await?;
+            let deleted = freshness::write_and_retry(call, || delete::delete(call, &body)).await?;
             deletion(call, output, &deleted).await
         }
         "deletecollection" if call.kind.delete_collection => {
             // A second attempt would not tell of what the first one deleted.
             call.server.catch_up().await?;
             let deleted = delete::delete_collection(call, &body::read_small(body).await?).await?;
-            Ok(respond::list(call, output, deleted))
+            Ok(response::list(call, output, deleted))
         }
         _ => Err(Error::MethodNotAllowed),
     }
@@ -146,23 +146,23 @@ async fn verb(
 
 /// Which views the endpoint has. As in Kubernetes, reviews, objects posted to a subresource,
 /// and the subresources `approval` and `finalize` cannot be shown as a table.
-fn views(call: &Call<'_>) -> Views {
+fn views(call: &RequestContext<'_>) -> SupportedViews {
     let found = call.kind.subresource(&call.path.subresource);
     let untabled = call.kind.review.is_some()
         || found.is_some_and(|found| match found.action {
-            Action::View { .. } => found.name != "status",
-            Action::Create { .. } | Action::Finalize => true,
+            SubresourceAction::View { .. } => found.name != "status",
+            SubresourceAction::Create { .. } | SubresourceAction::Finalize => true,
         });
-    if untabled { Views::Untabled } else { Views::Resource }
+    if untabled { SupportedViews::Untabled } else { SupportedViews::Resource }
 }
 
 async fn review(
-    call: &Call<'_>,
-    question: Review,
-    output: Output,
+    call: &RequestContext<'_>,
+    question: ReviewKind,
+    output: OutputOptions,
     method: &Method,
     body: Incoming,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<ResponseBody>, Error> {
     let nowhere = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
     if !call.path.name.is_empty() || nowhere {
         return Err(Error::NoSuchResource);
@@ -177,122 +177,122 @@ async fn review(
         call.server.catch_up().await?;
         answered = review::answer(call, question, &body).await?;
     }
-    let mut response = respond::unstored(review::CODE, output, answered.value);
-    respond::warn(&mut response, &answered.warnings);
+    let mut response = response::unstored(review::CODE, output, answered.value);
+    response::warn(&mut response, &answered.warnings);
     Ok(response)
 }
 
 async fn subresource(
-    call: &Call<'_>,
-    output: Output,
+    call: &RequestContext<'_>,
+    output: OutputOptions,
     method: &Method,
     body: Incoming,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<ResponseBody>, Error> {
     let found = call.kind.subresource(&call.path.subresource).ok_or(Error::NoSuchResource)?;
     match (&found.action, method) {
-        (Action::View { .. }, &Method::GET) => {
+        (SubresourceAction::View { .. }, &Method::GET) => {
             let object = get::get(call).await?;
             shown(call, output, StatusCode::OK, &object).await
         }
-        (Action::View { .. } | Action::Finalize, &Method::PUT) => {
+        (SubresourceAction::View { .. } | SubresourceAction::Finalize, &Method::PUT) => {
             let body = body::read(body).await?;
-            let written = current::write(call, || update::update(call, &body)).await?;
+            let written = freshness::write_and_retry(call, || update::update(call, &body)).await?;
             answer(call, output, &written).await
         }
-        (Action::View { .. }, &Method::PATCH) => {
+        (SubresourceAction::View { .. }, &Method::PATCH) => {
             let body = body::read(body).await?;
-            let written = current::write(call, || patch::patch(call, &body)).await?;
+            let written = freshness::write_and_retry(call, || patch::patch(call, &body)).await?;
             answer(call, output, &written).await
         }
-        (Action::Create { .. }, &Method::POST) => {
+        (SubresourceAction::Create { .. }, &Method::POST) => {
             call.server.catch_up().await?;
             let bytes = body::read_small(body).await?;
             let (code, value) = subresource::create(call, &found.action, &bytes).await?;
-            Ok(respond::unstored(code, output, value))
+            Ok(response::unstored(code, output, value))
         }
         _ => Err(Error::MethodNotAllowed),
     }
 }
 
-async fn start_watch(call: &Call<'_>, output: Output) -> Result<Response<Body>, Error> {
+async fn start_watch(call: &RequestContext<'_>, output: OutputOptions) -> Result<Response<ResponseBody>, Error> {
     let options = ListOptions::parse(call.query, true)?;
-    if output.format == Format::Yaml {
+    if output.format == OutputFormat::Yaml {
         return Err(Error::NotAcceptable("application/json"));
     }
     let shape = match output.view {
-        View::Object | View::Discovery => Shape::Objects,
-        View::Table(version) => custom(call, version, true),
-        View::Metadata(version) => custom(call, version, false),
+        ObjectView::Object | ObjectView::Discovery => EventEncoding::Objects,
+        ObjectView::Table(version) => custom(call, version, true),
+        ObjectView::Metadata(version) => custom(call, version, false),
     };
     let body = watch::watch(call, &options, shape).await?;
-    let mut response = respond::typed(StatusCode::OK, "application/json", bytes::Bytes::new());
+    let mut response = response::typed(StatusCode::OK, "application/json", bytes::Bytes::new());
     *response.body_mut() = body;
     Ok(response)
 }
 
 /// Events that are written for one watcher alone.
-fn custom(call: &Call<'_>, version: MetaVersion, as_table: bool) -> Shape {
+fn custom(call: &RequestContext<'_>, version: MetaVersion, as_table: bool) -> EventEncoding {
     let (kind, served) = (call.kind, call.served);
     if !as_table {
-        return Shape::Custom(Box::new(move |object: &Object| {
-            let value = respond::partial(kind, served, version, object);
+        return EventEncoding::Custom(Box::new(move |object: &Object| {
+            let value = response::partial(kind, served, version, object);
             serde_json::to_vec(&value).unwrap_or_default()
         }));
     }
-    let (rows, clock) = (RowForm::new(call, version), call.server.clock.clone());
+    let (rows, clock) = (RowEncoder::new(call, version), call.server.clock.clone());
     let mut first = true;
-    Shape::Custom(Box::new(move |object: &Object| {
+    EventEncoding::Custom(Box::new(move |object: &Object| {
         let is_first = std::mem::replace(&mut first, false);
-        let value = rows.at(clock()).watch_event(object, is_first);
+        let value = rows.with_now(clock()).watch_event(object, is_first);
         serde_json::to_vec(&value).unwrap_or_default()
     }))
 }
 
 async fn answer(
-    call: &Call<'_>,
-    output: Output,
-    written: &Written,
-) -> Result<Response<Body>, Error> {
+    call: &RequestContext<'_>,
+    output: OutputOptions,
+    written: &WriteResult,
+) -> Result<Response<ResponseBody>, Error> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = shown(call, output, code, &written.object).await?;
-    respond::warn(&mut response, &written.warnings);
+    response::warn(&mut response, &written.warnings);
     Ok(response)
 }
 
 async fn shown(
-    call: &Call<'_>,
-    output: Output,
+    call: &RequestContext<'_>,
+    output: OutputOptions,
     code: StatusCode,
     object: &Arc<Object>,
-) -> Result<Response<Body>, Error> {
-    call.work(object.size(), || Ok(respond::object(call, output, code, object))).await
+) -> Result<Response<ResponseBody>, Error> {
+    call.run_offloaded(object.size(), || Ok(response::object(call, output, code, object))).await
 }
 
 async fn deletion(
-    call: &Call<'_>,
-    output: Output,
-    deleted: &Deleted,
-) -> Result<Response<Body>, Error> {
+    call: &RequestContext<'_>,
+    output: OutputOptions,
+    deleted: &DeleteOutcome,
+) -> Result<Response<ResponseBody>, Error> {
     match deleted {
-        Deleted::Gone(object) if !call.kind.returns_deleted => {
+        DeleteOutcome::Removed(object) if !call.kind.returns_deleted => {
             let uid = object.stored_value()["metadata"]["uid"].as_str().unwrap_or_default().into();
-            let status = windlass_api::status::Status::success(windlass_api::status::Details {
+            let status = windlass_api::status::Status::success(windlass_api::status::StatusDetails {
                 name: object.name().into(),
                 group: call.served.group.into(),
                 kind: call.kind.plural.into(),
                 uid,
                 ..Default::default()
             });
-            Ok(respond::status(&status, output))
+            Ok(response::status(&status, output))
         }
-        Deleted::Gone(object) | Deleted::Going(object) => {
+        DeleteOutcome::Removed(object) | DeleteOutcome::Terminating(object) => {
             shown(call, output, StatusCode::OK, object).await
         }
     }
 }
 
 /// Names in a path must be names: they become keys of the store.
-fn check_path(call: &Call<'_>) -> Result<(), Error> {
+fn check_path(call: &RequestContext<'_>) -> Result<(), Error> {
     let path = call.path;
     if path.surplus {
         return Err(Error::NoSuchResource);
@@ -314,9 +314,9 @@ fn check_path(call: &Call<'_>) -> Result<(), Error> {
 fn path_only(
     server: &Arc<Server>,
     parts: &Parts,
-    query: &Query,
+    query: &QueryParameters,
     path: &str,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<ResponseBody>, Error> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(if documents::exists(server, path) {
             Error::MethodNotAllowed
@@ -329,12 +329,12 @@ fn path_only(
     }
     match path {
         "/version" | "/version/" => {
-            let output = negotiate::output(&parts.headers, query, Views::None)?;
-            Ok(respond::value(StatusCode::OK, output, &health::version()))
+            let output = negotiation::output(&parts.headers, query, SupportedViews::None)?;
+            Ok(response::value(StatusCode::OK, output, &health::version()))
         }
         "/metrics" => {
             let text = server.metrics.text();
-            Ok(respond::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+            Ok(response::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
         }
         _ => documents::answer(server, parts, query, path),
     }

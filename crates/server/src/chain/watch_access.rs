@@ -18,16 +18,16 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use rand::Rng as _;
 use tokio::time::Instant;
-use windlass_api::selector::fields::Selector;
+use windlass_api::selector::fields::FieldSelector;
 
-use super::authn::CredentialBasis;
-use super::authz::attributes::Attributes;
+use super::authn::CredentialDependencies;
+use super::authz::attributes::AuthorizationAttributes;
 use super::authz::{AuthorizerVersion, Decision, denied};
 use super::impersonation::{self, impersonate};
 use crate::error::Error;
 use crate::limits;
 use crate::peer::Peer;
-use crate::request::info::Info;
+use crate::request::info::RequestInfo;
 use crate::server::Server;
 use crate::user::User;
 
@@ -37,17 +37,17 @@ pub struct WatchAccess {
     peer: Arc<Peer>,
     /// The headers that authentication and impersonation read, and no others.
     headers: HeaderMap,
-    info: Info,
-    fields: Option<Selector>,
+    info: RequestInfo,
+    fields: Option<FieldSelector>,
     /// The user that the watch was opened as.
     user: Arc<User>,
     /// What the last check depended on; none before the first one.
-    basis: Option<Basis>,
+    snapshot: Option<AccessSnapshot>,
     due: Instant,
 }
 
-struct Basis {
-    credential: CredentialBasis,
+struct AccessSnapshot {
+    credential: CredentialDependencies,
     authorizer: AuthorizerVersion,
 }
 
@@ -57,7 +57,7 @@ impl WatchAccess {
         server: &Arc<Server>,
         peer: &Arc<Peer>,
         headers: &HeaderMap,
-        (info, fields): (&Info, Option<&Selector>),
+        (info, fields): (&RequestInfo, Option<&FieldSelector>),
         (caller, user): (&User, &Arc<User>),
     ) -> WatchAccess {
         WatchAccess {
@@ -67,13 +67,13 @@ impl WatchAccess {
             info: info.clone(),
             fields: fields.cloned(),
             user: user.clone(),
-            basis: None,
+            snapshot: None,
             due: next_check(),
         }
     }
 
     /// When the next check is due even if nothing changes.
-    pub fn due(&self) -> Instant {
+    pub fn next_check_at(&self) -> Instant {
         self.due
     }
 
@@ -83,7 +83,7 @@ impl WatchAccess {
             return Ok(());
         }
         // Before the check, so that a change during the check is noticed at the next one.
-        self.basis = Some(self.capture());
+        self.snapshot = Some(self.capture());
         self.due = next_check();
         let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.check()));
         let outcome =
@@ -98,15 +98,15 @@ impl WatchAccess {
     }
 
     fn is_current(&self) -> bool {
-        let Some(basis) = &self.basis else { return false };
+        let Some(basis) = &self.snapshot else { return false };
         basis.authorizer == self.authorizer_version()
             && self.server.authenticator.is_current(&basis.credential)
     }
 
-    fn capture(&self) -> Basis {
-        Basis {
+    fn capture(&self) -> AccessSnapshot {
+        AccessSnapshot {
             authorizer: self.authorizer_version(),
-            credential: self.server.authenticator.basis(&self.server, &self.headers),
+            credential: self.server.authenticator.credential_dependencies(&self.server, &self.headers),
         }
     }
 
@@ -118,14 +118,14 @@ impl WatchAccess {
     fn check(&self) -> Result<(), Error> {
         let (server, now) = (&self.server, (self.server.clock)());
         let authenticator = &server.authenticator;
-        let caller = authenticator.authenticate_again(server, &self.peer, &self.headers, now)?;
+        let caller = authenticator.reauthenticate(server, &self.peer, &self.headers, now)?;
         let impersonated = impersonate(server, &caller, &self.headers, &self.info)?;
         let user = impersonated.unwrap_or(caller);
         // The audit log and the limits know the watch as another user's.
         if (&user.name, &user.uid) != (&self.user.name, &self.user.uid) {
             return Err(Error::Unauthorized);
         }
-        let asked = Attributes::of(&user, &self.info, self.fields.as_ref());
+        let asked = AuthorizationAttributes::from_request(&user, &self.info, self.fields.as_ref());
         match server.authorizer.decide(&asked) {
             Decision::Allow(_) => Ok(()),
             Decision::Deny(why) | Decision::NoOpinion(why) => Err(denied(&asked, &why)),
@@ -160,7 +160,7 @@ fn credential_headers(
         }
     }
     let now = (server.clock)();
-    let without = authenticator.authenticate_again(server, peer, &kept, now);
+    let without = authenticator.reauthenticate(server, peer, &kept, now);
     let suffices = without.is_ok_and(|user| (&user.name, &user.uid) == (&caller.name, &caller.uid));
     if let Some(token) = headers.get(AUTHORIZATION).filter(|_| !suffices)
         && let Ok(mut token) = http::HeaderValue::from_bytes(token.as_bytes())

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
-use windlass_api::schema::{Field, Merge, Patch, Presence, Schema, Shape, Type};
+use windlass_api::schema::{SchemaField, MergeStrategy, PatchStrategy, FieldPresence, Schema, ValueShape, ObjectType};
 
-use super::Gvk;
+use super::GroupVersionKind;
 
 /// Which of the two languages a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum OpenApiVersion {
     /// Swagger 2.0.
     V2,
     /// OpenAPI 3.0.
     V3,
 }
 
-impl Dialect {
+impl OpenApiVersion {
     /// A reference to a definition.
     pub fn reference(self, name: &str) -> Value {
         let place = match self {
-            Dialect::V2 => "definitions",
-            Dialect::V3 => "components/schemas",
+            OpenApiVersion::V2 => "definitions",
+            OpenApiVersion::V3 => "components/schemas",
         };
         json!({ "$ref": format!("#/{place}/{name}") })
     }
@@ -33,16 +33,16 @@ pub const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 /// One definition of a document.
 #[derive(Clone, Copy, Debug)]
-pub enum Definition {
+pub enum SchemaDefinition {
     /// A type of the tables.
-    Type(&'static Schema, &'static Type),
+    Type(&'static Schema, &'static ObjectType),
     /// A type with a JSON form of its own.
-    Leaf(Leaf),
+    Leaf(OpaqueType),
 }
 
 /// The types that are no objects with fields.
 #[derive(Clone, Copy, Debug)]
-pub enum Leaf {
+pub enum OpaqueType {
     /// Seconds.
     Time,
     /// Microseconds.
@@ -60,11 +60,11 @@ pub enum Leaf {
 }
 
 /// Everything that the given types are made of, by name.
-pub fn reachable<'a>(roots: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, Definition> {
+pub fn reachable<'a>(roots: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, SchemaDefinition> {
     let mut found = BTreeMap::new();
     for root in roots {
         if root == PATCH {
-            found.insert(PATCH, Definition::Leaf(Leaf::Patch));
+            found.insert(PATCH, SchemaDefinition::Leaf(OpaqueType::Patch));
         } else if let Some((schema, ty)) = lookup(root) {
             collect(schema, ty, &mut found);
         }
@@ -78,10 +78,10 @@ pub fn full_name(name: &str) -> Option<&'static str> {
 }
 
 /// The definition's schema. `kinds` are the group, version and kind under which it is served.
-pub fn render(definition: &Definition, dialect: Dialect, kinds: &[Gvk]) -> Value {
+pub fn render(definition: &SchemaDefinition, dialect: OpenApiVersion, kinds: &[GroupVersionKind]) -> Value {
     let (schema, ty) = match definition {
-        Definition::Type(schema, ty) => (*schema, *ty),
-        Definition::Leaf(leaf) => return leaf.render(dialect),
+        SchemaDefinition::Type(schema, ty) => (*schema, *ty),
+        SchemaDefinition::Leaf(leaf) => return leaf.render(dialect),
     };
     let mut out = Map::new();
     out.insert("type".into(), "object".into());
@@ -100,7 +100,7 @@ pub fn render(definition: &Definition, dialect: Dialect, kinds: &[Gvk]) -> Value
         out.insert("x-kubernetes-unions".into(), json!([union]));
     }
     if !kinds.is_empty() {
-        let kinds: Vec<Value> = kinds.iter().map(Gvk::as_json).collect();
+        let kinds: Vec<Value> = kinds.iter().map(GroupVersionKind::as_json).collect();
         out.insert("x-kubernetes-group-version-kind".into(), kinds.into());
     }
     out.into()
@@ -149,10 +149,10 @@ type Info
   0 platform string always required default=\"\"
 ";
 
-fn lookup(name: &str) -> Option<(&'static Schema, &'static Type)> {
+fn lookup(name: &str) -> Option<(&'static Schema, &'static ObjectType)> {
     [Schema::get(), answers()]
         .into_iter()
-        .find_map(|schema| Some((schema, schema.type_of(schema.lookup(name)?))))
+        .find_map(|schema| Some((schema, schema.get_type(schema.lookup(name)?))))
 }
 
 fn answers() -> &'static Schema {
@@ -165,40 +165,40 @@ fn answers() -> &'static Schema {
 
 fn collect(
     schema: &'static Schema,
-    ty: &'static Type,
-    found: &mut BTreeMap<&'static str, Definition>,
+    ty: &'static ObjectType,
+    found: &mut BTreeMap<&'static str, SchemaDefinition>,
 ) {
-    if found.insert(ty.name, Definition::Type(schema, ty)).is_some() {
+    if found.insert(ty.name, SchemaDefinition::Type(schema, ty)).is_some() {
         return;
     }
     for field in &ty.fields {
         let mut shape = &field.shape;
-        while let Shape::List(inner) | Shape::Map(inner) = shape {
+        while let ValueShape::List(inner) | ValueShape::Map(inner) = shape {
             shape = inner;
         }
-        if let Shape::Object(id) = shape {
-            collect(schema, schema.type_of(*id), found);
-        } else if let Some(leaf) = Leaf::of(shape) {
-            found.insert(leaf.name(), Definition::Leaf(leaf));
+        if let ValueShape::Object(id) = shape {
+            collect(schema, schema.get_type(*id), found);
+        } else if let Some(leaf) = OpaqueType::from_shape(shape) {
+            found.insert(leaf.name(), SchemaDefinition::Leaf(leaf));
         }
     }
 }
 
-fn property(schema: &Schema, field: &Field, owner: &Type, dialect: Dialect) -> Value {
+fn property(schema: &Schema, field: &SchemaField, owner: &ObjectType, dialect: OpenApiVersion) -> Value {
     let mut out = value(schema, &field.shape, dialect);
-    let by_value = matches!(field.presence, Presence::Always | Presence::NonEmpty);
+    let by_value = matches!(field.presence, FieldPresence::Always | FieldPresence::NonEmpty);
     // A description beside a bare reference is ignored by version 3 readers, so it is wrapped.
-    if dialect == Dialect::V3
+    if dialect == OpenApiVersion::V3
         && let Some(reference) = out.remove("$ref")
     {
         out.insert("allOf".into(), json!([{ "$ref": reference }]));
         // An object that is always there starts out empty.
-        if matches!(field.shape, Shape::Object(_)) && by_value && !field.nullable {
+        if matches!(field.shape, ValueShape::Object(_)) && by_value && !field.nullable {
             out.insert("default".into(), json!({}));
         }
     }
     describe(&mut out, field.description);
-    if dialect == Dialect::V3
+    if dialect == OpenApiVersion::V3
         && let Some(default) = &field.default
     {
         out.insert("default".into(), default.clone());
@@ -221,32 +221,32 @@ const GRANULAR: &[(&str, &str)] = &[
     ("io.k8s.api.core.v1.PersistentVolumeClaimStatus", "allocatedResourceStatuses"),
 ];
 
-fn merging(out: &mut Map<String, Value>, field: &Field) {
-    let list = matches!(field.shape, Shape::List(_));
+fn merging(out: &mut Map<String, Value>, field: &SchemaField) {
+    let list = matches!(field.shape, ValueShape::List(_));
     match &field.merge {
-        Merge::Default => {}
-        Merge::Atomic if list => {
+        MergeStrategy::Default => {}
+        MergeStrategy::Atomic if list => {
             out.insert("x-kubernetes-list-type".into(), "atomic".into());
         }
-        Merge::Atomic => {
+        MergeStrategy::Atomic => {
             out.insert("x-kubernetes-map-type".into(), "atomic".into());
         }
-        Merge::Set => {
+        MergeStrategy::Set => {
             out.insert("x-kubernetes-list-type".into(), "set".into());
         }
-        Merge::ByKey(keys) => {
+        MergeStrategy::ByKey(keys) => {
             out.insert("x-kubernetes-list-type".into(), "map".into());
             out.insert("x-kubernetes-list-map-keys".into(), json!(keys));
         }
     }
 }
 
-fn patching(out: &mut Map<String, Value>, field: &Field) {
+fn patching(out: &mut Map<String, Value>, field: &SchemaField) {
     let (strategy, key) = match field.patch {
-        Patch::Default => return,
-        Patch::Merge(key) => ("merge", key),
-        Patch::RetainKeys => ("retainKeys", None),
-        Patch::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
+        PatchStrategy::Default => return,
+        PatchStrategy::Merge(key) => ("merge", key),
+        PatchStrategy::RetainKeys => ("retainKeys", None),
+        PatchStrategy::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
     };
     out.insert("x-kubernetes-patch-strategy".into(), strategy.into());
     if let Some(key) = key {
@@ -254,26 +254,26 @@ fn patching(out: &mut Map<String, Value>, field: &Field) {
     }
 }
 
-fn value(schema: &Schema, shape: &Shape, dialect: Dialect) -> Map<String, Value> {
+fn value(schema: &Schema, shape: &ValueShape, dialect: OpenApiVersion) -> Map<String, Value> {
     let rendered = match shape {
-        Shape::String => json!({ "type": "string" }),
-        Shape::Bool => json!({ "type": "boolean" }),
-        Shape::Int32 => json!({ "type": "integer", "format": "int32" }),
-        Shape::Int64 => json!({ "type": "integer", "format": "int64" }),
-        Shape::Float => json!({ "type": "number", "format": "double" }),
-        Shape::Bytes => json!({ "type": "string", "format": "byte" }),
-        Shape::Object(id) => dialect.reference(schema.type_of(*id).name),
-        Shape::List(of) => json!({ "type": "array", "items": value(schema, of, dialect) }),
-        Shape::Map(of) => {
+        ValueShape::String => json!({ "type": "string" }),
+        ValueShape::Bool => json!({ "type": "boolean" }),
+        ValueShape::Int32 => json!({ "type": "integer", "format": "int32" }),
+        ValueShape::Int64 => json!({ "type": "integer", "format": "int64" }),
+        ValueShape::Float => json!({ "type": "number", "format": "double" }),
+        ValueShape::Bytes => json!({ "type": "string", "format": "byte" }),
+        ValueShape::Object(id) => dialect.reference(schema.get_type(*id).name),
+        ValueShape::List(of) => json!({ "type": "array", "items": value(schema, of, dialect) }),
+        ValueShape::Map(of) => {
             json!({ "type": "object", "additionalProperties": value(schema, of, dialect) })
         }
-        Shape::Time
-        | Shape::MicroTime
-        | Shape::Quantity
-        | Shape::IntOrString
-        | Shape::Raw
-        | Shape::FieldsV1 => {
-            Leaf::of(shape).map_or(Value::Null, |leaf| dialect.reference(leaf.name()))
+        ValueShape::Time
+        | ValueShape::MicroTime
+        | ValueShape::Quantity
+        | ValueShape::IntOrString
+        | ValueShape::Raw
+        | ValueShape::FieldsV1 => {
+            OpaqueType::from_shape(shape).map_or(Value::Null, |leaf| dialect.reference(leaf.name()))
         }
     };
     match rendered {
@@ -302,65 +302,65 @@ fn union(name: &str) -> Option<Value> {
     }
 }
 
-impl Leaf {
-    fn of(shape: &Shape) -> Option<Leaf> {
+impl OpaqueType {
+    fn from_shape(shape: &ValueShape) -> Option<OpaqueType> {
         match shape {
-            Shape::Time => Some(Leaf::Time),
-            Shape::MicroTime => Some(Leaf::MicroTime),
-            Shape::Quantity => Some(Leaf::Quantity),
-            Shape::IntOrString => Some(Leaf::IntOrString),
-            Shape::Raw => Some(Leaf::RawExtension),
-            Shape::FieldsV1 => Some(Leaf::FieldsV1),
+            ValueShape::Time => Some(OpaqueType::Time),
+            ValueShape::MicroTime => Some(OpaqueType::MicroTime),
+            ValueShape::Quantity => Some(OpaqueType::Quantity),
+            ValueShape::IntOrString => Some(OpaqueType::IntOrString),
+            ValueShape::Raw => Some(OpaqueType::RawExtension),
+            ValueShape::FieldsV1 => Some(OpaqueType::FieldsV1),
             _ => None,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Leaf::Time => "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
-            Leaf::MicroTime => "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
-            Leaf::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
-            Leaf::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-            Leaf::RawExtension => "io.k8s.apimachinery.pkg.runtime.RawExtension",
-            Leaf::FieldsV1 => "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
-            Leaf::Patch => PATCH,
+            OpaqueType::Time => "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
+            OpaqueType::MicroTime => "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
+            OpaqueType::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
+            OpaqueType::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+            OpaqueType::RawExtension => "io.k8s.apimachinery.pkg.runtime.RawExtension",
+            OpaqueType::FieldsV1 => "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+            OpaqueType::Patch => PATCH,
         }
     }
 
-    fn render(self, dialect: Dialect) -> Value {
+    fn render(self, dialect: OpenApiVersion) -> Value {
         let (description, mut out) = match (self, dialect) {
-            (Leaf::Time, _) => (
+            (OpaqueType::Time, _) => (
                 "A point in time, to the second, as RFC 3339 writes it.",
                 json!({ "type": "string", "format": "date-time" }),
             ),
-            (Leaf::MicroTime, _) => (
+            (OpaqueType::MicroTime, _) => (
                 "A point in time, to the microsecond, as RFC 3339 writes it.",
                 json!({ "type": "string", "format": "date-time" }),
             ),
-            (Leaf::Quantity, dialect) => (
+            (OpaqueType::Quantity, dialect) => (
                 "An amount: a decimal number with an optional suffix, such as 500m or 1Gi.",
                 match dialect {
-                    Dialect::V2 => json!({ "type": "string" }),
-                    Dialect::V3 => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
+                    OpenApiVersion::V2 => json!({ "type": "string" }),
+                    OpenApiVersion::V3 => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
                 },
             ),
-            (Leaf::IntOrString, dialect) => (
+            (OpaqueType::IntOrString, dialect) => (
                 "An integer, or a string.",
                 match dialect {
-                    Dialect::V2 => json!({ "type": "string", "format": "int-or-string" }),
-                    Dialect::V3 => json!({
+                    OpenApiVersion::V2 => json!({ "type": "string", "format": "int-or-string" }),
+                    OpenApiVersion::V3 => json!({
                         "format": "int-or-string",
                         "oneOf": [{ "type": "integer" }, { "type": "string" }],
                     }),
                 },
             ),
-            (Leaf::RawExtension, _) => ("Any object.", json!({ "type": "object" })),
-            (Leaf::FieldsV1, _) => (
+            (OpaqueType::RawExtension, _) => ("Any object.", json!({ "type": "object" })),
+            (OpaqueType::FieldsV1, _) => (
                 "A set of fields, as a tree whose keys name fields (f:), list elements by key (k:) \
                  and values (v:).",
                 json!({ "type": "object" }),
             ),
-            (Leaf::Patch, _) => (
+            (OpaqueType::Patch, _) => (
                 "A change to an object, in the form the content type names.",
                 json!({ "type": "object" }),
             ),

@@ -1,23 +1,23 @@
 //! The paths and what can be done with them, apart from the language they are written down in.
 
 use crate::discovery::verbs;
-use crate::registry::Registry;
-use crate::registry::kind::{Action, Kind, Scope, Served, Subresource};
+use crate::registry::KindRegistry;
+use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
 
-use super::Gvk;
+use super::GroupVersionKind;
 use super::definitions::PATCH;
-use super::parameters::{self as p, Parameter};
+use super::parameters::{self as p, OperationParameter};
 
 /// One path.
-pub struct Endpoint {
+pub struct ApiEndpoint {
     /// `/api/v1/nodes/{name}`.
     pub path: String,
     /// What can be done there.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<EndpointOperation>,
 }
 
 /// One method on a path.
-pub struct Operation {
+pub struct EndpointOperation {
     /// `get`.
     pub method: &'static str,
     /// `readCoreV1Node`.
@@ -29,11 +29,11 @@ pub struct Operation {
     /// `get`, `list`, `deletecollection`, …; none for what is no resource.
     pub action: Option<&'static str>,
     /// The kind it is about.
-    pub kind: Option<Gvk>,
+    pub kind: Option<GroupVersionKind>,
     /// Of the path and of the query, by name.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<OperationParameter>,
     /// What it takes.
-    pub body: Body,
+    pub body: OperationBody,
     /// The type of a good answer.
     pub answer: String,
     /// The codes of good answers.
@@ -44,7 +44,7 @@ pub struct Operation {
 
 /// What an operation takes.
 #[derive(Clone, Copy)]
-pub enum Body {
+pub enum OperationBody {
     /// Nothing.
     None,
     /// An object of this type.
@@ -59,22 +59,22 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// The paths of one group-version.
-pub fn of_version(
-    registry: &Registry,
+pub fn version_endpoints(
+    registry: &KindRegistry,
     group: &'static str,
     version: &'static str,
-) -> Vec<Endpoint> {
-    let place = Place::new(group, version);
+) -> Vec<ApiEndpoint> {
+    let place = GroupVersionPath::new(group, version);
     let root = place.answering("/", "APIResources", "APIResourceList", "List the resources");
     let mut endpoints = vec![root];
     for (kind, served) in registry.in_version(group, version) {
-        endpoints.extend(Resource { place: &place, kind, served }.endpoints());
+        endpoints.extend(ResourceEndpoints { place: &place, kind, served }.endpoints());
     }
     endpoints
 }
 
 /// The path of one group.
-pub fn of_group(group: &str) -> Endpoint {
+pub fn group_endpoint(group: &str) -> ApiEndpoint {
     let title = camel(group);
     fixed(
         format!("/apis/{group}/"),
@@ -86,48 +86,48 @@ pub fn of_group(group: &str) -> Endpoint {
 }
 
 /// `/api/`.
-pub fn of_core() -> Endpoint {
+pub fn core_endpoint() -> ApiEndpoint {
     let id = "getCoreAPIVersions".to_owned();
     let answer = format!("{META}.APIVersions");
     fixed("/api/".into(), id, "core".into(), "List the versions of the core group", answer)
 }
 
 /// `/apis/`.
-pub fn of_groups() -> Endpoint {
+pub fn groups_endpoint() -> ApiEndpoint {
     let answer = format!("{META}.APIGroupList");
     fixed("/apis/".into(), "getAPIVersions".into(), "apis".into(), "List the groups", answer)
 }
 
 /// `/version/`.
-pub fn of_server() -> Endpoint {
+pub fn version_endpoint() -> ApiEndpoint {
     let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
     let id = "getCodeVersion".to_owned();
     fixed("/version/".into(), id, "version".into(), "Read the version of the server", answer)
 }
 
-impl Endpoint {
+impl ApiEndpoint {
     /// The types its operations take and give.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.operations.iter().flat_map(|operation| {
             let body = match operation.body {
-                Body::None => None,
-                Body::Required(name) | Body::Optional(name) => Some(name),
-                Body::Patch => Some(PATCH),
+                OperationBody::None => None,
+                OperationBody::Required(name) | OperationBody::Optional(name) => Some(name),
+                OperationBody::Patch => Some(PATCH),
             };
             body.into_iter().chain([operation.answer.as_str()])
         })
     }
 
     /// The parameters that all of its operations have.
-    pub fn shared(&self) -> Vec<Parameter> {
+    pub fn shared(&self) -> Vec<OperationParameter> {
         let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
-        let everywhere = |p: &&Parameter| rest.iter().all(|o| o.parameters.contains(p));
+        let everywhere = |p: &&OperationParameter| rest.iter().all(|o| o.parameters.contains(p));
         first.parameters.iter().filter(everywhere).copied().collect()
     }
 }
 
-fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> Endpoint {
-    let operation = Operation {
+fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> ApiEndpoint {
+    let operation = EndpointOperation {
         method: "get",
         id,
         tag,
@@ -135,16 +135,16 @@ fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> E
         action: None,
         kind: None,
         parameters: Vec::new(),
-        body: Body::None,
+        body: OperationBody::None,
         answer,
         codes: &[200],
         streams: false,
     };
-    Endpoint { path, operations: vec![operation] }
+    ApiEndpoint { path, operations: vec![operation] }
 }
 
 /// A group-version, as paths and names of operations have it.
-struct Place {
+struct GroupVersionPath {
     /// `/apis/certificates.k8s.io/v1`.
     base: String,
     /// `CertificatesV1`.
@@ -153,18 +153,18 @@ struct Place {
     tag: String,
 }
 
-impl Place {
-    fn new(group: &str, version: &str) -> Place {
+impl GroupVersionPath {
+    fn new(group: &str, version: &str) -> GroupVersionPath {
         let base = match group {
             "" => format!("/api/{version}"),
             _ => format!("/apis/{group}/{version}"),
         };
         let title = if group.is_empty() { "Core".to_owned() } else { camel(group) };
         let tag = format!("{}_{version}", lower_first(&title));
-        Place { base, title: format!("{title}{}", upper_first(version)), tag }
+        GroupVersionPath { base, title: format!("{title}{}", upper_first(version)), tag }
     }
 
-    fn answering(&self, path: &str, name: &str, answer: &str, what: &str) -> Endpoint {
+    fn answering(&self, path: &str, name: &str, answer: &str, what: &str) -> ApiEndpoint {
         let path = format!("{}{path}", self.base);
         let id = format!("get{}{name}", self.title);
         fixed(path, id, self.tag.clone(), what, format!("{META}.{answer}"))
@@ -172,28 +172,28 @@ impl Place {
 }
 
 /// A kind in one of its versions.
-struct Resource<'a> {
-    place: &'a Place,
+struct ResourceEndpoints<'a> {
+    place: &'a GroupVersionPath,
     kind: &'static Kind,
-    served: &'static Served,
+    served: &'static ServedVersion,
 }
 
-impl Resource<'_> {
-    fn endpoints(&self) -> Vec<Endpoint> {
+impl ResourceEndpoints<'_> {
+    fn endpoints(&self) -> Vec<ApiEndpoint> {
         if self.kind.review.is_some() {
-            return vec![self.question()];
+            return vec![self.review()];
         }
         let mut endpoints = vec![self.collection(), self.item()];
         if self.namespaced() {
-            endpoints.push(self.everywhere());
+            endpoints.push(self.all_namespaces());
         }
         endpoints.extend(self.kind.subresources.iter().map(|sub| self.subresource(sub)));
         endpoints
     }
 
-    fn collection(&self) -> Endpoint {
+    fn collection(&self) -> ApiEndpoint {
         let name = self.kind.name;
-        let list = Operation {
+        let list = EndpointOperation {
             answer: self.list_type(),
             streams: true,
             ..self.operation(
@@ -208,37 +208,37 @@ impl Resource<'_> {
         if verbs(self.kind).contains(&"deletecollection") {
             operations.push(self.delete_collection());
         }
-        Endpoint { path: self.collection_path(), operations }
+        ApiEndpoint { path: self.collection_path(), operations }
     }
 
     /// A kind that is only posted.
-    fn question(&self) -> Endpoint {
-        Endpoint { path: self.collection_path(), operations: vec![self.create()] }
+    fn review(&self) -> ApiEndpoint {
+        ApiEndpoint { path: self.collection_path(), operations: vec![self.create()] }
     }
 
-    fn create(&self) -> Operation {
+    fn create(&self) -> EndpointOperation {
         let what = format!("Create a {}", self.kind.name);
-        Operation {
-            body: Body::Required(self.served.type_name),
+        EndpointOperation {
+            body: OperationBody::Required(self.served.type_name),
             codes: &[200, 201, 202],
             ..self.operation("post", "create", "post", what, &[p::WRITE])
         }
     }
 
-    fn delete_collection(&self) -> Operation {
+    fn delete_collection(&self) -> EndpointOperation {
         let what = format!("Delete the selected {} objects", self.kind.name);
         let parameters = &[p::LIST, p::DELETE];
-        Operation {
-            id: self.id("delete", "Collection"),
-            body: Body::Optional(DELETE_OPTIONS),
+        EndpointOperation {
+            id: self.operation_id("delete", "Collection"),
+            body: OperationBody::Optional(DELETE_OPTIONS),
             answer: format!("{META}.Status"),
             ..self.operation("delete", "delete", "deletecollection", what, parameters)
         }
     }
 
-    fn everywhere(&self) -> Endpoint {
+    fn all_namespaces(&self) -> ApiEndpoint {
         let what = format!("List or watch {} objects of all namespaces", self.kind.name);
-        let mut list = Operation {
+        let mut list = EndpointOperation {
             answer: self.list_type(),
             streams: true,
             ..self.operation("get", "list", "list", what, &[p::LIST, p::WATCH])
@@ -246,18 +246,18 @@ impl Resource<'_> {
         list.id = format!("list{}{}ForAllNamespaces", self.place.title, self.kind.name);
         list.parameters.retain(|parameter| *parameter != p::NAMESPACE);
         let path = format!("{}/{}", self.place.base, self.kind.plural);
-        Endpoint { path, operations: vec![list] }
+        ApiEndpoint { path, operations: vec![list] }
     }
 
-    fn item(&self) -> Endpoint {
+    fn item(&self) -> ApiEndpoint {
         let name = self.kind.name;
         let mut operations = self.views(&format!("a {name}"));
         let answer = match self.kind.returns_deleted {
             true => self.served.type_name.to_owned(),
             false => format!("{META}.Status"),
         };
-        operations.push(Operation {
-            body: Body::Optional(DELETE_OPTIONS),
+        operations.push(EndpointOperation {
+            body: OperationBody::Optional(DELETE_OPTIONS),
             answer,
             codes: &[200, 202],
             ..self.operation("delete", "delete", "delete", format!("Delete a {name}"), &[p::DELETE])
@@ -265,21 +265,21 @@ impl Resource<'_> {
         for operation in &mut operations {
             p::insert(&mut operation.parameters, p::NAME);
         }
-        Endpoint { path: format!("{}/{{name}}", self.collection_path()), operations }
+        ApiEndpoint { path: format!("{}/{{name}}", self.collection_path()), operations }
     }
 
-    fn subresource(&self, sub: &Subresource) -> Endpoint {
+    fn subresource(&self, sub: &Subresource) -> ApiEndpoint {
         let what = format!("the {} of a {}", sub.name, self.kind.name);
         let mut operations = match sub.action {
-            Action::View { .. } => self.views(&what),
-            Action::Finalize => vec![self.replace(&what)],
-            Action::Create { group, version, kind, type_name } => {
+            SubresourceAction::View { .. } => self.views(&what),
+            SubresourceAction::Finalize => vec![self.replace(&what)],
+            SubresourceAction::Create { group, version, kind, type_name } => {
                 let what = format!("Create {what}");
-                vec![Operation {
-                    body: Body::Required(type_name),
+                vec![EndpointOperation {
+                    body: OperationBody::Required(type_name),
                     answer: type_name.to_owned(),
                     codes: &[200, 201, 202],
-                    kind: Some(Gvk { group, version, kind }),
+                    kind: Some(GroupVersionKind { group, version, kind }),
                     ..self.operation("post", "create", "post", what, &[p::WRITE])
                 }]
             }
@@ -288,13 +288,13 @@ impl Resource<'_> {
             operation.id.push_str(&upper_first(sub.name));
             p::insert(&mut operation.parameters, p::NAME);
         }
-        Endpoint { path: format!("{}/{{name}}/{}", self.collection_path(), sub.name), operations }
+        ApiEndpoint { path: format!("{}/{{name}}/{}", self.collection_path(), sub.name), operations }
     }
 
     /// Read, replace and patch.
-    fn views(&self, what: &str) -> Vec<Operation> {
-        let patch = Operation {
-            body: Body::Patch,
+    fn views(&self, what: &str) -> Vec<EndpointOperation> {
+        let patch = EndpointOperation {
+            body: OperationBody::Patch,
             codes: &[200, 201],
             ..self.operation(
                 "patch",
@@ -311,9 +311,9 @@ impl Resource<'_> {
         ]
     }
 
-    fn replace(&self, what: &str) -> Operation {
-        Operation {
-            body: Body::Required(self.served.type_name),
+    fn replace(&self, what: &str) -> EndpointOperation {
+        EndpointOperation {
+            body: OperationBody::Required(self.served.type_name),
             codes: &[200, 201],
             ..self.operation("put", "replace", "put", format!("Replace {what}"), &[p::WRITE])
         }
@@ -325,8 +325,8 @@ impl Resource<'_> {
         verb: &str,
         action: &'static str,
         description: String,
-        groups: &[&[Parameter]],
-    ) -> Operation {
+        groups: &[&[OperationParameter]],
+    ) -> EndpointOperation {
         let mut parameters = vec![p::PRETTY];
         if self.namespaced() {
             p::insert(&mut parameters, p::NAMESPACE);
@@ -334,26 +334,26 @@ impl Resource<'_> {
         for parameter in groups.iter().copied().flatten() {
             p::insert(&mut parameters, *parameter);
         }
-        Operation {
+        EndpointOperation {
             method,
-            id: self.id(verb, ""),
+            id: self.operation_id(verb, ""),
             tag: self.place.tag.clone(),
             description,
             action: Some(action),
-            kind: Some(Gvk {
+            kind: Some(GroupVersionKind {
                 group: self.served.group,
                 version: self.served.version,
                 kind: self.kind.name,
             }),
             parameters,
-            body: Body::None,
+            body: OperationBody::None,
             answer: self.served.type_name.to_owned(),
             codes: &[200],
             streams: false,
         }
     }
 
-    fn id(&self, verb: &str, before: &str) -> String {
+    fn operation_id(&self, verb: &str, before: &str) -> String {
         let scope = if self.namespaced() { "Namespaced" } else { "" };
         format!("{verb}{}{before}{scope}{}", self.place.title, self.kind.name)
     }

@@ -7,27 +7,27 @@
 use serde_json::{Map, Value};
 
 /// The document, of which paths and definitions are added one by one.
-pub struct Document {
-    head: Message,
-    paths: Message,
-    definitions: Message,
+pub struct GnosticDocument {
+    head: ProtobufMessage,
+    paths: ProtobufMessage,
+    definitions: ProtobufMessage,
 }
 
-impl Document {
+impl GnosticDocument {
     /// An empty document.
-    pub fn new(info: &Value) -> Document {
-        let mut head = Message::default();
+    pub fn new(info: &Value) -> GnosticDocument {
+        let mut head = ProtobufMessage::default();
         head.text(1, "2.0");
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.text(1, text(info, "title"));
         message.text(2, text(info, "version"));
         head.message(2, &message);
-        Document { head, paths: Message::default(), definitions: Message::default() }
+        GnosticDocument { head, paths: ProtobufMessage::default(), definitions: ProtobufMessage::default() }
     }
 
     /// Adds a path item.
     pub fn path(&mut self, path: &str, item: &Value) {
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         for (method, tag) in [("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("patch", 8)] {
             if let Some(found) = item.get(method) {
                 message.message(tag, &operation(found));
@@ -58,9 +58,9 @@ impl Document {
 
 /// A message while it is written.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn text(&mut self, tag: u32, text: &str) {
         if !text.is_empty() {
             self.bytes(tag, text.as_bytes());
@@ -74,7 +74,7 @@ impl Message {
         }
     }
 
-    fn message(&mut self, tag: u32, message: &Message) {
+    fn message(&mut self, tag: u32, message: &ProtobufMessage) {
         self.bytes(tag, &message.0);
     }
 
@@ -93,8 +93,8 @@ impl Message {
     }
 }
 
-fn operation(value: &Value) -> Message {
-    let mut out = Message::default();
+fn operation(value: &Value) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     for (name, tag) in [("tags", 1), ("produces", 6), ("consumes", 7), ("schemes", 10)] {
         texts(&mut out, tag, value, name);
     }
@@ -103,9 +103,9 @@ fn operation(value: &Value) -> Message {
     for found in list(value, "parameters") {
         out.message(8, &parameters_item(found));
     }
-    let mut responses = Message::default();
+    let mut responses = ProtobufMessage::default();
     for (code, response) in members(value, "responses") {
-        let mut message = Message::default();
+        let mut message = ProtobufMessage::default();
         message.text(1, text(response, "description"));
         if let Some(of) = response.get("schema") {
             message.message(2, &wrapped(1, &schema(of)));
@@ -117,14 +117,14 @@ fn operation(value: &Value) -> Message {
     out
 }
 
-fn parameters_item(value: &Value) -> Message {
+fn parameters_item(value: &Value) -> ProtobufMessage {
     let parameter = match text(value, "in") {
         "body" => wrapped(1, &body_parameter(value)),
         place => {
             // The tags of a query parameter and of a path parameter differ from the fifth on:
             // only the former may be empty.
             let (sub, shift) = if place == "path" { (4, 0) } else { (3, 1) };
-            let mut out = Message::default();
+            let mut out = ProtobufMessage::default();
             out.flag(1, value["required"] == true);
             out.text(2, place);
             out.text(3, text(value, "description"));
@@ -137,8 +137,8 @@ fn parameters_item(value: &Value) -> Message {
     wrapped(1, &parameter)
 }
 
-fn body_parameter(value: &Value) -> Message {
-    let mut out = Message::default();
+fn body_parameter(value: &Value) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     out.text(1, text(value, "description"));
     out.text(2, text(value, "name"));
     out.text(3, "body");
@@ -149,23 +149,23 @@ fn body_parameter(value: &Value) -> Message {
     out
 }
 
-fn schema(value: &Value) -> Message {
-    let mut out = Message::default();
+fn schema(value: &Value) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     out.text(1, text(value, "$ref"));
     out.text(2, text(value, "format"));
     out.text(4, text(value, "description"));
     if let Some(default) = value.get("default") {
-        out.message(5, &any(default));
+        out.message(5, &encode_any(default));
     }
     texts(&mut out, 19, value, "required");
     for one in list(value, "enum") {
-        out.message(20, &any(one));
+        out.message(20, &encode_any(one));
     }
     if let Some(of) = value.get("additionalProperties") {
         out.message(21, &wrapped(1, &schema(of)));
     }
     if let Some(Value::String(kind)) = value.get("type") {
-        let mut types = Message::default();
+        let mut types = ProtobufMessage::default();
         types.text(1, kind);
         out.message(22, &types);
     }
@@ -173,7 +173,7 @@ fn schema(value: &Value) -> Message {
         out.message(23, &wrapped(1, &schema(of)));
     }
     if value.get("properties").is_some() {
-        let mut properties = Message::default();
+        let mut properties = ProtobufMessage::default();
         for (name, of) in members(value, "properties") {
             properties.message(1, &named(name, &schema(of)));
         }
@@ -184,38 +184,38 @@ fn schema(value: &Value) -> Message {
 }
 
 /// Members whose names begin with `x-`, as YAML, of which JSON is a part.
-fn extensions(out: &mut Message, tag: u32, value: &Value) {
+fn extensions(out: &mut ProtobufMessage, tag: u32, value: &Value) {
     let Value::Object(members) = value else { return };
     for (name, value) in members.iter().filter(|(name, _)| name.starts_with("x-")) {
-        out.message(tag, &named(name, &any(value)));
+        out.message(tag, &named(name, &encode_any(value)));
     }
 }
 
-fn any(value: &Value) -> Message {
-    let mut out = Message::default();
+fn encode_any(value: &Value) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     out.text(2, &value.to_string());
     out
 }
 
-fn named(name: &str, value: &Message) -> Message {
-    let mut out = Message::default();
+fn named(name: &str, value: &ProtobufMessage) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     out.text(1, name);
     out.message(2, value);
     out
 }
 
-fn wrapped(tag: u32, message: &Message) -> Message {
-    let mut out = Message::default();
+fn wrapped(tag: u32, message: &ProtobufMessage) -> ProtobufMessage {
+    let mut out = ProtobufMessage::default();
     out.message(tag, message);
     out
 }
 
-fn bearer_requirement() -> Message {
-    wrapped(1, &named("BearerToken", &Message::default()))
+fn bearer_requirement() -> ProtobufMessage {
+    wrapped(1, &named("BearerToken", &ProtobufMessage::default()))
 }
 
-fn bearer_definition() -> Message {
-    let mut key = Message::default();
+fn bearer_definition() -> ProtobufMessage {
+    let mut key = ProtobufMessage::default();
     key.text(1, "apiKey");
     key.text(2, "authorization");
     key.text(3, "header");
@@ -227,7 +227,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn texts(out: &mut Message, tag: u32, value: &Value, name: &str) {
+fn texts(out: &mut ProtobufMessage, tag: u32, value: &Value, name: &str) {
     for one in list(value, name) {
         out.text(tag, one.as_str().unwrap_or_default());
     }

@@ -2,7 +2,7 @@
 
 /// One parameter, of the path or of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct OperationParameter {
     /// `labelSelector`.
     pub name: &'static str,
     /// Whether it is a part of the path, and so required.
@@ -14,18 +14,18 @@ pub struct Parameter {
 }
 
 /// Puts a parameter in its place by name.
-pub fn insert(parameters: &mut Vec<Parameter>, parameter: Parameter) {
+pub fn insert(parameters: &mut Vec<OperationParameter>, parameter: OperationParameter) {
     if let Err(at) = parameters.binary_search_by_key(&parameter.name, |p| p.name) {
         parameters.insert(at, parameter);
     }
 }
 
 /// Of everything that names one object.
-pub const NAME: Parameter =
-    Parameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
+pub const NAME: OperationParameter =
+    OperationParameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
 
 /// Of everything in a namespace.
-pub const NAMESPACE: Parameter = Parameter {
+pub const NAMESPACE: OperationParameter = OperationParameter {
     name: "namespace",
     in_path: true,
     kind: "string",
@@ -33,10 +33,10 @@ pub const NAMESPACE: Parameter = Parameter {
 };
 
 /// Of everything.
-pub const PRETTY: Parameter = query("pretty", "string", "If true, the answer is indented.");
+pub const PRETTY: OperationParameter = query("pretty", "string", "If true, the answer is indented.");
 
 /// Of everything that selects objects.
-pub const LIST: &[Parameter] = &[
+pub const LIST: &[OperationParameter] = &[
     query("continue", "string", "Where to go on, as the previous page of the list said."),
     query("fieldSelector", "string", "Only objects with these field values."),
     query("labelSelector", "string", "Only objects with these labels."),
@@ -49,24 +49,24 @@ pub const LIST: &[Parameter] = &[
 ];
 
 /// Of everything that can be watched.
-pub const WATCH: &[Parameter] = &[
+pub const WATCH: &[OperationParameter] = &[
     query("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
     query("watch", "boolean", "Whether to stream changes instead of listing."),
 ];
 
 /// Of everything that writes an object.
-pub const WRITE: &[Parameter] = &[
+pub const WRITE: &[OperationParameter] = &[
     DRY_RUN,
     query("fieldManager", "string", "The name under which the fields written are owned."),
     query("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
 ];
 
 /// Of patches.
-pub const FORCE: &[Parameter] =
+pub const FORCE: &[OperationParameter] =
     &[query("force", "boolean", "Whether an applied patch takes fields from other owners.")];
 
 /// Of everything that deletes.
-pub const DELETE: &[Parameter] = &[
+pub const DELETE: &[OperationParameter] = &[
     DRY_RUN,
     query("gracePeriodSeconds", "integer", "How long to wait before the object is gone."),
     query(
@@ -82,8 +82,8 @@ pub const DELETE: &[Parameter] = &[
     ),
 ];
 
-const DRY_RUN: Parameter = query("dryRun", "string", "All: check everything and store nothing.");
+const DRY_RUN: OperationParameter = query("dryRun", "string", "All: check everything and store nothing.");
 
-const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, in_path: false, kind, description }
+const fn query(name: &'static str, kind: &'static str, description: &'static str) -> OperationParameter {
+    OperationParameter { name, in_path: false, kind, description }
 }

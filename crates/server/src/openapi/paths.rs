@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Gvk;
-use super::definitions::{Dialect, PATCH};
-use super::endpoints::{Body, Endpoint, Operation};
-use super::parameters::Parameter;
+use super::GroupVersionKind;
+use super::definitions::{OpenApiVersion, PATCH};
+use super::endpoints::{OperationBody, ApiEndpoint, EndpointOperation};
+use super::parameters::OperationParameter;
 
 /// The path item of an endpoint.
-pub fn render(endpoint: &Endpoint, dialect: Dialect) -> Value {
+pub fn render(endpoint: &ApiEndpoint, dialect: OpenApiVersion) -> Value {
     let shared = endpoint.shared();
     let mut out = Map::new();
     if !shared.is_empty() {
@@ -24,8 +24,8 @@ pub fn render(endpoint: &Endpoint, dialect: Dialect) -> Value {
             .collect();
         let mut rendered = common(operation);
         match dialect {
-            Dialect::V2 => version_2(operation, &mut rendered, &mut parameters),
-            Dialect::V3 => version_3(operation, &mut rendered),
+            OpenApiVersion::V2 => version_2(operation, &mut rendered, &mut parameters),
+            OpenApiVersion::V3 => version_3(operation, &mut rendered),
         }
         if !parameters.is_empty() {
             rendered.insert("parameters".into(), parameters.into());
@@ -46,7 +46,7 @@ const PATCH_TYPES: &[&str] = &[
     "application/strategic-merge-patch+json",
 ];
 
-fn common(operation: &Operation) -> Map<String, Value> {
+fn common(operation: &EndpointOperation) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("operationId".into(), operation.id.as_str().into());
     out.insert("description".into(), operation.description.as_str().into());
@@ -55,23 +55,23 @@ fn common(operation: &Operation) -> Map<String, Value> {
         out.insert("x-kubernetes-action".into(), action.into());
     }
     if let Some(kind) = &operation.kind {
-        out.insert("x-kubernetes-group-version-kind".into(), Gvk::as_json(kind));
+        out.insert("x-kubernetes-group-version-kind".into(), GroupVersionKind::as_json(kind));
     }
     out
 }
 
-fn version_3(operation: &Operation, out: &mut Map<String, Value>) {
+fn version_3(operation: &EndpointOperation, out: &mut Map<String, Value>) {
     let content = |types: &mut dyn Iterator<Item = &&str>, of: &str| -> Value {
-        let schema = json!({ "schema": Dialect::V3.reference(of) });
+        let schema = json!({ "schema": OpenApiVersion::V3.reference(of) });
         types.map(|media| ((*media).to_owned(), schema.clone())).collect::<Map<_, _>>().into()
     };
     let body = match operation.body {
-        Body::None => None,
-        Body::Required(name) => {
+        OperationBody::None => None,
+        OperationBody::Required(name) => {
             Some(json!({ "content": content(&mut ["*/*"].iter(), name), "required": true }))
         }
-        Body::Optional(name) => Some(json!({ "content": content(&mut ["*/*"].iter(), name) })),
-        Body::Patch => {
+        OperationBody::Optional(name) => Some(json!({ "content": content(&mut ["*/*"].iter(), name) })),
+        OperationBody::Patch => {
             Some(json!({ "content": content(&mut PATCH_TYPES.iter(), PATCH), "required": true }))
         }
     };
@@ -83,35 +83,35 @@ fn version_3(operation: &Operation, out: &mut Map<String, Value>) {
     out.insert("responses".into(), responses);
 }
 
-fn version_2(operation: &Operation, out: &mut Map<String, Value>, parameters: &mut Vec<Value>) {
+fn version_2(operation: &EndpointOperation, out: &mut Map<String, Value>, parameters: &mut Vec<Value>) {
     let body = match operation.body {
-        Body::None => None,
-        Body::Required(name) => Some((name, true)),
-        Body::Optional(name) => Some((name, false)),
-        Body::Patch => Some((PATCH, true)),
+        OperationBody::None => None,
+        OperationBody::Required(name) => Some((name, true)),
+        OperationBody::Optional(name) => Some((name, false)),
+        OperationBody::Patch => Some((PATCH, true)),
     };
     if let Some((name, required)) = body {
         let mut body =
-            json!({ "in": "body", "name": "body", "schema": Dialect::V2.reference(name) });
+            json!({ "in": "body", "name": "body", "schema": OpenApiVersion::V2.reference(name) });
         if required {
             body["required"] = true.into();
         }
         parameters.insert(0, body);
     }
-    let consumes = if matches!(operation.body, Body::Patch) { PATCH_TYPES } else { &["*/*"] };
+    let consumes = if matches!(operation.body, OperationBody::Patch) { PATCH_TYPES } else { &["*/*"] };
     out.insert("consumes".into(), json!(consumes));
     out.insert("produces".into(), answer_types(operation).copied().collect());
     out.insert("schemes".into(), json!(["https"]));
-    let schema = Dialect::V2.reference(&operation.answer);
+    let schema = OpenApiVersion::V2.reference(&operation.answer);
     out.insert("responses".into(), responses(operation, "schema", &schema));
 }
 
-fn answer_types(operation: &Operation) -> impl Iterator<Item = &'static &'static str> {
+fn answer_types(operation: &EndpointOperation) -> impl Iterator<Item = &'static &'static str> {
     let streams = if operation.streams { STREAM_TYPES } else { &[] };
     MEDIA_TYPES.iter().chain(streams)
 }
 
-fn responses(operation: &Operation, key: &str, answer: &Value) -> Value {
+fn responses(operation: &EndpointOperation, key: &str, answer: &Value) -> Value {
     let mut out = Map::new();
     for code in operation.codes {
         let description = match code {
@@ -125,7 +125,7 @@ fn responses(operation: &Operation, key: &str, answer: &Value) -> Value {
     out.into()
 }
 
-fn parameter(parameter: &Parameter, dialect: Dialect) -> Value {
+fn parameter(parameter: &OperationParameter, dialect: OpenApiVersion) -> Value {
     let mut out = json!({
         "name": parameter.name,
         "in": if parameter.in_path { "path" } else { "query" },
@@ -135,11 +135,11 @@ fn parameter(parameter: &Parameter, dialect: Dialect) -> Value {
         out["required"] = true.into();
     }
     match dialect {
-        Dialect::V2 => {
+        OpenApiVersion::V2 => {
             out["type"] = parameter.kind.into();
             out["uniqueItems"] = true.into();
         }
-        Dialect::V3 => out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true }),
+        OpenApiVersion::V3 => out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true }),
     }
     out
 }

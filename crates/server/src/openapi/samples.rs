@@ -1,11 +1,11 @@
 //! Kinds of every sort, for the tests of the documents.
 
-use crate::registry::Registry;
-use crate::registry::kind::{Action, Kind, Scope, Served, Subresource};
+use crate::registry::KindRegistry;
+use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
 
 /// A registry with kinds of every sort.
-pub fn registry() -> Registry {
-    Registry::new(&[
+pub fn registry() -> KindRegistry {
+    KindRegistry::new(&[
         &PODS,
         &NAMESPACES,
         &NODES,
@@ -43,7 +43,7 @@ static NAMESPACES: Kind = Kind {
     short_names: &["ns"],
     scope: Scope::Cluster,
     served: &[served("", "v1", "io.k8s.api.core.v1.Namespace")],
-    subresources: &[view("status"), Subresource { name: "finalize", action: Action::Finalize }],
+    subresources: &[view("status"), Subresource { name: "finalize", action: SubresourceAction::Finalize }],
     delete_collection: false,
     ..Kind::DEFAULT
 };
@@ -160,14 +160,14 @@ static ROLES: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-const fn served(group: &'static str, version: &'static str, type_name: &'static str) -> Served {
-    Served { group, version, type_name, convert: None }
+const fn served(group: &'static str, version: &'static str, type_name: &'static str) -> ServedVersion {
+    ServedVersion { group, version, type_name, convert: None }
 }
 
 const fn view(name: &'static str) -> Subresource {
     Subresource {
         name,
-        action: Action::View { prepare_update: |_, _, _| {}, validate_update: |_, _, _, _| {} },
+        action: SubresourceAction::View { prepare_update: |_, _, _| {}, validate_update: |_, _, _, _| {} },
     }
 }
 
@@ -178,5 +178,5 @@ const fn create(
     kind: &'static str,
     type_name: &'static str,
 ) -> Subresource {
-    Subresource { name, action: Action::Create { group, version, kind, type_name } }
+    Subresource { name, action: SubresourceAction::Create { group, version, kind, type_name } }
 }

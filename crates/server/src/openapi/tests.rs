@@ -6,24 +6,24 @@ use windlass_api::schema::Schema;
 use super::samples::registry;
 use super::*;
 
-fn v3(path: &str) -> Value {
-    match Documents::new(&registry()).v3(path, None) {
-        Answer::Found { document, .. } => serde_json::from_slice(&document.body).unwrap(),
+fn v3_json(path: &str) -> Value {
+    match OpenApiDocuments::new(&registry()).v3_document(path, None) {
+        DocumentResponse::Found { document, .. } => serde_json::from_slice(&document.body).unwrap(),
         other => panic!("{path}: {other:?}"),
     }
 }
 
-fn v2() -> Value {
-    serde_json::from_slice(&Documents::new(&registry()).v2().body).unwrap()
+fn v2_json() -> Value {
+    serde_json::from_slice(&OpenApiDocuments::new(&registry()).v2_document().body).unwrap()
 }
 
 /// All documents, with the place of their definitions.
-fn all() -> Vec<(String, Value, &'static str)> {
-    let documents = Documents::new(&registry());
+fn all_documents() -> Vec<(String, Value, &'static str)> {
+    let documents = OpenApiDocuments::new(&registry());
     let paths = documents.paths().into_iter();
     let mut all: Vec<_> =
-        paths.map(|path| (path.clone(), v3(&path), "#/components/schemas/")).collect();
-    all.push(("v2".into(), v2(), "#/definitions/"));
+        paths.map(|path| (path.clone(), v3_json(&path), "#/components/schemas/")).collect();
+    all.push(("v2".into(), v2_json(), "#/definitions/"));
     all
 }
 
@@ -42,7 +42,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_reference_resolves_and_every_definition_is_used() {
-    for (name, document, place) in all() {
+    for (name, document, place) in all_documents() {
         let mut found = BTreeSet::new();
         references(&document, &mut found);
         let definitions = document.pointer(place[1..].trim_end_matches('/')).unwrap();
@@ -64,7 +64,7 @@ fn every_kind_has_a_patch_that_validates_fields() {
                 "" => format!("api/{version}"),
                 _ => format!("apis/{group}/{version}"),
             };
-            let document = v3(&path);
+            let document = v3_json(&path);
             for (kind, _) in registry().in_version(group, version) {
                 let gvk = json!({ "group": group, "version": version, "kind": kind.name });
                 let mut patches =
@@ -85,7 +85,7 @@ fn every_kind_has_a_patch_that_validates_fields() {
 
 #[test]
 fn every_field_of_the_tables_is_a_property() {
-    let document = v3("api/v1");
+    let document = v3_json("api/v1");
     let definitions = document["components"]["schemas"].as_object().unwrap();
     let mut seen = 0;
     for (_, ty) in Schema::get().types() {
@@ -100,7 +100,7 @@ fn every_field_of_the_tables_is_a_property() {
 
 #[test]
 fn operations_have_names_of_their_own() {
-    for (name, document, _) in all() {
+    for (name, document, _) in all_documents() {
         let mut ids = BTreeSet::new();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
@@ -147,13 +147,13 @@ fn operation_names_are_those_of_kubernetes() {
         ),
     ];
     for (document, path, method, id) in table {
-        assert_eq!(v3(document)["paths"][path][method]["operationId"], id, "{path}");
+        assert_eq!(v3_json(document)["paths"][path][method]["operationId"], id, "{path}");
     }
 }
 
 #[test]
 fn types_are_written_as_kubernetes_writes_them() {
-    let document = v3("api/v1");
+    let document = v3_json("api/v1");
     let table = [
         (
             "io.k8s.api.core.v1.Pod",
@@ -239,7 +239,7 @@ fn types_are_written_as_kubernetes_writes_them() {
 
 #[test]
 fn version_2_has_neither_defaults_nor_alternatives() {
-    let document = v2();
+    let document = v2_json();
     let definitions = &document["definitions"];
     let metadata = &definitions["io.k8s.api.core.v1.Pod"]["properties"]["metadata"];
     assert_eq!(metadata["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
@@ -252,7 +252,7 @@ fn version_2_has_neither_defaults_nor_alternatives() {
 #[test]
 fn kinds_carry_their_group_version_and_kind() {
     let gvk = |group: &str, kind: &str| json!({ "group": group, "version": "v1", "kind": kind });
-    let document = v3("apis/certificates.k8s.io/v1");
+    let document = v3_json("apis/certificates.k8s.io/v1");
     let schemas = &document["components"]["schemas"];
     let of = |name: &str| schemas[name]["x-kubernetes-group-version-kind"].clone();
     let group = "certificates.k8s.io";
@@ -264,14 +264,14 @@ fn kinds_carry_their_group_version_and_kind() {
         let name = format!("{META}.{kind}");
         assert_eq!(of(&name), json!([gvk("", kind), gvk(group, kind)]));
     }
-    let everything = v2();
+    let everything = v2_json();
     let options = &everything["definitions"][DELETE_OPTIONS]["x-kubernetes-group-version-kind"];
     assert_eq!(options.as_array().unwrap().len(), 6);
 }
 
 #[test]
 fn deletions_are_answered_as_kubernetes_answers_them() {
-    let document = v3("api/v1");
+    let document = v3_json("api/v1");
     let table = [
         ("namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
         ("namespaces/{namespace}/serviceaccounts/{name}", "io.k8s.api.core.v1.ServiceAccount"),
@@ -287,27 +287,27 @@ fn deletions_are_answered_as_kubernetes_answers_them() {
 
 #[test]
 fn a_hash_leads_to_its_document() {
-    let documents = Documents::new(&registry());
+    let documents = OpenApiDocuments::new(&registry());
     let root: Value = serde_json::from_slice(&documents.v3_root().body).unwrap();
     let address = root["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
     let (path, hash) = address.split_once("?hash=").unwrap();
     assert_eq!(path, "/openapi/v3/api/v1");
-    let Answer::Found { document, immutable: true } = documents.v3("api/v1", Some(hash)) else {
+    let DocumentResponse::Found { document, immutable: true } = documents.v3_document("api/v1", Some(hash)) else {
         panic!("the current hash is not the document's");
     };
     assert_eq!(document.etag, etag(&document.body));
     assert_eq!(document.etag, format!("\"{hash}\""));
-    assert_eq!(documents.v3("api/v1", Some("0")), Answer::Moved(address.to_owned()));
-    assert!(matches!(documents.v3("api/v1", None), Answer::Found { immutable: false, .. }));
+    assert_eq!(documents.v3_document("api/v1", Some("0")), DocumentResponse::Moved(address.to_owned()));
+    assert!(matches!(documents.v3_document("api/v1", None), DocumentResponse::Found { immutable: false, .. }));
     for path in ["", "api/v2", "apis/nope", "apis/certificates.k8s.io/v9", "api/", "apis//v1"] {
-        let found = matches!(documents.v3(path, None), Answer::Found { .. });
+        let found = matches!(documents.v3_document(path, None), DocumentResponse::Found { .. });
         assert_eq!(found, path == "api/", "{path}");
     }
 }
 
 #[test]
 fn protobuf_has_what_json_has() {
-    let documents = Documents::new(&registry());
+    let documents = OpenApiDocuments::new(&registry());
     let bytes = documents.v2_protobuf().body;
     let document = fields(&bytes);
     let names = |outer: u64, inner: u64| -> Vec<String> {
@@ -316,7 +316,7 @@ fn protobuf_has_what_json_has() {
         let names = entries.map(|(_, entry)| String::from_utf8(fields(entry)[0].1.to_vec()));
         names.collect::<Result<_, _>>().unwrap()
     };
-    let json = v2();
+    let json = v2_json();
     let keys = |name: &str| json[name].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(document[0], (1, b"2.0".as_slice()));
     assert_eq!(names(8, 2), keys("paths"));

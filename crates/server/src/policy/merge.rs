@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::cover::covers;
-use crate::registry::parts::{entries, list, map, part, text};
+use super::coverage::covers;
+use crate::registry::object_fields::{entries, list, map, part, text};
 
 /// The annotation that keeps an object as it is when it is `false`.
 pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// What to do about an object.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum MergeAction {
     /// Nothing.
     Keep,
     /// Make it.
@@ -25,14 +25,14 @@ pub enum Step {
 }
 
 /// Compares an object with its default.
-pub fn step(default: &Value, existing: Option<&Value>) -> Step {
-    let Some(existing) = existing else { return Step::Create };
+pub fn plan_merge(default: &Value, existing: Option<&Value>) -> MergeAction {
+    let Some(existing) = existing else { return MergeAction::Create };
     let annotations = entries(existing, "/metadata/annotations");
     if annotations.into_iter().any(|(key, value)| key == AUTOUPDATE && value == "false") {
-        return Step::Keep;
+        return MergeAction::Keep;
     }
     if default.get("roleRef") != existing.get("roleRef") {
-        return Step::Replace { uid: text(existing, "/metadata/uid").to_owned() };
+        return MergeAction::Replace { uid: text(existing, "/metadata/uid").to_owned() };
     }
     let mut object = existing.clone();
     add_metadata(&mut object, default);
@@ -54,7 +54,7 @@ pub fn step(default: &Value, existing: Option<&Value>) -> Step {
         .iter()
         .filter(|subject| !there.iter().any(|other| is_same(subject, other)));
     extend(map(&mut object), "subjects", missing.cloned().collect());
-    if object == *existing { Step::Keep } else { Step::Update(object) }
+    if object == *existing { MergeAction::Keep } else { MergeAction::Update(object) }
 }
 
 const SELECTORS: &str = "/aggregationRule/clusterRoleSelectors";
@@ -95,7 +95,7 @@ mod tests {
         object
     }
 
-    fn known() -> Value {
+    fn known_metadata() -> Value {
         json!({"labels": {"l": "1"}, "annotations": {AUTOUPDATE: "true"}, "uid": "u"})
     }
 
@@ -104,89 +104,89 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_and_nothing_else() {
+    fn only_missing_parts_are_added() {
         let default = object(
             json!({"labels": {"l": "1"}, "annotations": {AUTOUPDATE: "true"}}),
             json!({"rules": [rule("get"), rule("list")]}),
         );
-        let with = |rules: Value| object(known(), json!({ "rules": rules }));
+        let with = |rules: Value| object(known_metadata(), json!({ "rules": rules }));
         let table = [
-            (with(json!([rule("get"), rule("list")])), Step::Keep),
-            (with(json!([rule("*")])), Step::Keep),
-            (with(json!([rule("list"), rule("delete"), rule("get")])), Step::Keep),
+            (with(json!([rule("get"), rule("list")])), MergeAction::Keep),
+            (with(json!([rule("*")])), MergeAction::Keep),
+            (with(json!([rule("list"), rule("delete"), rule("get")])), MergeAction::Keep),
             (
                 with(json!([rule("delete"), rule("list")])),
-                Step::Update(with(json!([rule("delete"), rule("list"), rule("get")]))),
+                MergeAction::Update(with(json!([rule("delete"), rule("list"), rule("get")]))),
             ),
-            (with(Value::Null), Step::Update(with(json!([rule("get"), rule("list")])))),
+            (with(Value::Null), MergeAction::Update(with(json!([rule("get"), rule("list")])))),
         ];
         for (existing, expected) in table {
-            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+            assert_eq!(plan_merge(&default, Some(&existing)), expected, "{existing}");
         }
-        assert_eq!(step(&default, None), Step::Create);
+        assert_eq!(plan_merge(&default, None), MergeAction::Create);
     }
 
     #[test]
     fn metadata_is_completed() {
-        let default = object(known(), json!({ "rules": [] }));
+        let default = object(known_metadata(), json!({ "rules": [] }));
         let mut existing = object(json!({"labels": {"l": "2", "m": "3"}}), json!({ "rules": [] }));
-        let Step::Update(object) = step(&default, Some(&existing)) else { panic!("no update") };
+        let MergeAction::Update(object) = plan_merge(&default, Some(&existing)) else { panic!("no update") };
         assert_eq!(object["metadata"]["labels"], json!({"l": "2", "m": "3"}), "values stay");
         assert_eq!(object["metadata"]["annotations"], json!({AUTOUPDATE: "true"}));
         existing["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
-        assert_eq!(step(&default, Some(&existing)), Step::Keep, "it was to be left alone");
+        assert_eq!(plan_merge(&default, Some(&existing)), MergeAction::Keep, "it was to be left alone");
     }
 
     #[test]
     fn bindings() {
         let user = |name: &str| json!({"kind": "User", "apiGroup": "g", "name": name});
         let binding = |role: &str, subjects: Value| {
-            object(known(), json!({"roleRef": {"name": role}, "subjects": subjects}))
+            object(known_metadata(), json!({"roleRef": {"name": role}, "subjects": subjects}))
         };
         let default = binding("r", json!([user("a")]));
         let table = [
-            (binding("r", json!([user("b"), user("a")])), Step::Keep),
+            (binding("r", json!([user("b"), user("a")])), MergeAction::Keep),
             (
                 binding("r", json!([user("b")])),
-                Step::Update(binding("r", json!([user("b"), user("a")]))),
+                MergeAction::Update(binding("r", json!([user("b"), user("a")]))),
             ),
-            (binding("r", Value::Null), Step::Update(binding("r", json!([user("a")])))),
-            (binding("other", json!([user("a")])), Step::Replace { uid: "u".into() }),
+            (binding("r", Value::Null), MergeAction::Update(binding("r", json!([user("a")])))),
+            (binding("other", json!([user("a")])), MergeAction::Replace { uid: "u".into() }),
         ];
         for (existing, expected) in table {
-            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+            assert_eq!(plan_merge(&default, Some(&existing)), expected, "{existing}");
         }
         let mut left_alone = binding("other", json!([]));
         left_alone["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
-        assert_eq!(step(&default, Some(&left_alone)), Step::Keep);
+        assert_eq!(plan_merge(&default, Some(&left_alone)), MergeAction::Keep);
         // A binding of nobody has no list of subjects when it is stored.
-        let nobody = object(known(), json!({"roleRef": {"name": "r"}}));
-        assert_eq!(step(&binding("r", json!([])), Some(&nobody)), Step::Keep);
+        let nobody = object(known_metadata(), json!({"roleRef": {"name": "r"}}));
+        assert_eq!(plan_merge(&binding("r", json!([])), Some(&nobody)), MergeAction::Keep);
     }
 
     #[test]
-    fn of_an_aggregated_role_only_the_selectors_matter() {
+    fn only_the_selectors_of_an_aggregated_role_matter() {
         let role = |selectors: Value, rules: Value| {
             let aggregation = json!({ "clusterRoleSelectors": selectors });
-            object(known(), json!({"aggregationRule": aggregation, "rules": rules}))
+            object(known_metadata(), json!({"aggregationRule": aggregation, "rules": rules}))
         };
         let (ours, theirs) =
             (json!({"matchLabels": {"a": "1"}}), json!({"matchLabels": {"b": "1"}}));
         let default = role(json!([ours]), Value::Null);
         let rules = json!([rule("get")]);
         let table = [
-            (role(json!([theirs, ours]), rules.clone()), Step::Keep),
+            (role(json!([theirs, ours]), rules.clone()), MergeAction::Keep),
             (
                 role(json!([theirs]), rules.clone()),
-                Step::Update(role(json!([theirs, ours]), rules.clone())),
+                MergeAction::Update(role(json!([theirs, ours]), rules.clone())),
             ),
             (
-                object(known(), json!({ "rules": rules })),
-                Step::Update(role(json!([ours]), rules.clone())),
+                object(known_metadata(), json!({ "rules": rules })),
+                MergeAction::Update(role(json!([ours]), rules.clone())),
             ),
         ];
         for (existing, expected) in table {
-            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+            assert_eq!(plan_merge(&default, Some(&existing)), expected, "{existing}");
         }
     }
 }

@@ -24,12 +24,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::features::Features;
+use crate::feature_gates::ServerFeatureGates;
 use crate::registry::kind::Kind;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 
 /// An object that a server has by default.
-pub struct Preset {
+pub struct DefaultObject {
     /// Its kind.
     pub kind: &'static Kind,
     /// `namespace/name`, or `name` at cluster scope.
@@ -38,7 +38,7 @@ pub struct Preset {
     pub object: Value,
 }
 
-impl Preset {
+impl DefaultObject {
     /// The path of its like.
     pub fn collection(&self) -> String {
         let plural = self.kind.plural;
@@ -58,20 +58,20 @@ impl Preset {
 /// A text that is not of the form above.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
-pub struct Malformed {
+pub struct PolicyParseError {
     line: usize,
     what: &'static str,
 }
 
 /// The default objects under `features`.
-pub fn defaults(features: Features) -> Result<Vec<Preset>, Malformed> {
+pub fn defaults(features: ServerFeatureGates) -> Result<Vec<DefaultObject>, PolicyParseError> {
     parse(include_str!("defaults.policy"), features)
 }
 
-fn parse(text: &str, features: Features) -> Result<Vec<Preset>, Malformed> {
-    let mut blocks: Vec<Block> = Vec::new();
+fn parse(text: &str, features: ServerFeatureGates) -> Result<Vec<DefaultObject>, PolicyParseError> {
+    let mut blocks: Vec<PolicyBlock> = Vec::new();
     for (i, line) in text.lines().enumerate() {
-        let fail = |what| Malformed { line: i + 1, what };
+        let fail = |what| PolicyParseError { line: i + 1, what };
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [] => {}
@@ -80,18 +80,18 @@ fn parse(text: &str, features: Features) -> Result<Vec<Preset>, Malformed> {
                 let block = blocks.last_mut().ok_or_else(|| fail("a line before any role"))?;
                 block.add(words, features).map_err(fail)?;
             }
-            words => blocks.push(Block::begin(words, features).map_err(fail)?),
+            words => blocks.push(PolicyBlock::begin(words, features).map_err(fail)?),
         }
     }
-    Ok(blocks.iter().filter(|block| block.on).flat_map(Block::objects).collect())
+    Ok(blocks.iter().filter(|block| block.enabled).flat_map(PolicyBlock::objects).collect())
 }
 
 /// A role and its binding in the making.
-struct Block {
+struct PolicyBlock {
     name: String,
     namespace: Option<String>,
     /// Whether its feature is on.
-    on: bool,
+    enabled: bool,
     /// The role of a binding alone.
     of: Option<String>,
     labels: Vec<String>,
@@ -100,8 +100,8 @@ struct Block {
     subjects: Option<Vec<Value>>,
 }
 
-impl Block {
-    fn begin(words: &[&str], features: Features) -> Result<Block, &'static str> {
+impl PolicyBlock {
+    fn begin(words: &[&str], features: ServerFeatureGates) -> Result<PolicyBlock, &'static str> {
         let (words, on) = condition(words, features)?;
         let (name, namespace, of) = match words {
             ["role", name] => (*name, None, None),
@@ -111,10 +111,10 @@ impl Block {
             }
             _ => return Err("neither a role nor a binding"),
         };
-        Ok(Block {
+        Ok(PolicyBlock {
             name: name.to_owned(),
             namespace: namespace.map(str::to_owned),
-            on,
+            enabled: on,
             of: of.map(str::to_owned),
             labels: Vec::new(),
             gathers: Vec::new(),
@@ -123,7 +123,7 @@ impl Block {
         })
     }
 
-    fn add(&mut self, words: &[&str], features: Features) -> Result<(), &'static str> {
+    fn add(&mut self, words: &[&str], features: ServerFeatureGates) -> Result<(), &'static str> {
         let (words, on) = condition(words, features)?;
         match words {
             ["to", who @ ..] => {
@@ -142,7 +142,7 @@ impl Block {
         Ok(())
     }
 
-    fn objects(&self) -> Vec<Preset> {
+    fn objects(&self) -> Vec<DefaultObject> {
         let mut objects = Vec::new();
         if self.of.is_none() {
             objects.push(self.role());
@@ -151,7 +151,7 @@ impl Block {
         objects
     }
 
-    fn role(&self) -> Preset {
+    fn role(&self) -> DefaultObject {
         let kind = if self.namespace.is_some() { &ROLE } else { &CLUSTER_ROLE };
         let mut parts = vec![("rules", self.rules.clone().into())];
         if !self.gathers.is_empty() {
@@ -166,7 +166,7 @@ impl Block {
         self.object(kind, parts)
     }
 
-    fn binding(&self, subjects: &[Value]) -> Preset {
+    fn binding(&self, subjects: &[Value]) -> DefaultObject {
         let (kind, of) = match self.namespace {
             Some(_) => (&ROLE_BINDING, &ROLE),
             None => (&CLUSTER_ROLE_BINDING, &CLUSTER_ROLE),
@@ -176,7 +176,7 @@ impl Block {
         self.object(kind, vec![("roleRef", role), ("subjects", subjects.into())])
     }
 
-    fn object(&self, kind: &'static Kind, parts: Vec<(&str, Value)>) -> Preset {
+    fn object(&self, kind: &'static Kind, parts: Vec<(&str, Value)>) -> DefaultObject {
         let mut labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
         if kind.name == CLUSTER_ROLE.name {
             for label in &self.labels {
@@ -202,14 +202,14 @@ impl Block {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.clone(),
         };
-        Preset { kind, key, object }
+        DefaultObject { kind, key, object }
     }
 }
 
 /// Takes `if FEATURE` off the end; also says whether the feature is on.
 fn condition<'a, 'b>(
     words: &'a [&'b str],
-    features: Features,
+    features: ServerFeatureGates,
 ) -> Result<(&'a [&'b str], bool), &'static str> {
     match words {
         [words @ .., "if", "ClusterTrustBundle"] => Ok((words, features.cluster_trust_bundle)),

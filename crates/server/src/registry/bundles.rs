@@ -9,9 +9,9 @@ use windlass_api::trust_bundle::{
     validate_schema,
 };
 
-use super::cells;
-use super::kind::{Action, Kind, Scope, Served, Subresource};
-use super::parts::{given, list, map, put_back, text};
+use super::table_cells;
+use super::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
+use super::object_fields::{non_null, list, map, restore_field, text};
 
 /// Bundles.
 pub const KIND: Kind = Kind {
@@ -19,7 +19,7 @@ pub const KIND: Kind = Kind {
     plural: PLURAL,
     singular: "bundle",
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: GROUP,
         version: VERSION,
         type_name: "io.cert-manager.trust.v1alpha1.Bundle",
@@ -27,36 +27,36 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource {
         name: "status",
-        action: Action::View {
-            prepare_update: |new, old, _| put_back(new, old, "spec"),
+        action: SubresourceAction::View {
+            prepare_update: |new, old, _| restore_field(new, old, "spec"),
             validate_update: |new, _, _, errors| validate_schema(new, errors),
         },
     }],
     columns: &[
-        cells::NAME,
-        cells::column("ConfigMap Target", "Bundle ConfigMap Target Key"),
-        cells::column("Secret Target", "Bundle Secret Target Key"),
-        cells::column("Synced", "Bundle has been synced"),
-        cells::column("Reason", "Reason Bundle has Synced status"),
-        cells::of("date", cells::column("Age", "Timestamp Bundle was created")),
+        table_cells::NAME,
+        table_cells::column("ConfigMap Target", "Bundle ConfigMap Target Key"),
+        table_cells::column("Secret Target", "Bundle Secret Target Key"),
+        table_cells::column("Synced", "Bundle has been synced"),
+        table_cells::column("Reason", "Reason Bundle has Synced status"),
+        table_cells::with_type("date", table_cells::column("Age", "Timestamp Bundle was created")),
     ],
     row: |object, now| {
         let cell = |found: Option<&Value>| found.cloned().unwrap_or_default();
         let synced = list(object, "/status/conditions").iter().find(|c| text(c, "/type") == SYNCED);
         vec![
-            cells::name(object),
-            cell(given(object, "/spec/target/configMap/key")),
-            cell(given(object, "/spec/target/secret/key")),
-            cell(synced.and_then(|synced| given(synced, "/status"))),
-            cell(synced.and_then(|synced| given(synced, "/reason"))),
-            cells::age(object, now),
+            table_cells::name(object),
+            cell(non_null(object, "/spec/target/configMap/key")),
+            cell(non_null(object, "/spec/target/secret/key")),
+            cell(synced.and_then(|synced| non_null(synced, "/status"))),
+            cell(synced.and_then(|synced| non_null(synced, "/reason"))),
+            table_cells::age(object, now),
         ]
     },
     generation: true,
     unconditional_update: false,
     defaults: set_defaults,
     prepare_create: |object| drop(map(object).remove("status")),
-    prepare_update: |new, old| put_back(new, old, "status"),
+    prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: |object, errors| errors.extend(validate_new(object)),
     validate_update: |new, _, errors| errors.extend(validate(new)),
     ..Kind::DEFAULT
@@ -64,10 +64,10 @@ pub const KIND: Kind = Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
     use serde_json::json;
-    use windlass_api::field::Errors;
+    use windlass_api::field::FieldErrors;
 
     fn bundle(name: &str, target: Value) -> Value {
         json!({
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn the_status_is_held_to_the_schema() {
-        let Some(Subresource { action: Action::View { validate_update, .. }, .. }) =
+        let Some(Subresource { action: SubresourceAction::View { validate_update, .. }, .. }) =
             KIND.subresource("status")
         else {
             panic!("there is a status");
         };
         let mut object = bundle("b", json!({"configMap": {"key": "k"}}));
         object["status"] = json!({"conditions": [{"type": "Synced", "status": "Maybe"}]});
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         validate_update(&object, &object, time::OffsetDateTime::UNIX_EPOCH, &mut errors);
         let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let unsupported = "status.conditions[0].status: Unsupported value: \"Maybe\": supported \

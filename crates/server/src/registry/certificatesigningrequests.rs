@@ -16,9 +16,9 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::names::path_segment_rule;
 
-use super::cells;
-use super::kind::{Action, Kind, Reset, Scope, Selectable, Served, Subresource};
-use super::parts::{integer, list, text};
+use super::table_cells;
+use super::kind::{SubresourceAction, Kind, ResetFields, Scope, SelectableField, ServedVersion, Subresource};
+use super::object_fields::{integer, list, text};
 
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
@@ -31,7 +31,7 @@ pub const KIND: Kind = Kind {
     singular: "certificatesigningrequest",
     short_names: &["csr"],
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "certificates.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
@@ -40,25 +40,25 @@ pub const KIND: Kind = Kind {
     subresources: &[
         Subresource {
             name: "approval",
-            action: Action::View {
+            action: SubresourceAction::View {
                 prepare_update: prepare::approval,
                 validate_update: |new, old, _, errors| validate::approval(new, old, errors),
             },
         },
         Subresource {
             name: "status",
-            action: Action::View {
+            action: SubresourceAction::View {
                 prepare_update: prepare::status,
                 validate_update: |new, old, _, errors| validate::status(new, old, errors),
             },
         },
     ],
     name_rule: path_segment_rule,
-    selectable: &[Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" }],
+    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
     columns: &[
-        cells::NAME,
-        cells::AGE,
-        cells::column(
+        table_cells::NAME,
+        table_cells::AGE,
+        table_cells::column(
             "SignerName",
             "Requested signer for the request. It is a qualified name in the form: \
              `scope-hostname.io/name`. If empty, it will be defaulted:\n 1. If it's a kubelet \
@@ -68,8 +68,8 @@ pub const KIND: Kind = Kind {
              it is assigned \"kubernetes.io/legacy-unknown\".\nDistribution of trust for signers \
              happens out of band. You can select on this field using `spec.signerName`.",
         ),
-        cells::column("Requestor", "Base64-encoded PKCS#10 CSR data"),
-        cells::column(
+        table_cells::column("Requestor", "Base64-encoded PKCS#10 CSR data"),
+        table_cells::column(
             "RequestedDuration",
             "expirationSeconds is the requested duration of validity of the issued certificate. \
              The certificate signer may issue a certificate with a different validity duration \
@@ -85,7 +85,7 @@ pub const KIND: Kind = Kind {
              the requested duration\n\nThe minimum valid value for expirationSeconds is 600, \
              i.e. 10 minutes.",
         ),
-        cells::column(
+        table_cells::column(
             "Condition",
             "Conditions applied to the request, such as approval or denial.",
         ),
@@ -97,9 +97,9 @@ pub const KIND: Kind = Kind {
     validate_create: validate::create,
     validate_update: validate::update,
     resets: &[
-        Reset { subresource: "", fields: &[&["spec"], &["status"]] },
-        Reset { subresource: "approval", fields: &[&["spec"], &["status", "certificate"]] },
-        Reset { subresource: "status", fields: &[&["spec"], &["status", "conditions"]] },
+        ResetFields { subresource: "", fields: &[&["spec"], &["status"]] },
+        ResetFields { subresource: "approval", fields: &[&["spec"], &["status", "certificate"]] },
+        ResetFields { subresource: "status", fields: &[&["spec"], &["status", "conditions"]] },
     ],
     issued: lifetime::issued,
     ..Kind::DEFAULT
@@ -112,17 +112,17 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
     };
     let asked = integer(object, "/spec/expirationSeconds");
     vec![
-        cells::name(object),
-        cells::age(object, now),
+        table_cells::name(object),
+        table_cells::age(object, now),
         signer.into(),
         text(object, "/spec/username").into(),
         asked.map_or_else(|| "<none>".to_owned(), human_duration).into(),
-        json!(standing(object)),
+        json!(condition_text(object)),
     ]
 }
 
 /// Where the request stands, in words.
-fn standing(object: &Value) -> String {
+fn condition_text(object: &Value) -> String {
     let has = |kind: &str| list(object, "/status/conditions").iter().any(|c| c["type"] == kind);
     let mut words = match (has(DENIED), has(APPROVED)) {
         (true, _) => DENIED,

@@ -5,15 +5,15 @@
 mod tests;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
-use windlass_api::meta::Meta;
+use windlass_api::field::{FieldErrors, FieldPath};
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::signer_name::{SignerName, trust_bundle_name_rule};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{AnchorError, parse_trust_anchors};
 
-use super::cells;
-use super::kind::{Kind, Scope, Selectable, Served};
-use super::parts::text;
+use super::table_cells;
+use super::kind::{Kind, Scope, SelectableField, ServedVersion};
+use super::object_fields::text;
 
 /// ClusterTrustBundles.
 pub const KIND: Kind = Kind {
@@ -28,10 +28,10 @@ pub const KIND: Kind = Kind {
     ],
     // The rule depends on the signer: see `validate_names`.
     name_rule: |_, _| Vec::new(),
-    selectable: &[Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" }],
+    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "SignerName",
             "signerName indicates the associated signer, if any.\n\nIn order to create or update \
              a ClusterTrustBundle that sets signerName, you must have the following \
@@ -51,7 +51,7 @@ pub const KIND: Kind = Kind {
             "" => "<none>",
             signer => signer,
         };
-        vec![cells::name(object), signer.into()]
+        vec![table_cells::name(object), signer.into()]
     },
     // Kubernetes keeps none; with it, who distributes bundles sees that one has changed.
     generation: true,
@@ -68,7 +68,7 @@ pub const KIND: Kind = Kind {
         }
         let (signer, before) = (text(new, "/spec/signerName"), text(old, "/spec/signerName"));
         if signer != before {
-            let path = Path::new("spec").child("signerName");
+            let path = FieldPath::new("spec").child("signerName");
             errors.invalid_str(&path, signer, "field is immutable");
         }
     },
@@ -78,14 +78,14 @@ pub const KIND: Kind = Kind {
 
 const TRUST_BUNDLE: &str = "/spec/trustBundle";
 
-const fn served(version: &'static str, type_name: &'static str) -> Served {
-    Served { group: "certificates.k8s.io", version, type_name, convert: None }
+const fn served(version: &'static str, type_name: &'static str) -> ServedVersion {
+    ServedVersion { group: "certificates.k8s.io", version, type_name, convert: None }
 }
 
 /// A bundle of a signer is named after it, one of nobody in particular is not.
-fn validate_names(bundle: &Value, errors: &mut Errors) {
-    let (signer, metadata) = (text(bundle, "/spec/signerName"), Path::new("metadata"));
-    let (prefix, name) = (Meta::of(bundle).generate_name(), Meta::of(bundle).name());
+fn validate_names(bundle: &Value, errors: &mut FieldErrors) {
+    let (signer, metadata) = (text(bundle, "/spec/signerName"), FieldPath::new("metadata"));
+    let (prefix, name) = (ObjectMetaView::from_object(bundle).generate_name(), ObjectMetaView::from_object(bundle).name());
     for (field, value, is_prefix) in [("generateName", prefix, true), ("name", name, false)] {
         if value.is_empty() {
             continue;
@@ -95,12 +95,12 @@ fn validate_names(bundle: &Value, errors: &mut Errors) {
         }
     }
     if !signer.is_empty() {
-        SignerName::parse(&Path::new("spec").child("signerName"), signer, errors);
+        SignerName::parse(&FieldPath::new("spec").child("signerName"), signer, errors);
     }
 }
 
-fn validate_trust_bundle(bundle: &Value, errors: &mut Errors) {
-    let path = Path::new("spec").child("trustBundle");
+fn validate_trust_bundle(bundle: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec").child("trustBundle");
     match parse_trust_anchors(text(bundle, TRUST_BUNDLE), MAX_TRUST_BUNDLE_BYTES) {
         Ok(_) => {}
         Err(AnchorError::TooLong { limit }) => errors.too_long(&path, limit),

@@ -1,12 +1,12 @@
 //! ConfigMaps: plain configuration for pods.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::config_map_key;
 
-use super::cells;
-use super::kind::{Kind, Served};
-use super::parts::{count, decoded_len, entries, given, truth};
+use super::table_cells;
+use super::kind::{Kind, ServedVersion};
+use super::object_fields::{count, decoded_len, entries, non_null, bool_at};
 
 /// The most bytes all values of a ConfigMap or Secret may have together.
 pub const MAX_DATA: usize = 1024 * 1024;
@@ -17,26 +17,26 @@ pub const KIND: Kind = Kind {
     plural: "configmaps",
     singular: "configmap",
     short_names: &["cm"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.ConfigMap",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Data",
             "Data contains the configuration data. Each key must consist of alphanumeric \
              characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the \
              BinaryData field. The keys stored in Data must not overlap with the keys in the \
              BinaryData field, this is enforced during validation process.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
         let data = count(object, "/data") + count(object, "/binaryData");
-        vec![cells::name(object), data.into(), cells::age(object, now)]
+        vec![table_cells::name(object), data.into(), table_cells::age(object, now)]
     },
     validate_create: validate,
     validate_update: |new, old, errors| {
@@ -46,11 +46,11 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-fn validate(object: &Value, errors: &mut Errors) {
+fn validate(object: &Value, errors: &mut FieldErrors) {
     let mut size = 0;
     for (bag, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in entries(object, &format!("/{bag}")) {
-            let path = Path::new(bag).key(key);
+            let path = FieldPath::new(bag).key(key);
             for message in config_map_key(key) {
                 errors.invalid_str(&path, key, &message);
             }
@@ -63,30 +63,30 @@ fn validate(object: &Value, errors: &mut Errors) {
     }
     if size > MAX_DATA {
         // The path of the whole object, as Kubernetes writes it here.
-        errors.too_long(&Path::new("[]"), MAX_DATA);
+        errors.too_long(&FieldPath::new("[]"), MAX_DATA);
     }
 }
 
 /// The rule that an object with `immutable: true` keeps that and all of `fields`.
-pub(super) fn validate_frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+pub(super) fn validate_frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
-    if truth(old, "/immutable") != Some(true) {
+    if bool_at(old, "/immutable") != Some(true) {
         return;
     }
-    if truth(new, "/immutable") != Some(true) {
-        errors.forbidden(&Path::new("immutable"), DETAIL);
+    if bool_at(new, "/immutable") != Some(true) {
+        errors.forbidden(&FieldPath::new("immutable"), DETAIL);
     }
     for field in fields {
         let pointer = format!("/{field}");
-        if given(new, &pointer) != given(old, &pointer) {
-            errors.forbidden(&Path::new(field), DETAIL);
+        if non_null(new, &pointer) != non_null(old, &pointer) {
+            errors.forbidden(&FieldPath::new(field), DETAIL);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

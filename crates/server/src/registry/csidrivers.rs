@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::cells;
-use super::kind::{Kind, Scope, Served};
-use super::parts::{count, default, given, immutable, integer, list, part, text, texts, truth};
+use super::table_cells;
+use super::kind::{Kind, Scope, ServedVersion};
+use super::object_fields::{count, default, non_null, immutable, integer, list, part, text, texts, bool_at};
 
 /// CSIDrivers.
 pub const KIND: Kind = Kind {
@@ -17,17 +17,17 @@ pub const KIND: Kind = Kind {
     plural: "csidrivers",
     singular: "csidriver",
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "storage.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.storage.v1.CSIDriver",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        cells::of(
+        table_cells::NAME,
+        table_cells::with_type(
             "boolean",
-            cells::column(
+            table_cells::column(
                 "AttachRequired",
                 "attachRequired indicates this CSI volume driver requires an attach operation (because \
              it implements the CSI ControllerPublishVolume() method), and that the Kubernetes \
@@ -39,9 +39,9 @@ pub const KIND: Kind = Kind {
              operation will be called.\n\nThis field is immutable.",
             ),
         ),
-        cells::of(
+        table_cells::with_type(
             "boolean",
-            cells::column(
+            table_cells::column(
                 "PodInfoOnMount",
                 "podInfoOnMount indicates this CSI volume driver requires additional pod information \
              (like podName, podUID, etc.) during mount operations, if set to true. If set to \
@@ -64,9 +64,9 @@ pub const KIND: Kind = Kind {
              immutable in Kubernetes < 1.29 and now is mutable.",
             ),
         ),
-        cells::of(
+        table_cells::with_type(
             "boolean",
-            cells::column(
+            table_cells::column(
                 "StorageCapacity",
                 "storageCapacity indicates that the CSI volume driver wants pod scheduling to consider \
              the storage capacity that the driver deployment will report by creating \
@@ -79,7 +79,7 @@ pub const KIND: Kind = Kind {
              now is mutable.",
             ),
         ),
-        cells::column(
+        table_cells::column(
             "TokenRequests",
             "tokenRequests indicates the CSI driver needs pods' service account tokens it is \
              mounting volume for to do necessary authentication. Kubelet will pass the tokens in \
@@ -91,9 +91,9 @@ pub const KIND: Kind = Kind {
              new token after expiry, RequiresRepublish can be used to trigger NodePublishVolume \
              periodically.",
         ),
-        cells::of(
+        table_cells::with_type(
             "boolean",
-            cells::column(
+            table_cells::column(
                 "RequiresRepublish",
                 "requiresRepublish indicates the CSI driver wants `NodePublishVolume` being \
              periodically called to reflect any possible change in the mounted volume. This field \
@@ -102,7 +102,7 @@ pub const KIND: Kind = Kind {
              New mount points will not be seen by a running container.",
             ),
         ),
-        cells::column(
+        table_cells::column(
             "Modes",
             "volumeLifecycleModes defines what kind of volumes this CSI volume driver supports. \
              The default if the list is empty is \"Persistent\", which is the usage defined by the \
@@ -116,7 +116,7 @@ pub const KIND: Kind = Kind {
              support one or more of these modes and more modes may be added in the future.\n\nThis \
              field is beta. This field is immutable.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row,
     generation: true,
@@ -125,7 +125,7 @@ pub const KIND: Kind = Kind {
     validate_create: validate,
     validate_update: |new, old, errors| {
         validate(new, errors);
-        let spec = Path::new("spec");
+        let spec = FieldPath::new("spec");
         immutable(new, old, "/spec/attachRequired", &spec.child("attachedRequired"), errors);
         let modes = "volumeLifecycleModes";
         immutable(new, old, &format!("/spec/{modes}"), &spec.child(modes), errors);
@@ -153,21 +153,21 @@ fn defaults(object: &mut Value) {
     }
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     // Kubernetes spells the first of these with a `d` more than the field has.
     for (field, shown) in [
         ("attachRequired", "attachedRequired"),
         ("podInfoOnMount", "podInfoOnMount"),
         ("storageCapacity", "storageCapacity"),
     ] {
-        if truth(object, &format!("/spec/{field}")).is_none() {
+        if bool_at(object, &format!("/spec/{field}")).is_none() {
             errors.required(&spec.child(shown), "");
         }
     }
     const POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
     let policy = text(object, "/spec/fsGroupPolicy");
-    if given(object, "/spec/fsGroupPolicy").is_some() && !POLICIES.contains(&policy) {
+    if non_null(object, "/spec/fsGroupPolicy").is_some() && !POLICIES.contains(&policy) {
         errors.not_supported(&spec.child("fsGroupPolicy"), policy, &POLICIES);
     }
     validate_token_requests(object, errors);
@@ -175,7 +175,7 @@ fn validate(object: &Value, errors: &mut Errors) {
     for mode in texts(object, "/spec/volumeLifecycleModes").filter(|mode| !MODES.contains(mode)) {
         errors.not_supported(&spec.child("volumeLifecycleModes"), mode, &MODES);
     }
-    if truth(object, "/spec/seLinuxMount").is_none() {
+    if bool_at(object, "/spec/seLinuxMount").is_none() {
         errors.required(&spec.child("seLinuxMount"), "");
     }
     let period = integer(object, "/spec/nodeAllocatableUpdatePeriodSeconds");
@@ -185,10 +185,10 @@ fn validate(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_token_requests(object: &Value, errors: &mut Errors) {
+fn validate_token_requests(object: &Value, errors: &mut FieldErrors) {
     let mut audiences = HashSet::new();
     for (i, request) in list(object, "/spec/tokenRequests").iter().enumerate() {
-        let path = Path::new("spec").child("tokenRequests").index(i);
+        let path = FieldPath::new("spec").child("tokenRequests").index(i);
         let audience = text(request, "/audience");
         if !audiences.insert(audience) {
             errors.duplicate(&path.child("audience"), &audience.into());
@@ -209,9 +209,9 @@ fn validate_token_requests(object: &Value, errors: &mut Errors) {
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
     let flag = |field: &str, absent: bool| {
-        Value::Bool(truth(object, &format!("/spec/{field}")).unwrap_or(absent))
+        Value::Bool(bool_at(object, &format!("/spec/{field}")).unwrap_or(absent))
     };
-    let tokens = match given(object, "/spec/tokenRequests") {
+    let tokens = match non_null(object, "/spec/tokenRequests") {
         None => "<unset>".to_owned(),
         Some(_) => {
             let requests = list(object, "/spec/tokenRequests");
@@ -222,20 +222,20 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
     let modes: Vec<&str> = texts(object, "/spec/volumeLifecycleModes").collect();
     let modes = if modes.is_empty() { "<none>".to_owned() } else { modes.join(",") };
     vec![
-        cells::name(object),
+        table_cells::name(object),
         flag("attachRequired", true),
         flag("podInfoOnMount", false),
         flag("storageCapacity", false),
         tokens.into(),
         flag("requiresRepublish", false),
         modes.into(),
-        cells::age(object, now),
+        table_cells::age(object, now),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
 
     fn driver() -> Value {

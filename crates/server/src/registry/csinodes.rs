@@ -4,12 +4,12 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, qualified_name};
 
-use super::cells;
-use super::kind::{Kind, Scope, Served};
-use super::parts::{count, integer, list, map, text, texts};
+use super::table_cells;
+use super::kind::{Kind, Scope, ServedVersion};
+use super::object_fields::{count, integer, list, map, text, texts};
 
 /// The most bytes a driver's name may have.
 const DRIVER_MAX: usize = 63;
@@ -22,25 +22,25 @@ pub const KIND: Kind = Kind {
     plural: "csinodes",
     singular: "csinode",
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "storage.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.storage.v1.CSINode",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        cells::of(
+        table_cells::NAME,
+        table_cells::with_type(
             "integer",
-            cells::column(
+            table_cells::column(
                 "Drivers",
                 "Drivers indicates the number of CSI drivers registered on the node",
             ),
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
-        vec![cells::name(object), count(object, "/spec/drivers").into(), cells::age(object, now)]
+        vec![table_cells::name(object), count(object, "/spec/drivers").into(), table_cells::age(object, now)]
     },
     unconditional_update: false,
     validate_create: validate,
@@ -49,10 +49,10 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-fn validate(object: &Value, errors: &mut Errors) {
+fn validate(object: &Value, errors: &mut FieldErrors) {
     let mut names = HashSet::new();
     for (i, driver) in list(object, "/spec/drivers").iter().enumerate() {
-        let path = Path::new("spec").child("drivers").index(i);
+        let path = FieldPath::new("spec").child("drivers").index(i);
         let name = text(driver, "/name");
         validate_driver_name(name, &path.child("name"), errors);
         let id = text(driver, "/nodeID");
@@ -73,7 +73,7 @@ fn validate(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_topology(driver: &Value, path: &Path, errors: &mut Errors) {
+fn validate_topology(driver: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let mut keys = HashSet::new();
     for key in texts(driver, "/topologyKeys") {
         if key.is_empty() {
@@ -89,7 +89,7 @@ fn validate_topology(driver: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// The rule on the name of a storage driver: a DNS subdomain, in any case.
-pub(super) fn validate_driver_name(name: &str, path: &Path, errors: &mut Errors) {
+pub(super) fn validate_driver_name(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if name.is_empty() {
         errors.required(path, "");
     }
@@ -101,7 +101,7 @@ pub(super) fn validate_driver_name(name: &str, path: &Path, errors: &mut Errors)
     }
 }
 
-fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
     // A driver that stays is the same, except for how much it can attach.
     let fixed = |driver: &Value| {
@@ -117,7 +117,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
         if let Some(new) = now.get(text(old, "/name"))
             && fixed(new) != fixed(old)
         {
-            let path = Path::new("spec").child("drivers");
+            let path = FieldPath::new("spec").child("drivers");
             errors.invalid(&path, &fixed(new), "field is immutable");
         }
     }
@@ -125,7 +125,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

@@ -1,15 +1,15 @@
 //! Endpoints: the addresses behind a service. They are stored and served without behaviour of their
-//! own, apart from those of the API server itself ([`crate::advertise`]).
+//! own, apart from those of the API server itself ([`crate::endpoint_advertiser`]).
 
 use std::net::IpAddr;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label, dns1123_subdomain, in_range, ip_address, qualified_name};
 
-use super::cells;
-use super::kind::{Kind, Served};
-use super::parts::{count, default, given, integer, list, map, text};
+use super::table_cells;
+use super::kind::{Kind, ServedVersion};
+use super::object_fields::{count, default, non_null, integer, list, map, text};
 
 /// The protocols of ports, in the order in which Kubernetes lists them.
 pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -23,15 +23,15 @@ pub const KIND: Kind = Kind {
     plural: "endpoints",
     singular: "endpoints",
     short_names: &["ep"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Endpoints",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Endpoints",
             "The set of all endpoints is the union of all subsets. Addresses are placed into \
              subsets according to the IPs they share. A single address with multiple ports, some \
@@ -40,15 +40,15 @@ pub const KIND: Kind = Kind {
              different ports. No address will appear in both Addresses and NotReadyAddresses in \
              the same subset. Sets of addresses and ports that comprise a service.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
-    row: |object, now| vec![cells::name(object), shown(object).into(), cells::age(object, now)],
+    row: |object, now| vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)],
     create_on_update: true,
     defaults,
     validate_create: validate,
     validate_update: |new, old, errors| {
         // What an older server accepted may stay.
-        if given(new, "/subsets") != given(old, "/subsets") {
+        if non_null(new, "/subsets") != non_null(old, "/subsets") {
             validate(new, errors);
         }
     },
@@ -65,9 +65,9 @@ fn defaults(object: &mut Value) {
     }
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
+fn validate(object: &Value, errors: &mut FieldErrors) {
     for (i, subset) in list(object, "/subsets").iter().enumerate() {
-        let path = Path::new("subsets").index(i);
+        let path = FieldPath::new("subsets").index(i);
         if count(subset, "/addresses") + count(subset, "/notReadyAddresses") == 0 {
             errors.required(&path, "must specify `addresses` or `notReadyAddresses`");
         }
@@ -84,7 +84,7 @@ fn validate(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_address(address: &Value, path: &Path, errors: &mut Errors) {
+fn validate_address(address: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (at_ip, ip) = (path.child("ip"), text(address, "/ip"));
     for message in ip_address(ip) {
         errors.invalid_str(&at_ip, ip, &message);
@@ -95,7 +95,7 @@ fn validate_address(address: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid_str(&path.child("hostname"), hostname, &message);
         }
     }
-    if given(address, "/nodeName").is_some() {
+    if non_null(address, "/nodeName").is_some() {
         let node = text(address, "/nodeName");
         for message in dns1123_subdomain(node) {
             errors.invalid_str(&path.child("nodeName"), node, &message);
@@ -105,7 +105,7 @@ fn validate_address(address: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// The rule on addresses of endpoints: other machines can connect to them.
-pub fn validate_endpoint_ip(text: &str, path: &Path, errors: &mut Errors) {
+pub fn validate_endpoint_ip(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>().map(|ip| ip.to_canonical()) else {
         return errors.invalid_str(path, text, "must be a valid IP address");
     };
@@ -130,7 +130,7 @@ pub fn validate_endpoint_ip(text: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn validate_port(port: &Value, named: bool, path: &Path, errors: &mut Errors) {
+fn validate_port(port: &Value, named: bool, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(port, "/name");
     if named && name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -147,14 +147,14 @@ fn validate_port(port: &Value, named: bool, path: &Path, errors: &mut Errors) {
 }
 
 /// The rules on `protocol` and `appProtocol` of a port.
-pub fn validate_protocols(port: &Value, path: &Path, errors: &mut Errors) {
+pub fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let protocol = text(port, "/protocol");
     if protocol.is_empty() {
         errors.required(&path.child("protocol"), "");
     } else if !PROTOCOLS.contains(&protocol) {
         errors.not_supported(&path.child("protocol"), protocol, &PROTOCOLS);
     }
-    if given(port, "/appProtocol").is_some() {
+    if non_null(port, "/appProtocol").is_some() {
         let name = text(port, "/appProtocol");
         for message in qualified_name(name) {
             errors.invalid_str(&path.child("appProtocol"), name, &message);
@@ -193,7 +193,7 @@ fn join_host_port(ip: &str, port: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

@@ -1,18 +1,18 @@
 //! EndpointSlices: the addresses behind a service, in parts. They are stored and served without
-//! behaviour of their own, apart from those of the API server itself ([`crate::advertise`]).
+//! behaviour of their own, apart from those of the API server itself ([`crate::endpoint_advertiser`]).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names::{dns1123_label, dns1123_subdomain, ip_address, label_value};
 
-use super::cells;
+use super::table_cells;
 use super::endpoints::{SHOWN, validate_endpoint_ip, validate_protocols};
-use super::kind::{Kind, Served};
-use super::parts::{count, entries, given, integer, list, map, text, texts};
+use super::kind::{Kind, ServedVersion};
+use super::object_fields::{count, entries, non_null, integer, list, map, text, texts};
 
 const ADDRESS_TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 
@@ -28,7 +28,7 @@ pub const KIND: Kind = Kind {
     name: "EndpointSlice",
     plural: "endpointslices",
     singular: "endpointslice",
-    served: &[Served {
+    served: &[ServedVersion {
         group: "discovery.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.discovery.v1.EndpointSlice",
@@ -36,8 +36,8 @@ pub const KIND: Kind = Kind {
     }],
     generation: true,
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "AddressType",
             "addressType specifies the type of address carried by this EndpointSlice. All \
              addresses in this slice must be the same type. This field is immutable after \
@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
              kube-proxy only processes, slices of addressType \"IPv4\" and \"IPv6\". No semantics \
              are defined for the \"FQDN\" type.",
         ),
-        cells::column(
+        table_cells::column(
             "Ports",
             "ports specifies the list of network ports exposed by each endpoint in this slice. \
              Each port must have a unique name. Each slice may include a maximum of 100 ports. \
@@ -55,26 +55,26 @@ pub const KIND: Kind = Kind {
              EndpointSlice controller will likewise always have at least 1 port. EndpointSlices \
              used for other purposes may have an empty ports list.",
         ),
-        cells::column(
+        table_cells::column(
             "Endpoints",
             "endpoints is a list of unique endpoints in this slice. Each slice may include a \
              maximum of 1000 endpoints.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
         vec![
-            cells::name(object),
+            table_cells::name(object),
             text(object, "/addressType").into(),
             shown_ports(object).into(),
             shown_addresses(object).into(),
-            cells::age(object, now),
+            table_cells::age(object, now),
         ]
     },
     defaults,
     prepare_create: drop_topology,
     prepare_update: |new, old| {
-        if given(new, "/endpoints") != given(old, "/endpoints") {
+        if non_null(new, "/endpoints") != non_null(old, "/endpoints") {
             drop_topology(new);
         }
     },
@@ -86,7 +86,7 @@ pub const KIND: Kind = Kind {
         validate(new, Some(old), errors);
         if text(new, "/addressType") != text(old, "/addressType") {
             // Declared in Kubernetes' schema, where the refused value is not at hand.
-            errors.invalid(&Path::new("addressType"), &Value::Null, "field is immutable");
+            errors.invalid(&FieldPath::new("addressType"), &Value::Null, "field is immutable");
             return;
         }
         validate_declared(new, errors);
@@ -115,17 +115,17 @@ fn drop_topology(object: &mut Value) {
 }
 
 /// The rules that are code in Kubernetes.
-fn validate(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     validate_ports(object, errors);
     // What an older server accepted may stay.
-    if old.is_none_or(|old| given(old, "/endpoints") != given(object, "/endpoints")) {
+    if old.is_none_or(|old| non_null(old, "/endpoints") != non_null(object, "/endpoints")) {
         validate_endpoints(object, errors);
     }
 }
 
 /// The rules that are declared in Kubernetes' schema; their errors come after all others.
-fn validate_declared(object: &Value, errors: &mut Errors) {
-    let (path, kind) = (Path::new("addressType"), text(object, "/addressType"));
+fn validate_declared(object: &Value, errors: &mut FieldErrors) {
+    let (path, kind) = (FieldPath::new("addressType"), text(object, "/addressType"));
     if kind.is_empty() {
         errors.required(&path, "");
     } else if !ADDRESS_TYPES.contains(&kind) {
@@ -136,7 +136,7 @@ fn validate_declared(object: &Value, errors: &mut Errors) {
         return;
     }
     for (i, endpoint) in endpoints.iter().enumerate() {
-        let path = Path::new("endpoints").index(i).child("addresses");
+        let path = FieldPath::new("endpoints").index(i).child("addresses");
         match count(endpoint, "/addresses") {
             0 => errors.required(&path, ""),
             many if many > MAX_ADDRESSES => errors.too_many(&path, many, MAX_ADDRESSES),
@@ -145,8 +145,8 @@ fn validate_declared(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_ports(object: &Value, errors: &mut Errors) {
-    let (path, ports) = (Path::new("ports"), list(object, "/ports"));
+fn validate_ports(object: &Value, errors: &mut FieldErrors) {
+    let (path, ports) = (FieldPath::new("ports"), list(object, "/ports"));
     if ports.len() > MAX_PORTS {
         return errors.too_many(&path, ports.len(), MAX_PORTS);
     }
@@ -165,8 +165,8 @@ fn validate_ports(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_endpoints(object: &Value, errors: &mut Errors) {
-    let (path, endpoints) = (Path::new("endpoints"), list(object, "/endpoints"));
+fn validate_endpoints(object: &Value, errors: &mut FieldErrors) {
+    let (path, endpoints) = (FieldPath::new("endpoints"), list(object, "/endpoints"));
     if endpoints.len() > MAX_ENDPOINTS {
         return errors.too_many(&path, endpoints.len(), MAX_ENDPOINTS);
     }
@@ -177,14 +177,14 @@ fn validate_endpoints(object: &Value, errors: &mut Errors) {
         for (i, address) in texts(endpoint, "/addresses").enumerate().take(MAX_ADDRESSES) {
             validate_address(kind, address, &path.child("addresses"), i, errors);
         }
-        if given(endpoint, "/nodeName").is_some() {
+        if non_null(endpoint, "/nodeName").is_some() {
             let node = text(endpoint, "/nodeName");
             for message in dns1123_subdomain(node) {
                 errors.invalid_str(&path.child("nodeName"), node, &message);
             }
         }
         validate_topology(endpoint, &path.child("deprecatedTopology"), errors);
-        if given(endpoint, "/hostname").is_some() {
+        if non_null(endpoint, "/hostname").is_some() {
             let hostname = text(endpoint, "/hostname");
             for message in dns1123_label(hostname) {
                 errors.invalid_str(&path.child("hostname"), hostname, &message);
@@ -194,7 +194,7 @@ fn validate_endpoints(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_address(kind: &str, address: &str, path: &Path, index: usize, errors: &mut Errors) {
+fn validate_address(kind: &str, address: &str, path: &FieldPath, index: usize, errors: &mut FieldErrors) {
     let at = path.index(index);
     match (kind, address.parse::<IpAddr>()) {
         ("IPv4" | "IPv6", Err(_)) => {
@@ -213,7 +213,7 @@ fn validate_address(kind: &str, address: &str, path: &Path, index: usize, errors
     }
 }
 
-fn validate_domain(name: &str, path: &Path, errors: &mut Errors) {
+fn validate_domain(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if name.is_empty() {
         return errors.required(path, "");
     }
@@ -227,17 +227,17 @@ fn validate_domain(name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn validate_topology(endpoint: &Value, path: &Path, errors: &mut Errors) {
+fn validate_topology(endpoint: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let many = entries(endpoint, "/deprecatedTopology").count();
     if many > MAX_TOPOLOGY_LABELS {
         errors.too_many(path, many, MAX_TOPOLOGY_LABELS);
     }
-    if let Some(labels) = given(endpoint, "/deprecatedTopology") {
+    if let Some(labels) = non_null(endpoint, "/deprecatedTopology") {
         validate_labels(path, labels, errors);
     }
 }
 
-fn validate_hints(endpoint: &Value, path: &Path, errors: &mut Errors) {
+fn validate_hints(endpoint: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (field, rule) in
         [("forZones", label_value as fn(&str) -> Vec<String>), ("forNodes", dns1123_subdomain)]
     {
@@ -262,7 +262,7 @@ fn shown_ports(object: &Value) -> String {
     let ports = list(object, "/ports");
     let shown = ports.iter().take(SHOWN).map(|port| match integer(port, "/port") {
         Some(number) => number.to_string(),
-        None if given(port, "/name").is_some() => text(port, "/name").to_owned(),
+        None if non_null(port, "/name").is_some() => text(port, "/name").to_owned(),
         None => "*".to_owned(),
     });
     with_more(shown.collect(), ports.len())
@@ -284,7 +284,7 @@ fn with_more(shown: Vec<String>, total: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

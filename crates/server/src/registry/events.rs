@@ -9,9 +9,9 @@ mod validation;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::cells;
-use super::kind::{Convert, Kind, Selectable, Served};
-use super::parts::{given, integer, text};
+use super::table_cells;
+use super::kind::{VersionConversion, Kind, SelectableField, ServedVersion};
+use super::object_fields::{non_null, integer, text};
 
 /// Events.
 pub const KIND: Kind = Kind {
@@ -20,31 +20,31 @@ pub const KIND: Kind = Kind {
     singular: "event",
     short_names: &["ev"],
     served: &[
-        Served { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Event", convert: None },
-        Served {
+        ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Event", convert: None },
+        ServedVersion {
             group: "events.k8s.io",
             version: "v1",
             type_name: "io.k8s.api.events.v1.Event",
-            convert: Some(Convert { to_stored, from_stored }),
+            convert: Some(VersionConversion { to_stored, from_stored }),
         },
     ],
     selectable: SELECTABLE,
     columns: &[
-        cells::column(
+        table_cells::column(
             "Last Seen",
             "The time at which the most recent occurrence of this event was recorded.",
         ),
-        cells::column(
+        table_cells::column(
             "Type",
             "Type of this event (Normal, Warning), new types could be added in the future",
         ),
-        cells::column(
+        table_cells::column(
             "Reason",
             "This should be a short, machine understandable string that gives the reason for the \
              transition into the object's current status.",
         ),
-        cells::column("Object", "The object that this event is about."),
-        cells::wide(cells::column(
+        table_cells::column("Object", "The object that this event is about."),
+        table_cells::wide(table_cells::column(
             "Subobject",
             "If referring to a piece of an object instead of an entire object, this string should \
              contain a valid JSON/Go field access statement, such as \
@@ -55,18 +55,18 @@ pub const KIND: Kind = Kind {
              pod). This syntax is chosen only to have some well-defined way of referencing a part \
              of an object.",
         )),
-        cells::wide(cells::column(
+        table_cells::wide(table_cells::column(
             "Source",
             "The component reporting this event. Should be a short machine understandable string.",
         )),
-        cells::column("Message", "A human-readable description of the status of this operation."),
-        cells::wide(cells::column(
+        table_cells::column("Message", "A human-readable description of the status of this operation."),
+        table_cells::wide(table_cells::column(
             "First Seen",
             "The time at which the event was first recorded. (Time of server receipt is in \
              TypeMeta.)",
         )),
-        cells::wide(cells::column("Count", "The number of times this event has occurred.")),
-        cells::wide(cells::NAME),
+        table_cells::wide(table_cells::column("Count", "The number of times this event has occurred.")),
+        table_cells::wide(table_cells::NAME),
     ],
     row,
     create_on_update: true,
@@ -77,53 +77,53 @@ pub const KIND: Kind = Kind {
 };
 
 /// The `involvedObject` labels are those of `v1`, the `regarding` ones those of `events.k8s.io`.
-const SELECTABLE: &[Selectable] = &[
-    Selectable { label: "involvedObject.kind", at: &["/involvedObject/kind"], absent: "" },
-    Selectable {
+const SELECTABLE: &[SelectableField] = &[
+    SelectableField { label: "involvedObject.kind", pointers: &["/involvedObject/kind"], absent: "" },
+    SelectableField {
         label: "involvedObject.namespace",
-        at: &["/involvedObject/namespace"],
+        pointers: &["/involvedObject/namespace"],
         absent: "",
     },
-    Selectable { label: "involvedObject.name", at: &["/involvedObject/name"], absent: "" },
-    Selectable { label: "involvedObject.uid", at: &["/involvedObject/uid"], absent: "" },
-    Selectable {
+    SelectableField { label: "involvedObject.name", pointers: &["/involvedObject/name"], absent: "" },
+    SelectableField { label: "involvedObject.uid", pointers: &["/involvedObject/uid"], absent: "" },
+    SelectableField {
         label: "involvedObject.apiVersion",
-        at: &["/involvedObject/apiVersion"],
+        pointers: &["/involvedObject/apiVersion"],
         absent: "",
     },
-    Selectable {
+    SelectableField {
         label: "involvedObject.resourceVersion",
-        at: &["/involvedObject/resourceVersion"],
+        pointers: &["/involvedObject/resourceVersion"],
         absent: "",
     },
-    Selectable {
+    SelectableField {
         label: "involvedObject.fieldPath",
-        at: &["/involvedObject/fieldPath"],
+        pointers: &["/involvedObject/fieldPath"],
         absent: "",
     },
-    Selectable { label: "reason", at: &["/reason"], absent: "" },
-    Selectable { label: "reportingComponent", at: &["/reportingComponent"], absent: "" },
-    Selectable { label: "source", at: &["/source/component", "/reportingComponent"], absent: "" },
-    Selectable { label: "type", at: &["/type"], absent: "" },
-    Selectable { label: "regarding.kind", at: &["/involvedObject/kind"], absent: "" },
-    Selectable { label: "regarding.namespace", at: &["/involvedObject/namespace"], absent: "" },
-    Selectable { label: "regarding.name", at: &["/involvedObject/name"], absent: "" },
-    Selectable { label: "regarding.uid", at: &["/involvedObject/uid"], absent: "" },
-    Selectable { label: "regarding.apiVersion", at: &["/involvedObject/apiVersion"], absent: "" },
-    Selectable {
+    SelectableField { label: "reason", pointers: &["/reason"], absent: "" },
+    SelectableField { label: "reportingComponent", pointers: &["/reportingComponent"], absent: "" },
+    SelectableField { label: "source", pointers: &["/source/component", "/reportingComponent"], absent: "" },
+    SelectableField { label: "type", pointers: &["/type"], absent: "" },
+    SelectableField { label: "regarding.kind", pointers: &["/involvedObject/kind"], absent: "" },
+    SelectableField { label: "regarding.namespace", pointers: &["/involvedObject/namespace"], absent: "" },
+    SelectableField { label: "regarding.name", pointers: &["/involvedObject/name"], absent: "" },
+    SelectableField { label: "regarding.uid", pointers: &["/involvedObject/uid"], absent: "" },
+    SelectableField { label: "regarding.apiVersion", pointers: &["/involvedObject/apiVersion"], absent: "" },
+    SelectableField {
         label: "regarding.resourceVersion",
-        at: &["/involvedObject/resourceVersion"],
+        pointers: &["/involvedObject/resourceVersion"],
         absent: "",
     },
-    Selectable { label: "regarding.fieldPath", at: &["/involvedObject/fieldPath"], absent: "" },
-    Selectable { label: "reportingController", at: &["/reportingComponent"], absent: "" },
+    SelectableField { label: "regarding.fieldPath", pointers: &["/involvedObject/fieldPath"], absent: "" },
+    SelectableField { label: "reportingController", pointers: &["/reportingComponent"], absent: "" },
 ];
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
-    let since = |pointer: &str| cells::since(text(object, pointer), now);
-    let absent = |pointer: &str| cells::is_zero_time(text(object, pointer));
+    let since = |pointer: &str| table_cells::since(text(object, pointer), now);
+    let absent = |pointer: &str| table_cells::is_zero_time(text(object, pointer));
     let first = since(if absent("/firstTimestamp") { "/eventTime" } else { "/firstTimestamp" });
-    let (last, count) = if given(object, "/series").is_some() {
+    let (last, count) = if non_null(object, "/series").is_some() {
         (since("/series/lastObservedTime"), integer(object, "/series/count").unwrap_or_default())
     } else {
         let last = if absent("/lastTimestamp") { first.clone() } else { since("/lastTimestamp") };
@@ -133,17 +133,17 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
         last.into(),
         text(object, "/type").into(),
         text(object, "/reason").into(),
-        about(object).into(),
+        object_text(object).into(),
         text(object, "/involvedObject/fieldPath").into(),
         source(object).into(),
         text(object, "/message").trim().into(),
         first.into(),
         count.into(),
-        cells::name(object),
+        table_cells::name(object),
     ]
 }
 
-fn about(object: &Value) -> String {
+fn object_text(object: &Value) -> String {
     let kind = text(object, "/involvedObject/kind").to_lowercase();
     match text(object, "/involvedObject/name") {
         "" => kind,

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use time::OffsetDateTime;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
-use crate::features::Features;
+use crate::feature_gates::ServerFeatureGates;
 use crate::user::User;
 
 /// One kind of object, with everything that sets it apart from the others.
@@ -25,7 +25,7 @@ pub struct Kind {
     /// Whether objects live in a namespace.
     pub scope: Scope,
     /// The group-versions it is served in, most preferred first within a group. The first is the one it is stored in.
-    pub served: &'static [Served],
+    pub served: &'static [ServedVersion],
     /// `status` and the like.
     pub subresources: &'static [Subresource],
     /// The grammar of its names.
@@ -33,11 +33,11 @@ pub struct Kind {
     /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds):
     /// the label a client writes and where the value stands (JSON pointer). Several pointers:
     /// the first one present.
-    pub selectable: &'static [Selectable],
+    pub selectable: &'static [SelectableField],
     /// Whether a namespaced kind can be selected by `metadata.namespace`.
     pub selects_namespace: bool,
     /// Table columns; empty means Name and Created At.
-    pub columns: &'static [Column],
+    pub columns: &'static [TableColumn],
     /// The cells of one row, as many as there are columns.
     pub row: fn(&Value, OffsetDateTime) -> Vec<Value>,
     /// What the row of an object says of the object itself: the conditions of a `TableRow`.
@@ -60,18 +60,18 @@ pub struct Kind {
     /// Sets and resets what the server owns on a changed object (new, old), before validation.
     pub prepare_update: fn(&mut Value, &Value),
     /// The rules of a new object, beyond those on metadata.
-    pub validate_create: fn(&Value, &mut Errors),
+    pub validate_create: fn(&Value, &mut FieldErrors),
     /// The rules of a change (new, old), beyond those on metadata.
-    pub validate_update: fn(&Value, &Value, &mut Errors),
+    pub validate_update: fn(&Value, &Value, &mut FieldErrors),
     /// The fields that writes never own, because the server sets them back, where they are others
-    /// than usual (see [`Reset`]).
-    pub resets: &'static [Reset],
+    /// than usual (see [`ResetFields`]).
+    pub resets: &'static [ResetFields],
     /// What a change (old, new) tells of the life of a certificate that was asked for. It is
     /// counted once the change is stored.
-    pub issued: fn(&Value, &Value) -> Option<Issued>,
+    pub issued: fn(&Value, &Value) -> Option<CertificateIssuance>,
     /// Whether the features that are on include this kind. Objects of a kind that is off stay in
     /// the store, out of sight.
-    pub enabled: fn(Features) -> bool,
+    pub enabled: fn(ServerFeatureGates) -> bool,
     /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
     /// object and the period the client asked for, the period to use.
     pub grace: fn(&Value, Option<i64>) -> i64,
@@ -89,7 +89,7 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// For kinds that are questions: which one. They are answered and not stored, and POST is all that
     /// can be done with them.
-    pub review: Option<Review>,
+    pub review: Option<ReviewKind>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -108,7 +108,7 @@ pub enum Scope {
 }
 
 /// One group-version in which a kind is served.
-pub struct Served {
+pub struct ServedVersion {
     /// Empty for the core group.
     pub group: &'static str,
     /// `v1`.
@@ -117,11 +117,11 @@ pub struct Served {
     pub type_name: &'static str,
     /// How to turn an object of this version into the stored one and back; `None` where they
     /// differ in `apiVersion` only.
-    pub convert: Option<Convert>,
+    pub convert: Option<VersionConversion>,
 }
 
-impl PartialEq for Served {
-    fn eq(&self, other: &Served) -> bool {
+impl PartialEq for ServedVersion {
+    fn eq(&self, other: &ServedVersion) -> bool {
         (self.group, self.version) == (other.group, other.version)
     }
 }
@@ -129,7 +129,7 @@ impl PartialEq for Served {
 /// The two directions between a served version and the stored one. `apiVersion` and `kind` are
 /// the machinery's business.
 #[derive(Clone, Copy)]
-pub struct Convert {
+pub struct VersionConversion {
     /// From this version to the stored one.
     pub to_stored: fn(Value) -> Value,
     /// From the stored version to this one.
@@ -141,28 +141,28 @@ pub struct Subresource {
     /// `status`.
     pub name: &'static str,
     /// What it does.
-    pub action: Action,
+    pub action: SubresourceAction,
 }
 
 impl Subresource {
     /// `status` as most kinds have it: the spec stays as it was, and there are no further rules.
     pub const STATUS: Subresource = Subresource {
         name: "status",
-        action: Action::View {
-            prepare_update: |new, old, _| super::parts::put_back(new, old, "spec"),
+        action: SubresourceAction::View {
+            prepare_update: |new, old, _| super::object_fields::restore_field(new, old, "spec"),
             validate_update: |_, _, _, _| {},
         },
     };
 }
 
 /// What a subresource does.
-pub enum Action {
+pub enum SubresourceAction {
     /// GET, PUT and PATCH of the whole object, of which only a part may change.
     View {
         /// Sets back what this subresource may not change (new, old, now), before validation.
         prepare_update: fn(&mut Value, &Value, OffsetDateTime),
         /// The rules of a change through it (new, old, now).
-        validate_update: fn(&Value, &Value, OffsetDateTime, &mut Errors),
+        validate_update: fn(&Value, &Value, OffsetDateTime, &mut FieldErrors),
     },
     /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`),
     /// carried out by the server's own code for it.
@@ -182,7 +182,7 @@ pub enum Action {
 
 /// The fields that a write through one subresource never owns. Without one, these are the status
 /// for the object itself and the spec for its `status`.
-pub struct Reset {
+pub struct ResetFields {
     /// Empty for the object itself.
     pub subresource: &'static str,
     /// Paths of fields.
@@ -191,7 +191,7 @@ pub struct Reset {
 
 /// A certificate was issued for a request that said how long it should live.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct CertificateIssuance {
     /// Who issued it, among few enough names to count by.
     pub signer: String,
     /// Whether it lives about as long as was asked for.
@@ -200,7 +200,7 @@ pub struct Issued {
 
 /// A question that a kind stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Review {
+pub enum ReviewKind {
     /// Whose token is it?
     Token,
     /// Who am I?
@@ -220,17 +220,17 @@ pub enum Review {
 pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
 
 /// A field that clients may select by.
-pub struct Selectable {
+pub struct SelectableField {
     /// As the client writes it: `spec.nodeName`.
     pub label: &'static str,
     /// JSON pointers to the value, tried in order.
-    pub at: &'static [&'static str],
+    pub pointers: &'static [&'static str],
     /// What an object without the field is selected by (`false` for flags).
     pub absent: &'static str,
 }
 
 /// A column of a kind's table.
-pub struct Column {
+pub struct TableColumn {
     /// The heading.
     pub name: &'static str,
     /// `string`, `integer`, `date`, …
@@ -283,7 +283,7 @@ impl Kind {
     };
 
     /// The group-version it is stored in.
-    pub fn stored(&self) -> &'static Served {
+    pub fn stored(&self) -> &'static ServedVersion {
         &self.served[0]
     }
 
@@ -293,7 +293,7 @@ impl Kind {
     }
 }
 
-impl Served {
+impl ServedVersion {
     /// `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -305,6 +305,6 @@ impl Served {
 }
 
 /// The root of an object, for validation.
-pub fn root() -> Path {
-    Path::default()
+pub fn root() -> FieldPath {
+    FieldPath::default()
 }

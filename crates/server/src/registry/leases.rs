@@ -1,37 +1,37 @@
 //! Leases: who leads, and whether a node is alive.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::qualified_name;
 
-use super::cells;
-use super::kind::{Kind, Served};
-use super::parts::{given, integer, text};
+use super::table_cells;
+use super::kind::{Kind, ServedVersion};
+use super::object_fields::{non_null, integer, text};
 
 /// Leases.
 pub const KIND: Kind = Kind {
     name: "Lease",
     plural: "leases",
     singular: "lease",
-    served: &[Served {
+    served: &[ServedVersion {
         group: "coordination.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.coordination.v1.Lease",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Holder",
             "holderIdentity contains the identity of the holder of a current lease. If \
              Coordinated Leader Election is used, the holder identity must be equal to the elected \
              LeaseCandidate.metadata.name field.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
         let holder = text(object, "/spec/holderIdentity");
-        vec![cells::name(object), holder.into(), cells::age(object, now)]
+        vec![table_cells::name(object), holder.into(), table_cells::age(object, now)]
     },
     unconditional_update: false,
     create_on_update: true,
@@ -40,8 +40,8 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     if let Some(seconds) = integer(object, "/spec/leaseDurationSeconds").filter(|s| *s <= 0) {
         let path = spec.child("leaseDurationSeconds");
         errors.invalid(&path, &seconds.into(), "must be greater than 0");
@@ -51,7 +51,7 @@ fn validate(object: &Value, errors: &mut Errors) {
         errors.invalid(&path, &count.into(), "must be greater than or equal to 0");
     }
     let strategy = text(object, "/spec/strategy");
-    if given(object, "/spec/strategy").is_some() {
+    if non_null(object, "/spec/strategy").is_some() {
         // Kubernetes names the field twice.
         let path = spec.child("strategy").child("strategy");
         if !strategy.contains('/') && strategy != "OldestEmulationVersion" {
@@ -70,7 +70,7 @@ fn validate(object: &Value, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, refusals};
+    use super::super::object_fields::tests::{cells, refusals};
     use super::*;
     use serde_json::json;
 

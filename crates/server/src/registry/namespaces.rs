@@ -1,12 +1,12 @@
 //! Namespaces: what other objects live in.
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label_rule, qualified_name};
 
-use super::cells;
-use super::kind::{Action, Kind, Scope, Selectable, Served, Subresource};
-use super::parts::{given, map, part, put_back, text, texts};
+use super::table_cells;
+use super::kind::{SubresourceAction, Kind, Scope, SelectableField, ServedVersion, Subresource};
+use super::object_fields::{non_null, map, part, restore_field, text, texts};
 
 /// The finalizer that every namespace is born with.
 pub const FINALIZER: &str = "kubernetes";
@@ -21,27 +21,27 @@ pub const KIND: Kind = Kind {
     singular: "namespace",
     short_names: &["ns"],
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Namespace",
         convert: None,
     }],
     subresources: &[
-        Subresource { name: "finalize", action: Action::Finalize },
+        Subresource { name: "finalize", action: SubresourceAction::Finalize },
         Subresource {
             name: "status",
-            action: Action::View {
-                prepare_update: |new, old, _| put_back(new, old, "spec"),
+            action: SubresourceAction::View {
+                prepare_update: |new, old, _| restore_field(new, old, "spec"),
                 validate_update: |new, old, _, errors| validate_status(new, old, errors),
             },
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"], absent: "" }],
-    columns: &[cells::NAME, cells::column("Status", "The status of the namespace"), cells::AGE],
+    selectable: &[SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" }],
+    columns: &[table_cells::NAME, table_cells::column("Status", "The status of the namespace"), table_cells::AGE],
     row: |object, now| {
-        vec![cells::name(object), text(object, "/status/phase").into(), cells::age(object, now)]
+        vec![table_cells::name(object), text(object, "/status/phase").into(), table_cells::age(object, now)]
     },
     defaults: |object| {
         default_phase(object);
@@ -49,8 +49,8 @@ pub const KIND: Kind = Kind {
     },
     prepare_create,
     prepare_update: |new, old| {
-        put_back(new, old, "status");
-        let finalizers = given(old, "/spec/finalizers").cloned();
+        restore_field(new, old, "status");
+        let finalizers = non_null(old, "/spec/finalizers").cloned();
         let spec = part(new, "spec");
         match finalizers {
             Some(list) => spec.insert("finalizers".into(), list),
@@ -66,22 +66,22 @@ pub const KIND: Kind = Kind {
     },
     delete_collection: false,
     // Its contents go first; who empties it takes the finalizer away.
-    may_vanish: |object| super::parts::list(object, "/spec/finalizers").is_empty(),
+    may_vanish: |object| super::object_fields::list(object, "/spec/finalizers").is_empty(),
     ..Kind::DEFAULT
 };
 
 /// Sets back what `namespaces/finalize` may not change.
 pub fn prepare_finalize(new: &mut Value, old: &Value) {
-    put_back(new, old, "status");
+    restore_field(new, old, "status");
 }
 
 /// The rules of a change through `namespaces/finalize`.
-pub fn validate_finalize(new: &Value, errors: &mut Errors) {
-    validate_finalizers(new, Path::index, errors);
+pub fn validate_finalize(new: &Value, errors: &mut FieldErrors) {
+    validate_finalizers(new, FieldPath::index, errors);
 }
 
 fn default_phase(object: &mut Value) {
-    super::parts::default(part(object, "status"), "phase", "Active");
+    super::object_fields::default(part(object, "status"), "phase", "Active");
 }
 
 fn label_name(object: &mut Value) {
@@ -106,8 +106,8 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(object: &Value, at: fn(&Path, usize) -> Path, errors: &mut Errors) {
-    let path = Path::new("spec").child("finalizers");
+fn validate_finalizers(object: &Value, at: fn(&FieldPath, usize) -> FieldPath, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec").child("finalizers");
     for (i, finalizer) in texts(object, "/spec/finalizers").enumerate() {
         let path = at(&path, i);
         for message in qualified_name(finalizer) {
@@ -124,21 +124,21 @@ fn validate_finalizers(object: &Value, at: fn(&Path, usize) -> Path, errors: &mu
     }
 }
 
-fn validate_status(new: &Value, _old: &Value, errors: &mut Errors) {
-    let (phase, condition) = match given(new, "/metadata/deletionTimestamp") {
+fn validate_status(new: &Value, _old: &Value, errors: &mut FieldErrors) {
+    let (phase, condition) = match non_null(new, "/metadata/deletionTimestamp") {
         None => ("Active", "empty"),
         Some(_) => ("Terminating", "not empty"),
     };
     let actual = text(new, "/status/phase");
     if actual != phase {
         let detail = format!("may only be '{phase}' if `deletionTimestamp` is {condition}");
-        errors.invalid_str(&Path::new("status").child("Phase"), actual, &detail);
+        errors.invalid_str(&FieldPath::new("status").child("Phase"), actual, &detail);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, created, refusals, said};
+    use super::super::object_fields::tests::{cells, created, refusals, error_texts};
     use super::*;
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         let words = "Invalid value: \"mine\": name is neither a standard finalizer name nor is it \
                      fully qualified";
         assert_eq!(refusals(&KIND, &object), [format!("spec.finalizers: {words}")]);
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         validate_finalize(&object, &mut errors);
-        assert_eq!(said(&errors), [format!("spec.finalizers[2]: {words}")]);
+        assert_eq!(error_texts(&errors), [format!("spec.finalizers[2]: {words}")]);
     }
 
     #[test]
@@ -201,9 +201,9 @@ mod tests {
             ),
         ];
         for (object, expected) in table {
-            let mut errors = Errors::new();
+            let mut errors = FieldErrors::new();
             validate_status(&object, &Value::Null, &mut errors);
-            assert_eq!(said(&errors), expected);
+            assert_eq!(error_texts(&errors), expected);
         }
     }
 

@@ -6,7 +6,7 @@ mod validate;
 
 use serde_json::{Value, json};
 
-use super::kind::{Action, Kind, Scope, Selectable, Served, Subresource};
+use super::kind::{SubresourceAction, Kind, Scope, SelectableField, ServedVersion, Subresource};
 
 /// The kind Node.
 pub const KIND: Kind = Kind {
@@ -15,7 +15,7 @@ pub const KIND: Kind = Kind {
     singular: "node",
     short_names: &["no"],
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Node",
@@ -23,14 +23,14 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource {
         name: "status",
-        action: Action::View {
+        action: SubresourceAction::View {
             prepare_update: |new, old, _| update_status(new, old),
             validate_update: |new, old, _, errors| validate::update(new, old, errors),
         },
     }],
-    selectable: &[Selectable {
+    selectable: &[SelectableField {
         label: "spec.unschedulable",
-        at: &["/spec/unschedulable"],
+        pointers: &["/spec/unschedulable"],
         absent: "false",
     }],
     columns: &columns::COLUMNS,
@@ -87,15 +87,15 @@ fn taint_as_not_ready(node: &mut Value) {
 }
 
 fn update(new: &mut Value, old: &Value) {
-    set_back(new, old, "status");
+    restore_field(new, old, "status");
     drop_config_source(new, Some(old));
 }
 
 fn update_status(new: &mut Value, old: &Value) {
-    set_back(new, old, "spec");
+    restore_field(new, old, "spec");
 }
 
-fn set_back(new: &mut Value, old: &Value, field: &str) {
+fn restore_field(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
         Some(value) => new.insert(field.to_owned(), value.clone()),

@@ -4,12 +4,12 @@
 //! resource that is written in the same way.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::selector::labels::validate_label_selector;
 
-use super::cells;
-use super::kind::{Column, Kind, Scope, Served};
-use super::parts::{count, given, integer, list, text, texts};
+use super::table_cells;
+use super::kind::{TableColumn, Kind, Scope, ServedVersion};
+use super::object_fields::{count, non_null, integer, list, text, texts};
 
 /// Sources in a report. A node has some hundred pods, and most of them ask for the same.
 pub const SOURCES: usize = 1024;
@@ -29,27 +29,27 @@ pub const KIND: Kind = Kind {
     singular: "nodetrust",
     short_names: &["ntr"],
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "windlass.dev",
         version: "v1alpha1",
         type_name: "dev.windlass.v1alpha1.NodeTrust",
         convert: None,
     }],
     columns: &[
-        cells::NAME,
-        counted("Volumes", "How many volumes ask for trust anchors."),
-        counted("Blocked", "How many of them do not have what they should have."),
-        counted("Bundles", "How many bundles are in volumes."),
-        cells::AGE,
+        table_cells::NAME,
+        integer_column("Volumes", "How many volumes ask for trust anchors."),
+        integer_column("Blocked", "How many of them do not have what they should have."),
+        integer_column("Bundles", "How many bundles are in volumes."),
+        table_cells::AGE,
     ],
     row: |object, now| {
         let number = |pointer| integer(object, pointer).unwrap_or_default().into();
         vec![
-            cells::name(object),
+            table_cells::name(object),
             number("/status/volumes"),
             number("/status/blocked"),
             number("/status/bundles"),
-            cells::age(object, now),
+            table_cells::age(object, now),
         ]
     },
     unconditional_update: false,
@@ -58,14 +58,14 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-const fn counted(name: &'static str, description: &'static str) -> Column {
-    cells::of("integer", cells::column(name, description))
+const fn integer_column(name: &'static str, description: &'static str) -> TableColumn {
+    table_cells::with_type("integer", table_cells::column(name, description))
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let path = Path::new("status");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("status");
     for field in ["volumes", "blocked", "bundles", "moreSources"] {
-        natural(object, &format!("/status/{field}"), &path.child(field), errors);
+        validate_non_negative(object, &format!("/status/{field}"), &path.child(field), errors);
     }
     let path = path.child("sources");
     if within(count(object, "/status/sources"), SOURCES, &path, errors) {
@@ -75,22 +75,22 @@ fn validate(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_source(source: &Value, path: &Path, errors: &mut Errors) {
+fn validate_source(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (name, signer) = (text(source, "/name"), text(source, "/signerName"));
     match (name, signer) {
         ("", "") => errors.required(path, "one of name and signerName must be specified"),
-        ("", signer) => short(signer, NAME, &path.child("signerName"), errors),
-        (name, "") => short(name, NAME, &path.child("name"), errors),
+        ("", signer) => validate_length(signer, NAME, &path.child("signerName"), errors),
+        (name, "") => validate_length(name, NAME, &path.child("name"), errors),
         _ => errors.forbidden(&path.child("signerName"), "may not be specified with name"),
     }
-    if let Some(selector) = given(source, "/labelSelector") {
+    if let Some(selector) = non_null(source, "/labelSelector") {
         let path = path.child("labelSelector");
         if signer.is_empty() {
             errors.forbidden(&path, "may only be specified with signerName");
         }
         validate_label_selector(&path, selector, errors);
     }
-    if let Some(digest) = given(source, "/digest") {
+    if let Some(digest) = non_null(source, "/digest") {
         validate_digest(digest, &path.child("digest"), errors);
     }
     let bundles = path.child("bundles");
@@ -102,24 +102,24 @@ fn validate_source(source: &Value, path: &Path, errors: &mut Errors) {
     let volumes = path.child("volumes");
     if within(count(source, "/volumes"), VOLUMES, &volumes, errors) {
         for (i, volume) in texts(source, "/volumes").enumerate() {
-            short(volume, NAME, &volumes.index(i), errors);
+            validate_length(volume, NAME, &volumes.index(i), errors);
         }
     }
-    natural(source, "/moreVolumes", &path.child("moreVolumes"), errors);
-    short(text(source, "/message"), MESSAGE, &path.child("message"), errors);
+    validate_non_negative(source, "/moreVolumes", &path.child("moreVolumes"), errors);
+    validate_length(text(source, "/message"), MESSAGE, &path.child("message"), errors);
 }
 
-fn validate_bundle(bundle: &Value, path: &Path, errors: &mut Errors) {
+fn validate_bundle(bundle: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(bundle, "/name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
     }
-    short(name, NAME, &path.child("name"), errors);
-    natural(bundle, "/generation", &path.child("generation"), errors);
+    validate_length(name, NAME, &path.child("name"), errors);
+    validate_non_negative(bundle, "/generation", &path.child("generation"), errors);
     validate_digest(bundle.get("digest").unwrap_or(&Value::Null), &path.child("digest"), errors);
 }
 
-fn validate_digest(digest: &Value, path: &Path, errors: &mut Errors) {
+fn validate_digest(digest: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let digits = digest.as_str().and_then(|text| text.strip_prefix("sha256:"));
     let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if !digits.is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit)) {
@@ -127,19 +127,19 @@ fn validate_digest(digest: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn natural(object: &Value, pointer: &str, path: &Path, errors: &mut Errors) {
+fn validate_non_negative(object: &Value, pointer: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(number) = integer(object, pointer).filter(|n| *n < 0) {
         errors.invalid(path, &number.into(), "must be greater than or equal to 0");
     }
 }
 
-fn short(text: &str, max: usize, path: &Path, errors: &mut Errors) {
+fn validate_length(text: &str, max: usize, path: &FieldPath, errors: &mut FieldErrors) {
     if text.len() > max {
         errors.too_long(path, max);
     }
 }
 
-fn within(count: usize, max: usize, path: &Path, errors: &mut Errors) -> bool {
+fn within(count: usize, max: usize, path: &FieldPath, errors: &mut FieldErrors) -> bool {
     if count > max {
         errors.too_many(path, count, max);
     }
@@ -148,7 +148,7 @@ fn within(count: usize, max: usize, path: &Path, errors: &mut Errors) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label, dns1123_subdomain};
 use windlass_api::selector::labels::validate_label_selector;
 
-use super::cells;
-use super::kind::{Kind, Served, Subresource};
-use super::parts::{count, default, given, immutable, map, part, put_back, text};
+use super::table_cells;
+use super::kind::{Kind, ServedVersion, Subresource};
+use super::object_fields::{count, default, non_null, immutable, map, part, restore_field, text};
 use super::persistentvolumes::{
     access_modes, amount, class, or_unset, phase, validate_access_modes,
     validate_attributes_class_stays, validate_class, validate_positive, validate_volume_mode,
@@ -21,7 +21,7 @@ pub const KIND: Kind = Kind {
     plural: "persistentvolumeclaims",
     singular: "persistentvolumeclaim",
     short_names: &["pvc"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.PersistentVolumeClaim",
@@ -29,25 +29,25 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource::STATUS],
     columns: &[
-        cells::NAME,
-        cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
-        cells::column(
+        table_cells::NAME,
+        table_cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
+        table_cells::column(
             "Volume",
             "volumeName is the binding reference to the PersistentVolume backing this claim.",
         ),
-        cells::column(
+        table_cells::column(
             "Capacity",
             "capacity represents the actual resources of the underlying volume.",
         ),
-        cells::column(
+        table_cells::column(
             "Access Modes",
             "accessModes contains the actual access modes the volume backing the PVC has. More \
              info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1",
         ),
-        cells::column("StorageClass", "StorageClass of the pvc"),
-        cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
-        cells::AGE,
-        cells::wide(cells::column(
+        table_cells::column("StorageClass", "StorageClass of the pvc"),
+        table_cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
+        table_cells::AGE,
+        table_cells::wide(table_cells::column(
             "VolumeMode",
             "volumeMode defines what type of volume is required by the claim. Value of Filesystem \
              is implied when not included in claim spec.",
@@ -64,7 +64,7 @@ pub const KIND: Kind = Kind {
         agree_on_source(object);
     },
     prepare_update: |new, old| {
-        put_back(new, old, "status");
+        restore_field(new, old, "status");
         agree_on_source(new);
     },
     validate_create: validate,
@@ -75,7 +75,7 @@ pub const KIND: Kind = Kind {
 
 /// `dataSource` names a claim or a snapshot; anything else is ignored, as it always was.
 fn drop_unknown_source(object: &mut Value) {
-    let Some(source) = given(object, "/spec/dataSource") else { return };
+    let Some(source) = non_null(object, "/spec/dataSource") else { return };
     let known = matches!(
         (text(source, "/apiGroup"), text(source, "/kind")),
         ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
@@ -87,8 +87,8 @@ fn drop_unknown_source(object: &mut Value) {
 
 /// `dataSource` and `dataSourceRef` say the same; one that is absent is taken from the other.
 fn agree_on_source(object: &mut Value) {
-    let source = given(object, "/spec/dataSource").cloned();
-    let reference = given(object, "/spec/dataSourceRef").cloned();
+    let source = non_null(object, "/spec/dataSource").cloned();
+    let reference = non_null(object, "/spec/dataSourceRef").cloned();
     match (source, reference) {
         (Some(source), None) => {
             part(object, "spec").insert("dataSourceRef".into(), source);
@@ -101,17 +101,17 @@ fn agree_on_source(object: &mut Value) {
     }
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     if count(object, "/spec/accessModes") == 0 {
         errors.required(&spec.child("accessModes"), "at least 1 access mode is required");
     }
-    if let Some(selector) = given(object, "/spec/selector") {
+    if let Some(selector) = non_null(object, "/spec/selector") {
         validate_label_selector(&spec.child("selector"), selector, errors);
     }
     validate_access_modes(object, errors);
     let storage = spec.child("resources").key("storage");
-    match given(object, "/spec/resources/requests/storage") {
+    match non_null(object, "/spec/resources/requests/storage") {
         None => errors.required(&storage, ""),
         Some(amount) => validate_positive(amount, &storage, errors),
     }
@@ -124,9 +124,9 @@ fn validate(object: &Value, errors: &mut Errors) {
     validate_class(object, &spec, "volumeAttributesClassName", errors);
 }
 
-fn validate_sources_agree(object: &Value, errors: &mut Errors) {
+fn validate_sources_agree(object: &Value, errors: &mut FieldErrors) {
     let (Some(source), Some(reference)) =
-        (given(object, "/spec/dataSource"), given(object, "/spec/dataSourceRef"))
+        (non_null(object, "/spec/dataSource"), non_null(object, "/spec/dataSourceRef"))
     else {
         return;
     };
@@ -134,18 +134,18 @@ fn validate_sources_agree(object: &Value, errors: &mut Errors) {
         "may not be specified when dataSourceRef.namespace is specified"
     } else if ["/apiGroup", "/kind", "/name"]
         .iter()
-        .any(|part| given(source, part) != given(reference, part))
+        .any(|part| non_null(source, part) != non_null(reference, part))
     {
         "must match dataSourceRef"
     } else {
         return;
     };
     // Kubernetes shows the path's insides here, of which JSON sees nothing.
-    errors.invalid(&Path::new("spec"), &json!({}), detail);
+    errors.invalid(&FieldPath::new("spec"), &json!({}), detail);
 }
 
-fn validate_source(object: &Value, spec: &Path, field: &str, errors: &mut Errors) {
-    let Some(source) = given(object, &format!("/spec/{field}")) else { return };
+fn validate_source(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
+    let Some(source) = non_null(object, &format!("/spec/{field}")) else { return };
     let path = spec.child(field);
     for part in ["name", "kind"] {
         if text(source, &format!("/{part}")).is_empty() {
@@ -173,7 +173,7 @@ fn validate_source(object: &Value, spec: &Path, field: &str, errors: &mut Errors
     }
 }
 
-fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
     let bound = text(new, "/status/phase") == "Bound";
     let compared = |object: &Value| {
@@ -182,7 +182,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
         if text(old, "/spec/volumeName").is_empty() {
             spec_map.remove("volumeName");
         }
-        if given(old, "/spec/storageClassName").is_none() {
+        if non_null(old, "/spec/storageClassName").is_none() {
             spec_map.remove("storageClassName");
         }
         spec_map.remove("volumeAttributesClassName");
@@ -196,17 +196,17 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
     };
     if compared(new) != compared(old) {
         errors.forbidden(
-            &Path::new("spec"),
+            &FieldPath::new("spec"),
             "spec is immutable after creation except resources.requests and \
              volumeAttributesClassName for bound claims",
         );
     }
-    immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
+    immutable(new, old, "/spec/volumeMode", &FieldPath::new("volumeMode"), errors);
     validate_attributes_class_stays(new, old, errors);
     let class = "/spec/volumeAttributesClassName";
-    let emptied = given(new, class).is_some_and(|class| class == "");
-    if emptied && given(old, class).is_some() && given(new, class) != given(old, class) {
-        let path = Path::new("spec").child("volumeAttributesClassName");
+    let emptied = non_null(new, class).is_some_and(|class| class == "");
+    if emptied && non_null(old, class).is_some() && non_null(new, class) != non_null(old, class) {
+        let path = FieldPath::new("spec").child("volumeAttributesClassName");
         errors.forbidden(&path, "update from non-nil value to an empty string is forbidden");
     }
 }
@@ -219,21 +219,21 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
         (amount(object, "/status/capacity/storage"), access_modes(object, "/status/accessModes"))
     };
     vec![
-        cells::name(object),
+        table_cells::name(object),
         phase(object).into(),
         volume.into(),
         capacity.into(),
         modes.into(),
         class(object).into(),
         or_unset(object, "/spec/volumeAttributesClassName").into(),
-        cells::age(object, now),
+        table_cells::age(object, now),
         or_unset(object, "/spec/volumeMode").into(),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
 
     fn claim() -> Value {

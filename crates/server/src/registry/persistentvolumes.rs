@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::dns1123_subdomain;
 
-use super::cells;
-use super::kind::{Kind, Scope, Served, Subresource};
-use super::parts::{count, default, entries, given, immutable, map, part, put_back, text, texts};
+use super::table_cells;
+use super::kind::{Kind, Scope, ServedVersion, Subresource};
+use super::object_fields::{count, default, entries, non_null, immutable, map, part, restore_field, text, texts};
 
 /// PersistentVolumes.
 pub const KIND: Kind = Kind {
@@ -17,7 +17,7 @@ pub const KIND: Kind = Kind {
     singular: "persistentvolume",
     short_names: &["pv"],
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.PersistentVolume",
@@ -25,18 +25,18 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource::STATUS],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Capacity",
             "capacity is the description of the persistent volume's resources and capacity. More \
              info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#capacity",
         ),
-        cells::column(
+        table_cells::column(
             "Access Modes",
             "accessModes contains all ways the volume can be mounted. More info: \
              https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes",
         ),
-        cells::column(
+        table_cells::column(
             "Reclaim Policy",
             "persistentVolumeReclaimPolicy defines what happens to a persistent volume when \
              released from its claim. Valid options are Retain (default for manually created \
@@ -45,27 +45,27 @@ pub const KIND: Kind = Kind {
              this PersistentVolume. More info: \
              https://kubernetes.io/docs/concepts/storage/persistent-volumes#reclaiming",
         ),
-        cells::column(
+        table_cells::column(
             "Status",
             "phase indicates if a volume is available, bound to a claim, or released by a claim. \
              More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#phase",
         ),
-        cells::column(
+        table_cells::column(
             "Claim",
             "claimRef is part of a bi-directional binding between PersistentVolume and \
              PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the \
              authoritative bind between PV and PVC. More info: \
              https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding",
         ),
-        cells::column("StorageClass", "StorageClass of the pv"),
-        cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
-        cells::column(
+        table_cells::column("StorageClass", "StorageClass of the pv"),
+        table_cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
+        table_cells::column(
             "Reason",
             "reason is a brief CamelCase string that describes any failure and is meant for \
              machine parsing and tidy display in the CLI.",
         ),
-        cells::AGE,
-        cells::wide(cells::column(
+        table_cells::AGE,
+        table_cells::wide(table_cells::column(
             "VolumeMode",
             "volumeMode defines if a volume is intended to be used with a formatted filesystem or \
              to remain in raw block state. Value of Filesystem is implied when not included in \
@@ -77,7 +77,7 @@ pub const KIND: Kind = Kind {
     prepare_create: |object| {
         map(object).insert("status".into(), json!({"phase": "Pending"}));
     },
-    prepare_update: |new, old| put_back(new, old, "status"),
+    prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: validate,
     validate_update,
     returns_deleted: true,
@@ -150,8 +150,8 @@ fn default_source(spec: &mut Map<String, Value>, source: &str, fields: &[(&str, 
     }
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     if count(object, "/spec/accessModes") == 0 {
         errors.required(&spec.child("accessModes"), "");
     }
@@ -159,9 +159,9 @@ fn validate(object: &Value, errors: &mut Errors) {
     let capacity = spec.child("capacity");
     match count(object, "/spec/capacity") {
         0 => errors.required(&capacity, ""),
-        1 if given(object, "/spec/capacity/storage").is_some() => {}
+        1 if non_null(object, "/spec/capacity/storage").is_some() => {}
         _ => {
-            let shown = given(object, "/spec/capacity").unwrap_or(&Value::Null).to_string();
+            let shown = non_null(object, "/spec/capacity").unwrap_or(&Value::Null).to_string();
             errors.not_supported(&capacity, &shown, &["storage"]);
         }
     }
@@ -176,29 +176,29 @@ fn validate(object: &Value, errors: &mut Errors) {
     validate_source(object, errors);
     validate_class(object, &spec, "storageClassName", errors);
     validate_volume_mode(object, errors);
-    if let Some(class) = given(object, "/spec/volumeAttributesClassName") {
+    if let Some(class) = non_null(object, "/spec/volumeAttributesClassName") {
         if class == "" {
             let path = spec.child("volumeAttributesClassName");
             errors.required(&path, "an empty string is disallowed");
         }
         validate_class(object, &spec, "volumeAttributesClassName", errors);
-        if given(object, "/spec/csi").is_none() {
+        if non_null(object, "/spec/csi").is_none() {
             let detail = "has to be specified when using volumeAttributesClassName";
             errors.required(&spec.child("csi"), detail);
         }
     }
 }
 
-fn validate_source(object: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
-    let mut set = SOURCES.iter().filter(|s| given(object, &format!("/spec/{s}")).is_some());
+fn validate_source(object: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
+    let mut set = SOURCES.iter().filter(|s| non_null(object, &format!("/spec/{s}")).is_some());
     let first = set.next();
     for source in set {
         errors.forbidden(&spec.child(source), "may not specify more than 1 volume type");
     }
     match first {
         None => errors.required(&spec, "must specify a volume type"),
-        Some(&"local") if given(object, "/spec/nodeAffinity").is_none() => {
+        Some(&"local") if non_null(object, "/spec/nodeAffinity").is_none() => {
             errors.required(&spec.child("nodeAffinity"), "Local volume requires node affinity");
         }
         Some(_) => {}
@@ -206,16 +206,16 @@ fn validate_source(object: &Value, errors: &mut Errors) {
     let recycled = text(object, "/spec/persistentVolumeReclaimPolicy") == "Recycle";
     let path = text(object, "/spec/hostPath/path");
     let is_root = !path.is_empty() && path.split('/').all(|part| ["", "."].contains(&part));
-    if given(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled {
+    if non_null(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled {
         let path = spec.child("persistentVolumeReclaimPolicy");
         errors.forbidden(&path, "may not be 'recycle' for a hostPath mount of '/'");
     }
 }
 
 /// The rules on `spec.accessModes` that volumes and claims share.
-pub(super) fn validate_access_modes(object: &Value, errors: &mut Errors) {
+pub(super) fn validate_access_modes(object: &Value, errors: &mut FieldErrors) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let path = Path::new("spec").child("accessModes");
+    let path = FieldPath::new("spec").child("accessModes");
     let modes: Vec<&str> = texts(object, "/spec/accessModes").collect();
     for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
         errors.not_supported(&path, mode, &MODES);
@@ -227,7 +227,7 @@ pub(super) fn validate_access_modes(object: &Value, errors: &mut Errors) {
 }
 
 /// The rule that an amount of storage is more than nothing.
-pub(super) fn validate_positive(amount: &Value, path: &Path, errors: &mut Errors) {
+pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let amount = amount.as_str().unwrap_or_default();
     let digits = amount.trim_start_matches('+').split(|c: char| c.is_ascii_alphabetic()).next();
     let digits = digits.unwrap_or_default();
@@ -237,7 +237,7 @@ pub(super) fn validate_positive(amount: &Value, path: &Path, errors: &mut Errors
 }
 
 /// The rule on the name of a storage class or the like in `spec`.
-pub(super) fn validate_class(object: &Value, spec: &Path, field: &str, errors: &mut Errors) {
+pub(super) fn validate_class(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
     let name = text(object, &format!("/spec/{field}"));
     if !name.is_empty() {
         for message in dns1123_subdomain(name) {
@@ -247,50 +247,50 @@ pub(super) fn validate_class(object: &Value, spec: &Path, field: &str, errors: &
 }
 
 /// The rule on `spec.volumeMode` that volumes and claims share.
-pub(super) fn validate_volume_mode(object: &Value, errors: &mut Errors) {
+pub(super) fn validate_volume_mode(object: &Value, errors: &mut FieldErrors) {
     const MODES: [&str; 2] = ["Block", "Filesystem"];
     let mode = text(object, "/spec/volumeMode");
-    if given(object, "/spec/volumeMode").is_some() && !MODES.contains(&mode) {
-        errors.not_supported(&Path::new("spec").child("volumeMode"), mode, &MODES);
+    if non_null(object, "/spec/volumeMode").is_some() && !MODES.contains(&mode) {
+        errors.not_supported(&FieldPath::new("spec").child("volumeMode"), mode, &MODES);
     }
 }
 
-fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
     // The one part of a source that may come later.
     let secret = "controllerExpandSecretRef";
-    let may_come = given(old, &format!("/spec/csi/{secret}")).is_none();
+    let may_come = non_null(old, &format!("/spec/csi/{secret}")).is_none();
     let source_of = |object: &Value, source: &str| {
-        let mut source = given(object, &format!("/spec/{source}")).cloned();
+        let mut source = non_null(object, &format!("/spec/{source}")).cloned();
         if let Some(Value::Object(fields)) = source.as_mut().filter(|_| may_come) {
             fields.remove(secret);
         }
         source
     };
     if SOURCES.iter().any(|source| source_of(new, source) != source_of(old, source)) {
-        let path = Path::new("spec").child("persistentvolumesource");
+        let path = FieldPath::new("spec").child("persistentvolumesource");
         errors.forbidden(&path, "spec.persistentvolumesource is immutable after creation");
     }
-    immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
+    immutable(new, old, "/spec/volumeMode", &FieldPath::new("volumeMode"), errors);
     validate_attributes_class_stays(new, old, errors);
 }
 
 /// The rule that a volume or claim with a class of attributes keeps having one.
-pub(super) fn validate_attributes_class_stays(new: &Value, old: &Value, errors: &mut Errors) {
+pub(super) fn validate_attributes_class_stays(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let pointer = "/spec/volumeAttributesClassName";
-    if given(old, pointer).is_some() && given(new, pointer).is_none() {
-        let path = Path::new("spec").child("volumeAttributesClassName");
+    if non_null(old, pointer).is_some() && non_null(new, pointer).is_none() {
+        let path = FieldPath::new("spec").child("volumeAttributesClassName");
         errors.forbidden(&path, "update from non-nil value to nil is forbidden");
     }
 }
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
-    let claim = match given(object, "/spec/claimRef") {
+    let claim = match non_null(object, "/spec/claimRef") {
         None => String::new(),
         Some(claim) => format!("{}/{}", text(claim, "/namespace"), text(claim, "/name")),
     };
     vec![
-        cells::name(object),
+        table_cells::name(object),
         amount(object, "/spec/capacity/storage").into(),
         access_modes(object, "/spec/accessModes").into(),
         text(object, "/spec/persistentVolumeReclaimPolicy").into(),
@@ -299,7 +299,7 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
         class(object).into(),
         or_unset(object, "/spec/volumeAttributesClassName").into(),
         text(object, "/status/reason").into(),
-        cells::age(object, now),
+        table_cells::age(object, now),
         or_unset(object, "/spec/volumeMode").into(),
     ]
 }
@@ -330,7 +330,7 @@ pub(super) fn access_modes(object: &Value, pointer: &str) -> String {
 
 /// The phase of a volume or claim, for people.
 pub(super) fn phase(object: &Value) -> &str {
-    match given(object, "/metadata/deletionTimestamp") {
+    match non_null(object, "/metadata/deletionTimestamp") {
         Some(_) => "Terminating",
         None => text(object, "/status/phase"),
     }
@@ -338,19 +338,19 @@ pub(super) fn phase(object: &Value) -> &str {
 
 /// The storage class of a volume or claim; old objects name it in an annotation.
 pub(super) fn class(object: &Value) -> &str {
-    given(object, "/metadata/annotations/volume.beta.kubernetes.io~1storage-class")
+    non_null(object, "/metadata/annotations/volume.beta.kubernetes.io~1storage-class")
         .and_then(Value::as_str)
         .unwrap_or_else(|| text(object, "/spec/storageClassName"))
 }
 
 /// A text, or words for its absence.
 pub(super) fn or_unset<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    given(object, pointer).and_then(Value::as_str).unwrap_or("<unset>")
+    non_null(object, pointer).and_then(Value::as_str).unwrap_or("<unset>")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
 
     fn volume() -> Value {

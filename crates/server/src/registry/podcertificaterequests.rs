@@ -6,14 +6,14 @@ mod prepare;
 mod status;
 #[cfg(test)]
 mod tests;
-mod times;
+mod certificate_times;
 mod validate;
 
 use serde_json::Value;
 
-use super::cells;
-use super::kind::{Action, Convert, Kind, Selectable, Served, Subresource};
-use super::parts::{entries, list, text};
+use super::table_cells;
+use super::kind::{SubresourceAction, VersionConversion, Kind, SelectableField, ServedVersion, Subresource};
+use super::object_fields::{entries, list, text};
 
 const ISSUED: &str = "Issued";
 const DENIED: &str = "Denied";
@@ -32,29 +32,29 @@ pub const KIND: Kind = Kind {
     ],
     subresources: &[Subresource {
         name: "status",
-        action: Action::View {
+        action: SubresourceAction::View {
             prepare_update: |new, old, _| prepare::status(new, old),
             validate_update: status::update,
         },
     }],
     selectable: &[
-        Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" },
-        Selectable { label: "spec.podName", at: &["/spec/podName"], absent: "" },
-        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
+        SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
+        SelectableField { label: "spec.podName", pointers: &["/spec/podName"], absent: "" },
+        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
     ],
     selects_namespace: false,
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "PodName",
             "podName is the name of the pod into which the certificate will be mounted.",
         ),
-        cells::column(
+        table_cells::column(
             "ServiceAccountName",
             "serviceAccountName is the name of the service account the pod is running as.",
         ),
-        cells::column("NodeName", "nodeName is the name of the node the pod is assigned to."),
-        cells::column(
+        table_cells::column("NodeName", "nodeName is the name of the node the pod is assigned to."),
+        table_cells::column(
             "SignerName",
             "signerName indicates the requested signer.\n\nAll signer names beginning with \
              `kubernetes.io` are reserved for use by the Kubernetes project.  There is currently \
@@ -62,8 +62,8 @@ pub const KIND: Kind = Kind {
              `kubernetes.io/kube-apiserver-client-pod`, which will issue client certificates \
              understood by kube-apiserver.  It is currently unimplemented.",
         ),
-        cells::column("State", "Is the request Pending, Issued, Denied, or Failed?"),
-        cells::column(
+        table_cells::column("State", "Is the request Pending, Issued, Denied, or Failed?"),
+        table_cells::column(
             "UnverifiedUserAnnotations",
             "unverifiedUserAnnotations allow pod authors to pass additional information to the \
              signer implementation.  Kubernetes does not restrict or validate this metadata in \
@@ -76,7 +76,7 @@ pub const KIND: Kind = Kind {
     ],
     row: |object, _| {
         vec![
-            cells::name(object),
+            table_cells::name(object),
             text(object, "/spec/podName").into(),
             text(object, "/spec/serviceAccountName").into(),
             text(object, "/spec/nodeName").into(),
@@ -98,13 +98,13 @@ pub const KIND: Kind = Kind {
 const fn served(
     version: &'static str,
     type_name: &'static str,
-    convert: Option<Convert>,
-) -> Served {
-    Served { group: "certificates.k8s.io", version, type_name, convert }
+    convert: Option<VersionConversion>,
+) -> ServedVersion {
+    ServedVersion { group: "certificates.k8s.io", version, type_name, convert }
 }
 
 /// v1 without the older proofs. On the way in, defaulting puts back the places they have.
-const STABLE: Convert = Convert {
+const STABLE: VersionConversion = VersionConversion {
     to_stored: |object| object,
     from_stored: |mut object| {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -118,12 +118,12 @@ const STABLE: Convert = Convert {
 
 /// What became of the request.
 fn state(object: &Value) -> &'static str {
-    let settled = |kind: &str| is(object, kind);
+    let settled = |kind: &str| has_condition(object, kind);
     [ISSUED, DENIED, FAILED].into_iter().find(|kind| settled(kind)).unwrap_or("Pending")
 }
 
 /// Whether the condition `kind` holds.
-fn is(object: &Value, kind: &str) -> bool {
+fn has_condition(object: &Value, kind: &str) -> bool {
     let mut conditions = list(object, "/status/conditions").iter();
     conditions.any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
 }

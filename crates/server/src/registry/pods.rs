@@ -1,17 +1,17 @@
 //! Pods: stored, checked and watched here, and run by nobody. A node agent fills the projected
 //! volumes of the pods that are bound to its node.
 
-mod admission;
-mod amount;
+mod admission_defaults;
+mod nano_quantity;
 mod columns;
 mod defaults;
 mod prepare;
 mod qos;
-mod read;
+mod fields;
 mod row;
 mod validate;
 
-use super::kind::{Action, Kind, Selectable, Served, Subresource};
+use super::kind::{SubresourceAction, Kind, SelectableField, ServedVersion, Subresource};
 
 /// The kind Pod.
 pub const KIND: Kind = Kind {
@@ -20,7 +20,7 @@ pub const KIND: Kind = Kind {
     singular: "pod",
     short_names: &["po"],
     categories: &["all"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Pod",
@@ -29,14 +29,14 @@ pub const KIND: Kind = Kind {
     subresources: &[
         Subresource {
             name: "status",
-            action: Action::View {
+            action: SubresourceAction::View {
                 prepare_update: |new, old, _| prepare::update_status(new, old),
                 validate_update: |new, old, _, errors| validate::status(new, old, errors),
             },
         },
         Subresource {
             name: "ephemeralcontainers",
-            action: Action::View {
+            action: SubresourceAction::View {
                 prepare_update: |new, old, _| prepare::update_ephemeral_containers(new, old),
                 validate_update: |new, old, _, errors| {
                     validate::ephemeral_containers(new, old, errors);
@@ -45,14 +45,14 @@ pub const KIND: Kind = Kind {
         },
         Subresource {
             name: "resize",
-            action: Action::View {
+            action: SubresourceAction::View {
                 prepare_update: |new, old, _| prepare::resize(new, old),
                 validate_update: |new, old, _, errors| validate::resize(new, old, errors),
             },
         },
         Subresource {
             name: "binding",
-            action: Action::Create {
+            action: SubresourceAction::Create {
                 group: "",
                 version: "v1",
                 kind: "Binding",
@@ -61,7 +61,7 @@ pub const KIND: Kind = Kind {
         },
         Subresource {
             name: "eviction",
-            action: Action::Create {
+            action: SubresourceAction::Create {
                 group: "policy",
                 version: "v1",
                 kind: "Eviction",
@@ -70,20 +70,20 @@ pub const KIND: Kind = Kind {
         },
     ],
     selectable: &[
-        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
-        Selectable { label: "spec.restartPolicy", at: &["/spec/restartPolicy"], absent: "" },
-        Selectable { label: "spec.schedulerName", at: &["/spec/schedulerName"], absent: "" },
-        Selectable {
+        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
+        SelectableField { label: "spec.restartPolicy", pointers: &["/spec/restartPolicy"], absent: "" },
+        SelectableField { label: "spec.schedulerName", pointers: &["/spec/schedulerName"], absent: "" },
+        SelectableField {
             label: "spec.serviceAccountName",
-            at: &["/spec/serviceAccountName"],
+            pointers: &["/spec/serviceAccountName"],
             absent: "",
         },
-        Selectable { label: "spec.hostNetwork", at: &["/spec/hostNetwork"], absent: "false" },
-        Selectable { label: "status.phase", at: &["/status/phase"], absent: "" },
-        Selectable { label: "status.podIP", at: &["/status/podIP"], absent: "" },
-        Selectable {
+        SelectableField { label: "spec.hostNetwork", pointers: &["/spec/hostNetwork"], absent: "false" },
+        SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" },
+        SelectableField { label: "status.podIP", pointers: &["/status/podIP"], absent: "" },
+        SelectableField {
             label: "status.nominatedNodeName",
-            at: &["/status/nominatedNodeName"],
+            pointers: &["/status/nominatedNodeName"],
             absent: "",
         },
     ],
@@ -91,7 +91,7 @@ pub const KIND: Kind = Kind {
     row: row::row,
     row_conditions: row::conditions,
     generation: true,
-    defaults: defaults::pod,
+    defaults: defaults::default_pod,
     prepare_create: prepare::create,
     prepare_update: prepare::update,
     validate_create: validate::create,

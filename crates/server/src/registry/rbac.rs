@@ -5,9 +5,9 @@ mod validate;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::cells;
-use super::kind::{Column, Kind, Scope, Served};
-use super::parts::{default, list, map, part, text};
+use super::table_cells;
+use super::kind::{TableColumn, Kind, Scope, ServedVersion};
+use super::object_fields::{default, list, map, part, text};
 
 /// The group of all four kinds.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -42,13 +42,13 @@ pub const ROLE_BINDING: Kind = Kind {
     singular: "rolebinding",
     served: &[served("io.k8s.api.rbac.v1.RoleBinding")],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Role",
             "RoleRef can reference a Role in the current namespace or a ClusterRole in the global \
              namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
         ),
-        cells::AGE,
+        table_cells::AGE,
         subjects("Users", "Users in the roleBinding"),
         subjects("Groups", "Groups in the roleBinding"),
         subjects("ServiceAccounts", "ServiceAccounts in the roleBinding"),
@@ -71,13 +71,13 @@ pub const CLUSTER_ROLE_BINDING: Kind = Kind {
     scope: Scope::Cluster,
     served: &[served("io.k8s.api.rbac.v1.ClusterRoleBinding")],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Role",
             "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef \
              cannot be resolved, the Authorizer must return an error.",
         ),
-        cells::AGE,
+        table_cells::AGE,
         subjects("Users", "Users in the clusterRoleBinding"),
         subjects("Groups", "Groups in the clusterRoleBinding"),
         subjects("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
@@ -98,12 +98,12 @@ const SHARED: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-const fn served(type_name: &'static str) -> Served {
-    Served { group: GROUP, version: "v1", type_name, convert: None }
+const fn served(type_name: &'static str) -> ServedVersion {
+    ServedVersion { group: GROUP, version: "v1", type_name, convert: None }
 }
 
-const fn subjects(name: &'static str, description: &'static str) -> Column {
-    cells::wide(cells::column(name, description))
+const fn subjects(name: &'static str, description: &'static str) -> TableColumn {
+    table_cells::wide(table_cells::column(name, description))
 }
 
 /// Fills in the API groups of the role and of users and groups; service accounts are in the core
@@ -133,9 +133,9 @@ fn binding_row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
         names.join(", ").into()
     };
     vec![
-        cells::name(object),
+        table_cells::name(object),
         role.into(),
-        cells::age(object, now),
+        table_cells::age(object, now),
         of("User"),
         of("Group"),
         of("ServiceAccount"),
@@ -144,7 +144,7 @@ fn binding_row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, created};
+    use super::super::object_fields::tests::{cells, created};
     use super::*;
     use serde_json::json;
 

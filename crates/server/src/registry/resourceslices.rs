@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{c_identifier, dns1123_label, dns1123_subdomain};
 
-use super::cells;
+use super::table_cells;
 use super::csinodes::validate_driver_name;
-use super::kind::{Kind, Scope, Selectable, Served};
-use super::parts::{count, entries, given, immutable, integer, list, text, truth};
+use super::kind::{Kind, Scope, SelectableField, ServedVersion};
+use super::object_fields::{count, entries, non_null, immutable, integer, list, text, bool_at};
 
 const POOL_NAME_MAX: usize = 253;
 const DEVICES_MAX: usize = 128;
@@ -24,19 +24,19 @@ pub const KIND: Kind = Kind {
     plural: "resourceslices",
     singular: "resourceslice",
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "resource.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.resource.v1.ResourceSlice",
         convert: None,
     }],
     selectable: &[
-        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
-        Selectable { label: "spec.driver", at: &["/spec/driver"], absent: "" },
+        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
+        SelectableField { label: "spec.driver", pointers: &["/spec/driver"], absent: "" },
     ],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Node",
             "NodeName identifies the node which provides the resources in this pool. A field \
              selector can be used to list only ResourceSlice objects belonging to a certain \
@@ -46,14 +46,14 @@ pub const KIND: Kind = Kind {
              NodeName, NodeSelector, AllNodes, and PerDeviceNodeSelection must be set. This field \
              is immutable.",
         ),
-        cells::column(
+        table_cells::column(
             "Driver",
             "Driver identifies the DRA driver providing the capacity information. A field selector \
              can be used to list only ResourceSlice objects with a certain driver name.\n\nMust be \
              a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. \
              It should use only lower case characters. This field is immutable.",
         ),
-        cells::column(
+        table_cells::column(
             "Pool",
             "Name is used to identify the pool. For node-local devices, this is often the node \
              name, but this is not required. A field selector can be used to list only \
@@ -61,15 +61,15 @@ pub const KIND: Kind = Kind {
              characters and must consist of one or more DNS sub-domains separated by slashes. This \
              field is immutable.",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
         vec![
-            cells::name(object),
-            given(object, "/spec/nodeName").cloned().unwrap_or_default(),
+            table_cells::name(object),
+            non_null(object, "/spec/nodeName").cloned().unwrap_or_default(),
             text(object, "/spec/driver").into(),
             text(object, "/spec/pool/name").into(),
-            cells::age(object, now),
+            table_cells::age(object, now),
         ]
     },
     generation: true,
@@ -79,8 +79,8 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     validate_driver_name(text(object, "/spec/driver"), &spec.child("driver"), errors);
     validate_pool(object, errors);
     if let Some(old) = old {
@@ -96,8 +96,8 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     validate_devices(object, errors);
 }
 
-fn validate_pool(object: &Value, errors: &mut Errors) {
-    let pool = Path::new("spec").child("pool");
+fn validate_pool(object: &Value, errors: &mut FieldErrors) {
+    let pool = FieldPath::new("spec").child("pool");
     let path = pool.child("name");
     let name = text(object, "/spec/pool/name");
     if name.is_empty() {
@@ -124,12 +124,12 @@ fn validate_pool(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_nodes(object: &Value, errors: &mut Errors) {
+fn validate_nodes(object: &Value, errors: &mut FieldErrors) {
     const ONE_OF: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
                           `perDeviceNodeSelection` is required";
-    let spec = Path::new("spec");
+    let spec = FieldPath::new("spec");
     let mut set = Vec::new();
-    if given(object, "/spec/nodeName").is_some() {
+    if non_null(object, "/spec/nodeName").is_some() {
         let path = spec.child("nodeName");
         match text(object, "/spec/nodeName") {
             "" => {
@@ -144,11 +144,11 @@ fn validate_nodes(object: &Value, errors: &mut Errors) {
             }
         }
     }
-    if given(object, "/spec/nodeSelector").is_some() {
+    if non_null(object, "/spec/nodeSelector").is_some() {
         set.push("`nodeSelector`");
         if count(object, "/spec/nodeSelector/nodeSelectorTerms") != 1 {
             let path = spec.child("nodeSelector").child("nodeSelectorTerms");
-            let terms = given(object, "/spec/nodeSelector/nodeSelectorTerms");
+            let terms = non_null(object, "/spec/nodeSelector/nodeSelectorTerms");
             let detail = "must have exactly one node selector term";
             errors.invalid(&path, terms.unwrap_or(&Value::Null), detail);
         }
@@ -156,7 +156,7 @@ fn validate_nodes(object: &Value, errors: &mut Errors) {
     for (field, quoted) in
         [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
     {
-        match truth(object, &format!("/spec/{field}")) {
+        match bool_at(object, &format!("/spec/{field}")) {
             None => {}
             Some(true) => set.push(quoted),
             Some(false) => {
@@ -175,8 +175,8 @@ fn validate_nodes(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_devices(object: &Value, errors: &mut Errors) {
-    let path = Path::new("spec").child("devices");
+fn validate_devices(object: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec").child("devices");
     let devices = list(object, "/spec/devices");
     for (i, device) in devices.iter().enumerate() {
         validate_device(device, &path.index(i), errors);
@@ -196,7 +196,7 @@ fn validate_devices(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_device(device: &Value, path: &Path, errors: &mut Errors) {
+fn validate_device(device: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(device, "/name");
     for message in dns1123_label(name) {
         errors.invalid_str(&path.child("name"), name, &message);
@@ -217,7 +217,7 @@ fn validate_device(device: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// The rule on names of attributes and capacities: an identifier, with or without a domain.
-fn validate_qualified(name: &str, path: &Path, errors: &mut Errors) {
+fn validate_qualified(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let (domain, identifier) = match name.split_once('/') {
         None => (None, name),
         Some((domain, identifier)) => (Some(domain), identifier),
@@ -243,7 +243,7 @@ fn validate_qualified(name: &str, path: &Path, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

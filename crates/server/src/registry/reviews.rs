@@ -1,6 +1,6 @@
 //! Questions: kinds that are posted and answered, and never stored.
 
-use super::kind::{Kind, Review, Scope, Served};
+use super::kind::{Kind, ReviewKind, Scope, ServedVersion};
 
 /// `kubectl auth whoami`.
 pub const SELF_SUBJECT: Kind = Kind {
@@ -8,7 +8,7 @@ pub const SELF_SUBJECT: Kind = Kind {
     plural: "selfsubjectreviews",
     singular: "selfsubjectreview",
     served: &[authentication("io.k8s.api.authentication.v1.SelfSubjectReview")],
-    ..question(Review::SelfSubject)
+    ..question(ReviewKind::SelfSubject)
 };
 
 /// Whose token it is.
@@ -17,7 +17,7 @@ pub const TOKEN: Kind = Kind {
     plural: "tokenreviews",
     singular: "tokenreview",
     served: &[authentication("io.k8s.api.authentication.v1.TokenReview")],
-    ..question(Review::Token)
+    ..question(ReviewKind::Token)
 };
 
 /// Whether somebody may do something.
@@ -26,7 +26,7 @@ pub const SUBJECT_ACCESS: Kind = Kind {
     plural: "subjectaccessreviews",
     singular: "subjectaccessreview",
     served: &[authorization("io.k8s.api.authorization.v1.SubjectAccessReview")],
-    ..question(Review::SubjectAccess)
+    ..question(ReviewKind::SubjectAccess)
 };
 
 /// Whether somebody may do something in a namespace.
@@ -36,7 +36,7 @@ pub const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     singular: "localsubjectaccessreview",
     scope: Scope::Namespaced,
     served: &[authorization("io.k8s.api.authorization.v1.LocalSubjectAccessReview")],
-    ..question(Review::LocalSubjectAccess)
+    ..question(ReviewKind::LocalSubjectAccess)
 };
 
 /// Whether the caller may do something.
@@ -45,7 +45,7 @@ pub const SELF_SUBJECT_ACCESS: Kind = Kind {
     plural: "selfsubjectaccessreviews",
     singular: "selfsubjectaccessreview",
     served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectAccessReview")],
-    ..question(Review::SelfSubjectAccess)
+    ..question(ReviewKind::SelfSubjectAccess)
 };
 
 /// What the caller may do in a namespace.
@@ -54,17 +54,17 @@ pub const SELF_SUBJECT_RULES: Kind = Kind {
     plural: "selfsubjectrulesreviews",
     singular: "selfsubjectrulesreview",
     served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectRulesReview")],
-    ..question(Review::SelfSubjectRules)
+    ..question(ReviewKind::SelfSubjectRules)
 };
 
-const fn question(review: Review) -> Kind {
+const fn question(review: ReviewKind) -> Kind {
     Kind { scope: Scope::Cluster, review: Some(review), ..Kind::DEFAULT }
 }
 
-const fn authentication(type_name: &'static str) -> Served {
-    Served { group: "authentication.k8s.io", version: "v1", type_name, convert: None }
+const fn authentication(type_name: &'static str) -> ServedVersion {
+    ServedVersion { group: "authentication.k8s.io", version: "v1", type_name, convert: None }
 }
 
-const fn authorization(type_name: &'static str) -> Served {
-    Served { group: "authorization.k8s.io", version: "v1", type_name, convert: None }
+const fn authorization(type_name: &'static str) -> ServedVersion {
+    ServedVersion { group: "authorization.k8s.io", version: "v1", type_name, convert: None }
 }

@@ -2,13 +2,13 @@
 //! own.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names::dns1123_label;
 
-use super::cells;
-use super::kind::{Kind, Scope, Served};
-use super::parts::{given, text};
+use super::table_cells;
+use super::kind::{Kind, Scope, ServedVersion};
+use super::object_fields::{non_null, text};
 
 /// RuntimeClasses.
 pub const KIND: Kind = Kind {
@@ -16,35 +16,35 @@ pub const KIND: Kind = Kind {
     plural: "runtimeclasses",
     singular: "runtimeclass",
     scope: Scope::Cluster,
-    served: &[Served {
+    served: &[ServedVersion {
         group: "node.k8s.io",
         version: "v1",
         type_name: "io.k8s.api.node.v1.RuntimeClass",
         convert: None,
     }],
     // Kubernetes looks the second description up in the wrong place and finds none.
-    columns: &[cells::NAME, cells::column("Handler", ""), cells::AGE],
+    columns: &[table_cells::NAME, table_cells::column("Handler", ""), table_cells::AGE],
     row: |object, now| {
-        vec![cells::name(object), text(object, "/handler").into(), cells::age(object, now)]
+        vec![table_cells::name(object), text(object, "/handler").into(), table_cells::age(object, now)]
     },
     unconditional_update: false,
     validate_create: validate,
     validate_update: |new, old, errors| {
         if text(new, "/handler") != text(old, "/handler") {
             // Declared in Kubernetes' schema, where the refused value is not at hand.
-            errors.invalid(&Path::new("handler"), &Value::Null, "field is immutable");
+            errors.invalid(&FieldPath::new("handler"), &Value::Null, "field is immutable");
         }
     },
     ..Kind::DEFAULT
 };
 
-fn validate(object: &Value, errors: &mut Errors) {
-    if let Some(selector) = given(object, "/scheduling/nodeSelector") {
-        let path = Path::new("scheduling").child("nodeSelector");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    if let Some(selector) = non_null(object, "/scheduling/nodeSelector") {
+        let path = FieldPath::new("scheduling").child("nodeSelector");
         validate_labels(&path, selector, errors);
     }
     // Declared in Kubernetes' schema, hence after the rules that are code there.
-    let (path, handler) = (Path::new("handler"), text(object, "/handler"));
+    let (path, handler) = (FieldPath::new("handler"), text(object, "/handler"));
     if handler.is_empty() {
         errors.required(&path, "");
         return;
@@ -56,7 +56,7 @@ fn validate(object: &Value, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
     use serde_json::json;
 

@@ -3,48 +3,48 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::config_map_key;
 
-use super::cells;
+use super::table_cells;
 use super::configmaps::{MAX_DATA, validate_frozen};
-use super::kind::{Kind, Selectable, Served};
-use super::parts::{count, decoded_len, default, entries, immutable, map, part, text};
+use super::kind::{Kind, SelectableField, ServedVersion};
+use super::object_fields::{count, decoded_len, default, entries, immutable, map, part, text};
 
 /// Secrets.
 pub const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
     singular: "secret",
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Secret",
         convert: None,
     }],
-    selectable: &[Selectable { label: "type", at: &["/type"], absent: "" }],
+    selectable: &[SelectableField { label: "type", pointers: &["/type"], absent: "" }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Type",
             "Used to facilitate programmatic handling of secret data. More info: \
              https://kubernetes.io/docs/concepts/configuration/secret/#secret-types",
         ),
-        cells::column(
+        table_cells::column(
             "Data",
             "Data contains the secret data. Each key must consist of alphanumeric characters, '-', \
              '_' or '.'. The serialized form of the secret data is a base64 encoded string, \
              representing the arbitrary (possibly non-string) data value here. Described in \
              https://tools.ietf.org/html/rfc4648#section-4",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
         vec![
-            cells::name(object),
+            table_cells::name(object),
             text(object, "/type").into(),
             count(object, "/data").into(),
-            cells::age(object, now),
+            table_cells::age(object, now),
         ]
     },
     defaults: |object| {
@@ -53,7 +53,7 @@ pub const KIND: Kind = Kind {
     },
     validate_create: validate,
     validate_update: |new, old, errors| {
-        immutable(new, old, "/type", &Path::new("type"), errors);
+        immutable(new, old, "/type", &FieldPath::new("type"), errors);
         validate_frozen(new, old, &["data"], errors);
         validate(new, errors);
     },
@@ -73,8 +73,8 @@ fn merge_string_data(object: &mut Value) {
     }
 }
 
-fn validate(object: &Value, errors: &mut Errors) {
-    let data = Path::new("data");
+fn validate(object: &Value, errors: &mut FieldErrors) {
+    let data = FieldPath::new("data");
     let mut size = 0;
     for (key, value) in entries(object, "/data") {
         for message in config_map_key(key) {
@@ -89,8 +89,8 @@ fn validate(object: &Value, errors: &mut Errors) {
 }
 
 /// What the well-known types need.
-fn validate_type(object: &Value, errors: &mut Errors) {
-    let path = Path::new("data");
+fn validate_type(object: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("data");
     let data = |key: &str| object.get("data").and_then(|data| data.get(key));
     let mut require = |keys: &[&str]| {
         for key in keys {
@@ -103,7 +103,7 @@ fn validate_type(object: &Value, errors: &mut Errors) {
             let annotations = object.pointer("/metadata/annotations");
             let name = annotations.and_then(|map| map.get(ANNOTATION)).and_then(Value::as_str);
             if name.unwrap_or_default().is_empty() {
-                errors.required(&Path::new("metadata").child("annotations").key(ANNOTATION), "");
+                errors.required(&FieldPath::new("metadata").child("annotations").key(ANNOTATION), "");
             }
         }
         "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),
@@ -123,8 +123,8 @@ fn validate_type(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_docker(object: &Value, key: &str, errors: &mut Errors) {
-    let path = Path::new("data").key(key);
+fn validate_docker(object: &Value, key: &str, errors: &mut FieldErrors) {
+    let path = FieldPath::new("data").key(key);
     let Some(value) = object.get("data").and_then(|data| data.get(key)) else {
         errors.required(&path, "");
         return;
@@ -160,7 +160,7 @@ fn json_object(bytes: &[u8]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
     use serde_json::json;
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_types_need() {
+    fn secret_types_require_their_keys() {
         let docker = |data: &str| {
             let data = STANDARD.encode(data);
             json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": data}})
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_change() {
+    fn immutable_fields_are_enforced() {
         let old = json!({"type": "Opaque", "data": {"a": "MQ=="}, "immutable": true});
         let new = json!({"type": "x", "data": {"a": "Mg=="}, "immutable": true});
         assert_eq!(

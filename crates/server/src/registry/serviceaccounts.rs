@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::cells;
-use super::kind::{Action, Kind, Served, Subresource};
-use super::parts::{count, text};
+use super::table_cells;
+use super::kind::{SubresourceAction, Kind, ServedVersion, Subresource};
+use super::object_fields::{count, text};
 
 /// ServiceAccounts.
 pub const KIND: Kind = Kind {
@@ -12,7 +12,7 @@ pub const KIND: Kind = Kind {
     plural: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.ServiceAccount",
@@ -20,7 +20,7 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource {
         name: "token",
-        action: Action::Create {
+        action: SubresourceAction::Create {
             group: "authentication.k8s.io",
             version: "v1",
             kind: "TokenRequest",
@@ -28,8 +28,8 @@ pub const KIND: Kind = Kind {
         },
     }],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Secrets",
             "Secrets is a list of the secrets in the same namespace that pods running using this \
              ServiceAccount are allowed to use. Pods are only limited to this list if this service \
@@ -41,19 +41,19 @@ pub const KIND: Kind = Kind {
              account token secrets can be manually created. More info: \
              https://kubernetes.io/docs/concepts/configuration/secret",
         ),
-        cells::AGE,
+        table_cells::AGE,
     ],
     row: |object, now| {
-        vec![cells::name(object), count(object, "/secrets").into(), cells::age(object, now)]
+        vec![table_cells::name(object), count(object, "/secrets").into(), table_cells::age(object, now)]
     },
-    prepare_create: keep_names,
-    prepare_update: |new, _| keep_names(new),
+    prepare_create: retain_names_only,
+    prepare_update: |new, _| retain_names_only(new),
     returns_deleted: true,
     ..Kind::DEFAULT
 };
 
 /// A reference to a secret of the same namespace needs its name only.
-fn keep_names(object: &mut Value) {
+fn retain_names_only(object: &mut Value) {
     let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
     for secret in secrets {
         *secret = match text(secret, "/name") {
@@ -65,7 +65,7 @@ fn keep_names(object: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::tests::{cells, created};
+    use super::super::object_fields::tests::{cells, created};
     use super::*;
 
     #[test]

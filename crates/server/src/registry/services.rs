@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_api::names::dns1035_label_rule;
 
-use super::cells;
-use super::kind::{Kind, Selectable, Served, Subresource};
-use super::parts::{
-    count, default, entries, given, integer, list, map, part, put_back, text, texts,
+use super::table_cells;
+use super::kind::{Kind, SelectableField, ServedVersion, Subresource};
+use super::object_fields::{
+    count, default, entries, non_null, integer, list, map, part, restore_field, text, texts,
 };
 
 /// Services.
@@ -20,7 +20,7 @@ pub const KIND: Kind = Kind {
     singular: "service",
     short_names: &["svc"],
     categories: &["all"],
-    served: &[Served {
+    served: &[ServedVersion {
         group: "",
         version: "v1",
         type_name: "io.k8s.api.core.v1.Service",
@@ -29,12 +29,12 @@ pub const KIND: Kind = Kind {
     subresources: &[Subresource::STATUS],
     name_rule: dns1035_label_rule,
     selectable: &[
-        Selectable { label: "spec.clusterIP", at: &["/spec/clusterIP"], absent: "" },
-        Selectable { label: "spec.type", at: &["/spec/type"], absent: "" },
+        SelectableField { label: "spec.clusterIP", pointers: &["/spec/clusterIP"], absent: "" },
+        SelectableField { label: "spec.type", pointers: &["/spec/type"], absent: "" },
     ],
     columns: &[
-        cells::NAME,
-        cells::column(
+        table_cells::NAME,
+        table_cells::column(
             "Type",
             "type determines how the Service is exposed. Defaults to ClusterIP. Valid options are \
              ExternalName, ClusterIP, NodePort, and LoadBalancer. \"ClusterIP\" allocates a \
@@ -50,7 +50,7 @@ pub const KIND: Kind = Kind {
              More info: \
              https://kubernetes.io/docs/concepts/services-networking/service/#publishing-services-service-types",
         ),
-        cells::column(
+        table_cells::column(
             "Cluster-IP",
             "clusterIP is the IP address of the service and is usually assigned randomly. If an \
              address is specified manually, is in-range (as per system configuration), and is not \
@@ -66,20 +66,20 @@ pub const KIND: Kind = Kind {
              This field will be wiped when updating a Service to type ExternalName. More info: \
              https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
         ),
-        cells::column(
+        table_cells::column(
             "External-IP",
             "externalIPs is a list of IP addresses for which nodes in the cluster will also accept \
              traffic for this service.  These IPs are not managed by Kubernetes.  The user is \
              responsible for ensuring that traffic arrives at a node with this IP.  A common \
              example is external load-balancers that are not part of the Kubernetes system.",
         ),
-        cells::column(
+        table_cells::column(
             "Port(s)",
             "The list of ports that are exposed by this service. More info: \
              https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
         ),
-        cells::AGE,
-        cells::wide(cells::column(
+        table_cells::AGE,
+        table_cells::wide(table_cells::column(
             "Selector",
             "Route service traffic to pods with label keys and values matching this selector. If \
              empty or not present, the service is assumed to have an external process managing its \
@@ -95,9 +95,9 @@ pub const KIND: Kind = Kind {
         repeat_cluster_ip(object);
     },
     prepare_update: |new, old| {
-        put_back(new, old, "status");
+        restore_field(new, old, "status");
         drop_what_the_type_lost(new, old);
-        keep_cluster_ip(new, old);
+        restore_cluster_ip(new, old);
         repeat_cluster_ip(new);
     },
     validate_create: validation::create,
@@ -116,7 +116,7 @@ fn defaults(object: &mut Value) {
         }
         Some("ClientIP") => {
             let config = spec.entry("sessionAffinityConfig").or_insert(Value::Null);
-            if given(config, "/clientIP/timeoutSeconds").is_none() {
+            if non_null(config, "/clientIP/timeoutSeconds").is_none() {
                 *config = json!({"clientIP": {"timeoutSeconds": 10800}});
             }
         }
@@ -159,7 +159,7 @@ fn repeat_cluster_ip(object: &mut Value) {
 }
 
 /// A client that does not repeat the address of a service does not mean to take it away.
-fn keep_cluster_ip(new: &mut Value, old: &Value) {
+fn restore_cluster_ip(new: &mut Value, old: &Value) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     let given = count(new, "/spec/clusterIPs") > 0 || !text(new, "/spec/clusterIP").is_empty();
     if given || external(new) || external(old) {
@@ -188,7 +188,7 @@ fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
     for (fields, has) in rules {
         let same = |field: &&str| {
             let pointer = format!("/spec/{field}");
-            given(new, &pointer) == given(old, &pointer)
+            non_null(new, &pointer) == non_null(old, &pointer)
         };
         if has(old) && !has(new) && fields.iter().all(same) {
             for field in fields {
@@ -225,12 +225,12 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
         .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
         .collect();
     vec![
-        cells::name(object),
+        table_cells::name(object),
         text(object, "/spec/type").into(),
         cluster_ip.into(),
         external_ip(object).into(),
         or_none(ports).into(),
-        cells::age(object, now),
+        table_cells::age(object, now),
         or_none(selector).into(),
     ]
 }

@@ -5,18 +5,18 @@ use percent_encoding::percent_decode_str;
 
 /// A request's place in the API, as authorization and routing see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, … for resources; the lower-case method elsewhere.
     pub verb: &'static str,
     /// What it is about.
-    pub target: Target,
+    pub target: RequestTarget,
     /// The decoded path.
     pub path: String,
 }
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// `/api/v1/namespaces/n/pods/p/status`
     Resource(ResourcePath),
     /// `/healthz`, `/apis`, …
@@ -48,9 +48,9 @@ pub struct ResourcePath {
 
 /// A URL that names nothing: bad escapes, NUL, or a slash hidden in a segment.
 #[derive(Debug, PartialEq, Eq)]
-pub struct BadPath;
+pub struct InvalidPath;
 
-impl Info {
+impl RequestInfo {
     /// Reads a request line. `watch` and `name_selected` come from the query: whether it asks
     /// for a watch, and the name that `fieldSelector=metadata.name=…` pins.
     pub fn parse(
@@ -58,12 +58,12 @@ impl Info {
         raw_path: &str,
         watch: bool,
         name_selected: Option<&str>,
-    ) -> Result<Info, BadPath> {
+    ) -> Result<RequestInfo, InvalidPath> {
         let segments = segments(raw_path)?;
         let path = format!("/{}", segments.join("/"))
             + if raw_path.len() > 1 && raw_path.ends_with('/') { "/" } else { "" };
         let Some(mut resource) = resource_path(&segments) else {
-            return Ok(Info { verb: plain_verb(method), target: Target::Path, path });
+            return Ok(RequestInfo { verb: plain_verb(method), target: RequestTarget::Path, path });
         };
         // A named object is got, whatever the query says; only the old paths watch one.
         let watch = watch && resource.name.is_empty();
@@ -78,17 +78,17 @@ impl Info {
             // `resourceNames` in a role can then cover a list or watch of one object.
             resource.name = name.to_owned();
         }
-        Ok(Info { verb, target: Target::Resource(resource), path })
+        Ok(RequestInfo { verb, target: RequestTarget::Resource(resource), path })
     }
 }
 
-fn segments(raw_path: &str) -> Result<Vec<String>, BadPath> {
+fn segments(raw_path: &str) -> Result<Vec<String>, InvalidPath> {
     let mut out = Vec::with_capacity(8);
     for raw in raw_path.split('/').filter(|s| !s.is_empty()) {
-        let text = percent_decode_str(raw).decode_utf8().map_err(|_| BadPath)?;
+        let text = percent_decode_str(raw).decode_utf8().map_err(|_| InvalidPath)?;
         // A decoded slash would change which resource the path names after it was read.
         if text.contains(['/', '\0']) {
-            return Err(BadPath);
+            return Err(InvalidPath);
         }
         out.push(text.into_owned());
     }
@@ -163,10 +163,10 @@ mod tests {
     use super::*;
 
     fn read(method: Method, path: &str) -> (String, String) {
-        let info = Info::parse(&method, path, false, None).unwrap();
+        let info = RequestInfo::parse(&method, path, false, None).unwrap();
         let text = match info.target {
-            Target::Path => format!("path {}", info.path),
-            Target::Resource(r) => {
+            RequestTarget::Path => format!("path {}", info.path),
+            RequestTarget::Resource(r) => {
                 format!(
                     "{}|{}|{}|{}|{}|{}",
                     r.group, r.version, r.namespace, r.resource, r.name, r.subresource
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
         for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
-            assert_eq!(Info::parse(&Method::GET, path, false, None), Err(BadPath), "{path}");
+            assert_eq!(RequestInfo::parse(&Method::GET, path, false, None), Err(InvalidPath), "{path}");
         }
     }
 
@@ -210,14 +210,14 @@ mod tests {
             ("/api/v1/namespaces/n/pods/p", "get"),
             ("/api/v1/watch/namespaces/n/pods/p", "watch"),
         ] {
-            assert_eq!(Info::parse(&Method::GET, path, true, None).unwrap().verb, verb, "{path}");
+            assert_eq!(RequestInfo::parse(&Method::GET, path, true, None).unwrap().verb, verb, "{path}");
         }
     }
 
     #[test]
     fn a_selected_name_is_the_name_for_authorization() {
-        let info = Info::parse(&Method::GET, "/api/v1/secrets", true, Some("s")).unwrap();
-        let Target::Resource(resource) = info.target else { panic!() };
+        let info = RequestInfo::parse(&Method::GET, "/api/v1/secrets", true, Some("s")).unwrap();
+        let RequestTarget::Resource(resource) = info.target else { panic!() };
         assert_eq!((info.verb, resource.name.as_str()), ("watch", "s"));
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path, quote};
+use windlass_api::field::{FieldErrors, FieldPath, quote};
 
-use super::query::Query;
+use super::query::QueryParameters;
 use crate::error::Error;
 
 /// Options of list, watch and deletecollection.
@@ -16,7 +16,7 @@ pub struct ListOptions {
     /// The raw field selector.
     pub field_selector: String,
     /// Which state of the collection is meant.
-    pub version: Version,
+    pub version: ResourceVersionMatch,
     /// Page size; 0 for everything.
     pub limit: usize,
     /// The token of the page before.
@@ -31,7 +31,7 @@ pub struct ListOptions {
 
 /// Which state of a collection a read means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum ResourceVersionMatch {
     /// Unset: the latest, consistently.
     #[default]
     Latest,
@@ -76,7 +76,7 @@ pub struct DeleteOptions {
     /// The grace period the client asks for.
     pub grace_period: Option<i64>,
     /// What happens to dependents.
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<DeletionPropagation>,
     /// Delete only the object with this uid.
     pub uid: Option<String>,
     /// Delete only this version.
@@ -85,7 +85,7 @@ pub struct DeleteOptions {
 
 /// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
+pub enum DeletionPropagation {
     /// They stay, without the owner.
     Orphan,
     /// They are collected afterwards.
@@ -96,13 +96,13 @@ pub enum Propagation {
 
 impl ListOptions {
     /// Reads and checks the options of a list, or with `watch` of a watch.
-    pub fn parse(query: &Query, watch: bool) -> Result<ListOptions, Error> {
+    pub fn parse(query: &QueryParameters, watch: bool) -> Result<ListOptions, Error> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let version = text("resourceVersion");
         let matching = text("resourceVersionMatch");
         let send_initial_events = query.flag("sendInitialEvents");
         let continue_ = text("continue");
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         if watch {
             check_watch(&mut errors, &matching, send_initial_events, &continue_);
         } else {
@@ -127,13 +127,13 @@ impl ListOptions {
 }
 
 fn check_list(
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
     version: &str,
     matching: &str,
     initial: Option<bool>,
     continue_: &str,
 ) {
-    let at = Path::new("resourceVersionMatch");
+    let at = FieldPath::new("resourceVersionMatch");
     if !matching.is_empty() {
         if version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -152,12 +152,12 @@ fn check_list(
     }
     if initial.is_some() {
         let why = "sendInitialEvents is forbidden for list";
-        errors.forbidden(&Path::new("sendInitialEvents"), why);
+        errors.forbidden(&FieldPath::new("sendInitialEvents"), why);
     }
 }
 
-fn check_watch(errors: &mut Errors, matching: &str, initial: Option<bool>, continue_: &str) {
-    let at = Path::new("resourceVersionMatch");
+fn check_watch(errors: &mut FieldErrors, matching: &str, initial: Option<bool>, continue_: &str) {
+    let at = FieldPath::new("resourceVersionMatch");
     if initial.is_some() && matching != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         errors.forbidden(&at, why);
@@ -177,15 +177,15 @@ fn check_watch(errors: &mut Errors, matching: &str, initial: Option<bool>, conti
     }
 }
 
-fn read_version(text: &str, matching: &str, limit: usize, watch: bool) -> Result<Version, Error> {
+fn read_version(text: &str, matching: &str, limit: usize, watch: bool) -> Result<ResourceVersionMatch, Error> {
     Ok(match (text, matching) {
-        ("", _) => Version::Latest,
-        ("0", _) => Version::Any,
-        (text, "Exact") => Version::Exact(parse_version(text)?),
-        (text, "NotOlderThan") => Version::NotOlderThan(parse_version(text)?),
+        ("", _) => ResourceVersionMatch::Latest,
+        ("0", _) => ResourceVersionMatch::Any,
+        (text, "Exact") => ResourceVersionMatch::Exact(parse_version(text)?),
+        (text, "NotOlderThan") => ResourceVersionMatch::NotOlderThan(parse_version(text)?),
         // The old rule, from before there was a match: a page of a given version is exact.
-        (text, _) if limit > 0 && !watch => Version::Exact(parse_version(text)?),
-        (text, _) => Version::NotOlderThan(parse_version(text)?),
+        (text, _) if limit > 0 && !watch => ResourceVersionMatch::Exact(parse_version(text)?),
+        (text, _) => ResourceVersionMatch::NotOlderThan(parse_version(text)?),
     })
 }
 
@@ -203,7 +203,7 @@ pub fn parse_version(text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| bad("value out of range"))
 }
 
-fn number(query: &Query, name: &str) -> Result<Option<i64>, Error> {
+fn number(query: &QueryParameters, name: &str) -> Result<Option<i64>, Error> {
     let Some(text) = query.first(name).filter(|t| !t.is_empty()) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
         Error::BadRequest(format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text)))
@@ -212,14 +212,14 @@ fn number(query: &Query, name: &str) -> Result<Option<i64>, Error> {
 
 impl WriteOptions {
     /// Reads and checks the options of a write; `kind` is `CreateOptions` or its like.
-    pub fn parse(query: &Query, kind: &str) -> Result<WriteOptions, Error> {
-        let mut errors = Errors::new();
+    pub fn parse(query: &QueryParameters, kind: &str) -> Result<WriteOptions, Error> {
+        let mut errors = FieldErrors::new();
         let manager = query.first("fieldManager").unwrap_or_default();
         let force = query.flag("force");
         if kind == "PatchOptions" {
             check_manager(&mut errors, manager);
         }
-        let dry_run = dry_run(query.all("dryRun"), &mut errors);
+        let dry_run = dry_run(query.values("dryRun"), &mut errors);
         if kind != "PatchOptions" {
             check_manager(&mut errors, manager);
         }
@@ -228,7 +228,7 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                let at = Path::new("fieldValidation");
+                let at = FieldPath::new("fieldValidation");
                 errors.not_supported(&at, other, &["", "Ignore", "Strict", "Warn"]);
                 FieldValidation::Warn
             }
@@ -241,19 +241,19 @@ impl WriteOptions {
 
     /// Checks what only a patch can get wrong, once its type is known.
     pub fn check_patch(&self, apply: bool) -> Result<(), Error> {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         if apply && self.field_manager.is_empty() {
-            errors.required(&Path::new("fieldManager"), "is required for apply patch");
+            errors.required(&FieldPath::new("fieldManager"), "is required for apply patch");
         }
         if !apply && self.force.is_some() {
-            errors.forbidden(&Path::new("force"), "may not be specified for non-apply patch");
+            errors.forbidden(&FieldPath::new("force"), "may not be specified for non-apply patch");
         }
         if errors.is_empty() { Ok(()) } else { Err(Error::options("PatchOptions", errors)) }
     }
 }
 
-fn check_manager(errors: &mut Errors, manager: &str) {
-    let at = Path::new("fieldManager");
+fn check_manager(errors: &mut FieldErrors, manager: &str) {
+    let at = FieldPath::new("fieldManager");
     if manager.len() > 128 {
         errors.too_long(&at, 128);
     }
@@ -265,19 +265,19 @@ fn check_manager(errors: &mut Errors, manager: &str) {
     }
 }
 
-fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Errors) -> bool {
+fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
     let values: Vec<&str> = values.collect();
     if values.iter().any(|v| *v != "All") {
         // Kubernetes shows the whole list as the value.
         let shown = json!(values).to_string();
-        errors.not_supported_raw(&Path::new("dryRun"), &shown, &["All"]);
+        errors.not_supported_raw(&FieldPath::new("dryRun"), &shown, &["All"]);
     }
     !values.is_empty()
 }
 
 impl DeleteOptions {
     /// Reads the options from the query alone.
-    pub fn from_query(query: &Query) -> Result<DeleteOptions, Error> {
+    pub fn from_query(query: &QueryParameters) -> Result<DeleteOptions, Error> {
         let mut body = serde_json::Map::new();
         if let Some(period) = number(query, "gracePeriodSeconds")? {
             body.insert("gracePeriodSeconds".into(), json!(period));
@@ -288,7 +288,7 @@ impl DeleteOptions {
         if let Some(orphan) = query.flag("orphanDependents") {
             body.insert("orphanDependents".into(), json!(orphan));
         }
-        let dry: Vec<&str> = query.all("dryRun").collect();
+        let dry: Vec<&str> = query.values("dryRun").collect();
         if !dry.is_empty() {
             body.insert("dryRun".into(), json!(dry));
         }
@@ -297,20 +297,20 @@ impl DeleteOptions {
 
     /// Reads the options from a decoded `DeleteOptions`.
     pub fn from_value(body: &Value) -> Result<DeleteOptions, Error> {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         let orphan = body["orphanDependents"].as_bool();
         let policy = body["propagationPolicy"].as_str();
         if orphan.is_some() && policy.is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.invalid_str(&Path::new("propagationPolicy"), policy.unwrap_or_default(), why);
+            errors.invalid_str(&FieldPath::new("propagationPolicy"), policy.unwrap_or_default(), why);
         }
         let propagation = match (policy, orphan) {
-            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
-            (Some("Foreground"), _) => Some(Propagation::Foreground),
-            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(DeletionPropagation::Orphan),
+            (Some("Foreground"), _) => Some(DeletionPropagation::Foreground),
+            (Some("Background"), _) | (None, Some(false)) => Some(DeletionPropagation::Background),
             (Some(other), _) => {
                 let known = ["Foreground", "Background", "Orphan", "nil"];
-                errors.not_supported(&Path::new("propagationPolicy"), other, &known);
+                errors.not_supported(&FieldPath::new("propagationPolicy"), other, &known);
                 None
             }
             (None, None) => None,
@@ -336,20 +336,20 @@ mod tests {
     use super::*;
 
     fn list(query: &str, watch: bool) -> Result<ListOptions, String> {
-        ListOptions::parse(&Query::parse(Some(query)), watch).map_err(|e| e.status().message)
+        ListOptions::parse(&QueryParameters::parse(Some(query)), watch).map_err(|e| e.status().message)
     }
 
     #[test]
     fn versions_mean_what_kubernetes_says_they_mean() {
         for (query, want) in [
-            ("", Version::Latest),
-            ("resourceVersion=0", Version::Any),
-            ("resourceVersion=7", Version::NotOlderThan(7)),
-            ("resourceVersion=7&limit=1", Version::Exact(7)),
-            ("resourceVersion=7&resourceVersionMatch=Exact", Version::Exact(7)),
+            ("", ResourceVersionMatch::Latest),
+            ("resourceVersion=0", ResourceVersionMatch::Any),
+            ("resourceVersion=7", ResourceVersionMatch::NotOlderThan(7)),
+            ("resourceVersion=7&limit=1", ResourceVersionMatch::Exact(7)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", ResourceVersionMatch::Exact(7)),
             (
                 "resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan",
-                Version::NotOlderThan(7),
+                ResourceVersionMatch::NotOlderThan(7),
             ),
         ] {
             assert_eq!(list(query, false).unwrap().version, want, "{query}");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_told_in_kubernetes_words() {
+    fn bad_options_are_reported_in_kubernetes_words() {
         for (query, watch, words) in [
             (
                 "resourceVersionMatch=Exact",
@@ -378,13 +378,13 @@ mod tests {
 
     #[test]
     fn dry_run_is_all_or_nothing() {
-        let query = Query::parse(Some("dryRun=Some"));
+        let query = QueryParameters::parse(Some("dryRun=Some"));
         let error = WriteOptions::parse(&query, "CreateOptions").unwrap_err().status();
         assert_eq!(
             error.message,
             "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\""
         );
-        let query = Query::parse(Some("dryRun=All"));
+        let query = QueryParameters::parse(Some("dryRun=All"));
         assert!(WriteOptions::parse(&query, "CreateOptions").unwrap().dry_run);
     }
 }

@@ -4,14 +4,14 @@ use percent_encoding::percent_decode_str;
 
 /// The decoded pairs of a query string, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Query(Vec<(String, String)>);
+pub struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
+impl QueryParameters {
     /// Decodes a raw query. What is no UTF-8 becomes U+FFFD, which no name or selector may contain;
     /// a broken escape stays as it is.
-    pub fn parse(raw: Option<&str>) -> Query {
+    pub fn parse(raw: Option<&str>) -> QueryParameters {
         let pairs = raw.unwrap_or_default().split('&').filter(|p| !p.is_empty());
-        Query(pairs.map(pair).collect())
+        QueryParameters(pairs.map(pair).collect())
     }
 
     /// The first value under `name`.
@@ -20,7 +20,7 @@ impl Query {
     }
 
     /// All values under `name`.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn flags_are_read_as_kubernetes_reads_them() {
-        let query = Query::parse(Some("a=1&b=True&c=false&d=0&e=FALSE&f&g="));
+        let query = QueryParameters::parse(Some("a=1&b=True&c=false&d=0&e=FALSE&f&g="));
         let read: Vec<_> = "abcdefgh".chars().map(|c| query.flag(&c.to_string())).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(read, [yes, yes, no, no, no, yes, yes, None]);
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn values_are_decoded() {
-        let query = Query::parse(Some("l=a%3Db%2Cc+d&x=%zz&l=2"));
+        let query = QueryParameters::parse(Some("l=a%3Db%2Cc+d&x=%zz&l=2"));
         assert_eq!(query.first("l"), Some("a=b,c d"));
-        assert_eq!(query.all("l").count(), 2);
+        assert_eq!(query.values("l").count(), 2);
     }
 }

@@ -9,51 +9,51 @@ use crate::registry::kind::{Kind, Scope};
 
 /// The scope and selectors of a request on a collection.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub struct ObjectSelection {
     /// `namespace/`, or empty for all.
     pub scope: String,
-    labels: labels::Selector,
-    fields: Vec<FieldTest>,
+    labels: labels::LabelSelector,
+    fields: Vec<FieldMatch>,
 }
 
 #[derive(Clone, Debug)]
-struct FieldTest {
-    of: FieldOf,
+struct FieldMatch {
+    source: FieldSource,
     value: String,
     equal: bool,
 }
 
 #[derive(Clone, Debug)]
-enum FieldOf {
+enum FieldSource {
     Name,
     Namespace,
     /// The place in [`Kind::selectable`].
     Indexed(usize),
 }
 
-impl Selection {
+impl ObjectSelection {
     /// Reads the selectors; unknown fields and bad syntax are 400.
     pub fn parse(kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Self, Error> {
         let bad = |e: String| Error::BadRequest(e);
         let labels =
-            labels::Selector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
+            labels::LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
         let parsed =
-            fields::Selector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
+            fields::FieldSelector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
         let mut fields = Vec::new();
         for term in parsed.requirements() {
             let of = field_of(kind, &term.field).ok_or_else(|| {
                 Error::BadRequest(format!("field label not supported: {}", term.field))
             })?;
-            fields.push(FieldTest { of, value: term.value.clone(), equal: term.equal });
+            fields.push(FieldMatch { source: of, value: term.value.clone(), equal: term.equal });
         }
         let scope = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        Ok(Selection { scope, labels, fields })
+        Ok(ObjectSelection { scope, labels, fields })
     }
 
     /// Narrows the selection to one name, unless it is empty.
-    pub fn pin(&mut self, name: &str) {
+    pub fn restrict_to_name(&mut self, name: &str) {
         if !name.is_empty() {
-            self.fields.push(FieldTest { of: FieldOf::Name, value: name.into(), equal: true });
+            self.fields.push(FieldMatch { source: FieldSource::Name, value: name.into(), equal: true });
         }
     }
 
@@ -61,7 +61,7 @@ impl Selection {
     pub fn matches(&self, object: &Object) -> bool {
         (self.scope.is_empty() || object.key.starts_with(&self.scope))
             && self.labels.matches(|key| object.label(key))
-            && self.fields.iter().all(|test| test.holds(object))
+            && self.fields.iter().all(|test| test.is_met(object))
     }
 
     /// Whether every object of the scope is meant.
@@ -71,7 +71,7 @@ impl Selection {
 
     /// The one name that can match, if a selector pins it.
     pub fn pinned_name(&self) -> Option<&str> {
-        let pinned = self.fields.iter().find(|t| t.equal && matches!(t.of, FieldOf::Name));
+        let pinned = self.fields.iter().find(|t| t.equal && matches!(t.source, FieldSource::Name));
         pinned.map(|t| t.value.as_str())
     }
 
@@ -83,23 +83,23 @@ impl Selection {
     }
 }
 
-impl FieldTest {
-    fn holds(&self, object: &Object) -> bool {
-        let actual = match self.of {
-            FieldOf::Name => object.name(),
-            FieldOf::Namespace => object.namespace(),
-            FieldOf::Indexed(i) => object.fields.get(i).map_or("", |v| v),
+impl FieldMatch {
+    fn is_met(&self, object: &Object) -> bool {
+        let actual = match self.source {
+            FieldSource::Name => object.name(),
+            FieldSource::Namespace => object.namespace(),
+            FieldSource::Indexed(i) => object.fields.get(i).map_or("", |v| v),
         };
         (actual == self.value) == self.equal
     }
 }
 
-fn field_of(kind: &Kind, label: &str) -> Option<FieldOf> {
+fn field_of(kind: &Kind, label: &str) -> Option<FieldSource> {
     match label {
-        "metadata.name" => Some(FieldOf::Name),
+        "metadata.name" => Some(FieldSource::Name),
         "metadata.namespace" if kind.scope == Scope::Namespaced && kind.selects_namespace => {
-            Some(FieldOf::Namespace)
+            Some(FieldSource::Namespace)
         }
-        _ => kind.selectable.iter().position(|s| s.label == label).map(FieldOf::Indexed),
+        _ => kind.selectable.iter().position(|s| s.label == label).map(FieldSource::Indexed),
     }
 }

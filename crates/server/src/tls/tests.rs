@@ -7,7 +7,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConnection, SupportedProtocol
 use rustls_pki_types::ServerName;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
 };
 
 use super::*;
@@ -18,21 +18,21 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-fn day() -> Validity {
+fn one_day() -> Validity {
     Validity::lasting(OffsetDateTime::now_utc() - Duration::HOUR, Duration::DAY).unwrap()
 }
 
-fn authority() -> Authority {
+fn authority() -> CertificateAuthority {
     let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-    Authority::self_signed(&subject, day(), key, serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, one_day(), key, serial()).unwrap()
 }
 
-fn certificate(ca: &Authority, key: &PrivateKey, purpose: Purpose) -> windlass_pki::Certificate {
-    let leaf = Leaf {
+fn certificate(ca: &CertificateAuthority, key: &PrivateKey, purpose: KeyPurpose) -> windlass_pki::Certificate {
+    let leaf = LeafTemplate {
         subject: Subject::new("jane", &[]).unwrap(),
         alt_names: vec![AltName::Dns("localhost".into())],
         purposes: vec![purpose],
-        validity: day(),
+        validity: one_day(),
         public_key: key.public_key(),
         serial: serial(),
     };
@@ -40,15 +40,15 @@ fn certificate(ca: &Authority, key: &PrivateKey, purpose: Purpose) -> windlass_p
 }
 
 /// Presents a certificate whatever it is; rustls' own way checks it first.
-struct Presents(Arc<CertifiedKey>);
+struct FixedCertResolver(Arc<CertifiedKey>);
 
-impl fmt::Debug for Presents {
+impl fmt::Debug for FixedCertResolver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Presents")
     }
 }
 
-impl ResolvesClientCert for Presents {
+impl ResolvesClientCert for FixedCertResolver {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.0.clone())
     }
@@ -60,9 +60,9 @@ impl ResolvesClientCert for Presents {
 
 /// A client that trusts any server.
 #[derive(Debug)]
-struct TrustsAll(Arc<CryptoProvider>);
+struct AnyServerCertVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for TrustsAll {
+impl ServerCertVerifier for AnyServerCertVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -105,7 +105,7 @@ fn handshake(
     key: &PrivateKey,
 ) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
     let (ca, serving) = (authority(), PrivateKey::generate().unwrap());
-    let pem = certificate(&ca, &serving, Purpose::ServerAuth).to_pem();
+    let pem = certificate(&ca, &serving, KeyPurpose::ServerAuth).to_pem();
     let server = config(pem.as_bytes(), serving.to_pem().unwrap().as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let block = windlass_pki::pem::private_key(key.to_pem().unwrap().as_bytes()).unwrap();
@@ -116,8 +116,8 @@ fn handshake(
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustsAll(provider)))
-        .with_client_cert_resolver(Arc::new(Presents(presents)));
+        .with_custom_certificate_verifier(Arc::new(AnyServerCertVerifier(provider)))
+        .with_client_cert_resolver(Arc::new(FixedCertResolver(presents)));
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
@@ -138,7 +138,7 @@ fn handshake(
 #[test]
 fn certificates_of_all_versions_come_through_the_handshake() {
     let (ca, key) = (authority(), PrivateKey::generate().unwrap());
-    let new = certificate(&ca, &key, Purpose::ClientAuth).der().clone();
+    let new = certificate(&ca, &key, KeyPurpose::ClientAuth).der().clone();
     let old = version_1(&new, &ca);
     let cas = ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The claims of a token, as far as they matter here. One that lacks what every token of ours has
 /// cannot be read, and neither can one that says a thing twice.
 #[derive(Deserialize)]
-pub struct Claims {
+pub struct TokenClaims {
     /// Who issued it.
     #[serde(rename = "iss")]
     pub issuer: String,
@@ -29,28 +29,28 @@ pub struct Claims {
     pub id: Option<String>,
     /// The account, and what the token is bound to.
     #[serde(rename = "kubernetes.io")]
-    pub about: About,
+    pub kubernetes: KubernetesClaims,
 }
 
 /// Which account a token is for, and the objects that it does not outlive.
 #[derive(Deserialize)]
-pub struct About {
+pub struct KubernetesClaims {
     /// The account's namespace.
     pub namespace: String,
     /// The account.
     #[serde(rename = "serviceaccount")]
-    pub account: Reference,
+    pub account: ClaimReference,
     /// The pod it was made for.
-    pub pod: Option<Reference>,
+    pub pod: Option<ClaimReference>,
     /// The secret it is bound to.
-    pub secret: Option<Reference>,
+    pub secret: Option<ClaimReference>,
     /// The node it is bound to; with a pod, the node that the pod is on.
-    pub node: Option<Reference>,
+    pub node: Option<ClaimReference>,
 }
 
 /// An object, and which one of those that have had its name.
 #[derive(Deserialize)]
-pub struct Reference {
+pub struct ClaimReference {
     /// Its name.
     pub name: String,
     /// Its UID. The node of a pod may not have been known by one.
@@ -62,12 +62,12 @@ pub struct Reference {
 fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Audience {
+    enum AudienceClaim {
         One(String),
         More(Vec<String>),
     }
-    Ok(match Audience::deserialize(from)? {
-        Audience::One(audience) => vec![audience],
-        Audience::More(audiences) => audiences,
+    Ok(match AudienceClaim::deserialize(from)? {
+        AudienceClaim::One(audience) => vec![audience],
+        AudienceClaim::More(audiences) => audiences,
     })
 }

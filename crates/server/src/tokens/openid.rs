@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use windlass_pki::JwkParameters;
 
-use super::verify::{Key, TokenVerifier};
+use super::verify::{VerificationKey, TokenVerifier};
 
 /// Where the keys are.
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
@@ -53,7 +53,7 @@ fn is_https(address: &str) -> bool {
     !host.is_empty() && !host.starts_with('/') && !host.contains(char::is_whitespace)
 }
 
-fn web_key(key: &Key) -> Value {
+fn web_key(key: &VerificationKey) -> Value {
     let mut out = json!({
         "use": "sig",
         "kid": key.id,

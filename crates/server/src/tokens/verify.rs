@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use windlass_pki::{JwsKey, PublicKey};
 
-use super::claims::Claims;
+use super::claims::TokenClaims;
 use super::key_id;
 use crate::limits;
 
@@ -37,7 +37,7 @@ pub enum VerifierError {
 /// Why a token is not known to be ours.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
-pub enum Rejected {
+pub enum TokenRejection {
     /// It does not even claim to be. Another authenticator may know it.
     #[error("not a token of this server")]
     NotOurs,
@@ -100,52 +100,52 @@ impl TokenVerifier {
 
     /// The claims of a token that one of the issuers signed. Whether they hold now is not looked
     /// at: that changes from request to request, and the signature does not.
-    pub fn verify(&self, token: &str) -> Result<Arc<Claims>, Rejected> {
+    pub fn verify(&self, token: &str) -> Result<Arc<TokenClaims>, TokenRejection> {
         if token.len() > limits::TOKEN {
-            return Err(Rejected::NotOurs);
+            return Err(TokenRejection::NotOurs);
         }
         let keys = self.keys.load();
         let digest = sha256(token);
-        if let Some(known) = keys.known(&digest) {
+        if let Some(known) = keys.cached_claims(&digest) {
             return Ok(known);
         }
-        let claims = Arc::new(self.check(&keys, token)?);
-        keys.remember(digest, claims.clone());
+        let claims = Arc::new(self.check_token(&keys, token)?);
+        keys.cache_claims(digest, claims.clone());
         Ok(claims)
     }
 
-    fn check(&self, keys: &KeySet, token: &str) -> Result<Claims, Rejected> {
-        let (message, signature) = token.rsplit_once('.').ok_or(Rejected::NotOurs)?;
-        let (header, payload) = message.split_once('.').ok_or(Rejected::NotOurs)?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| Rejected::NotOurs)?;
+    fn check_token(&self, keys: &KeySet, token: &str) -> Result<TokenClaims, TokenRejection> {
+        let (message, signature) = token.rsplit_once('.').ok_or(TokenRejection::NotOurs)?;
+        let (header, payload) = message.split_once('.').ok_or(TokenRejection::NotOurs)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| TokenRejection::NotOurs)?;
         // A dot left in the payload is no base64, so there are three parts.
-        let claimed: Claimed = part(payload).ok_or(Rejected::NotOurs)?;
+        let claimed: UnverifiedClaims = part(payload).ok_or(TokenRejection::NotOurs)?;
         if !self.issuers.contains(&claimed.iss) {
-            return Err(Rejected::NotOurs);
+            return Err(TokenRejection::NotOurs);
         }
-        let header: Header = part(header).ok_or(Rejected::NotOurs)?;
+        let header: JwsHeader = part(header).ok_or(TokenRejection::NotOurs)?;
         // RFC 7515 §4.1.11: what is critical must be understood, and nothing is here.
         if header.crit.is_some() {
-            return Err(Rejected::NotOurs);
+            return Err(TokenRejection::NotOurs);
         }
         let id = header.kid.as_deref().filter(|id| !id.is_empty());
         let mut fitting =
             keys.keys.iter().filter(|key| id.is_none_or(|id| id == key.id)).peekable();
         if fitting.peek().is_none() {
-            return Err(Rejected::NoKey);
+            return Err(TokenRejection::NoKey);
         }
         let mut fitting = fitting.filter(|key| key.jws.algorithm().name() == header.alg);
         if !fitting.any(|key| key.jws.verifies(message.as_bytes(), &signature)) {
-            return Err(Rejected::Signature);
+            return Err(TokenRejection::Signature);
         }
-        part(payload).ok_or(Rejected::Claims)
+        part(payload).ok_or(TokenRejection::Claims)
     }
 }
 
 /// The header of a token. `jwk`, `jku` and `x5c` in it are not looked at: a token does not say
 /// which key to trust.
 #[derive(Deserialize)]
-struct Header {
+struct JwsHeader {
     alg: String,
     kid: Option<String>,
     crit: Option<IgnoredAny>,
@@ -153,7 +153,7 @@ struct Header {
 
 /// What a token says before it is known to be true.
 #[derive(Deserialize)]
-struct Claimed {
+struct UnverifiedClaims {
     iss: String,
 }
 
@@ -163,19 +163,19 @@ fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
 
 /// The keys of a moment, and the tokens that they were found to have signed.
 pub struct KeySet {
-    pub(super) keys: Vec<Key>,
-    verified: Mutex<Verified>,
+    pub(super) keys: Vec<VerificationKey>,
+    verified: Mutex<VerifiedTokenCache>,
 }
 
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     pub id: String,
     pub jws: JwsKey,
 }
 
 /// Tokens by their SHA-256, the oldest of which make room.
 #[derive(Default)]
-struct Verified {
-    claims: HashMap<[u8; 32], Arc<Claims>>,
+struct VerifiedTokenCache {
+    claims: HashMap<[u8; 32], Arc<TokenClaims>>,
     order: VecDeque<[u8; 32]>,
 }
 
@@ -186,18 +186,18 @@ impl KeySet {
             let id = key_id(key);
             if set.keys.iter().all(|known| known.id != id) {
                 let jws = JwsKey::new(key).map_err(VerifierError::BadKey)?;
-                set.keys.push(Key { id, jws });
+                set.keys.push(VerificationKey { id, jws });
             }
         }
         if set.keys.is_empty() { Err(VerifierError::NoKey) } else { Ok(set) }
     }
 
-    fn known(&self, digest: &[u8; 32]) -> Option<Arc<Claims>> {
-        self.verified().claims.get(digest).cloned()
+    fn cached_claims(&self, digest: &[u8; 32]) -> Option<Arc<TokenClaims>> {
+        self.lock_verified().claims.get(digest).cloned()
     }
 
-    fn remember(&self, digest: [u8; 32], claims: Arc<Claims>) {
-        let mut verified = self.verified();
+    fn cache_claims(&self, digest: [u8; 32], claims: Arc<TokenClaims>) {
+        let mut verified = self.lock_verified();
         if verified.claims.insert(digest, claims).is_none() {
             verified.order.push_back(digest);
         }
@@ -207,7 +207,7 @@ impl KeySet {
         }
     }
 
-    fn verified(&self) -> std::sync::MutexGuard<'_, Verified> {
+    fn lock_verified(&self) -> std::sync::MutexGuard<'_, VerifiedTokenCache> {
         self.verified.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rand::Rng as _;
 use serde_json::{Map, Value, json};
-use windlass_api::field::Errors;
-use windlass_api::meta::{self, Meta};
+use windlass_api::field::FieldErrors;
+use windlass_api::meta::{self, ObjectMetaView};
 use windlass_api::timestamp;
-use windlass_store::{Change, Expect, Write};
+use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
-use super::Call;
-use super::decode::{self, Draft, Expected};
+use super::RequestContext;
+use super::decode::{self, DecodedRequest, ExpectedType};
 use super::update::{record, store_error};
 use crate::cache::store_key;
-use crate::chain::admission::{self, Operation};
+use crate::chain::admission::{self, AdmissionOperation};
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
 use crate::error::Error;
 use crate::limits;
 use crate::object::{Object, encode};
@@ -25,7 +25,7 @@ use crate::registry::kind::Scope;
 use crate::request::options::{FieldValidation, WriteOptions};
 
 /// What a write came to.
-pub struct Written {
+pub struct WriteResult {
     /// The object as it is now (or would be).
     pub object: Arc<Object>,
     /// Whether it is new.
@@ -35,63 +35,63 @@ pub struct Written {
 }
 
 /// Creates the object in the body.
-pub async fn create(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+pub async fn create(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
-    let expected = Expected::object(call.kind, call.served);
+    let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);
-    let Draft { value, warnings } = call.work(body.len(), decode).await?;
+    let DecodedRequest { value, warnings } = call.run_offloaded(body.len(), decode).await?;
     let told = warnings.clone();
     create_value(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
 
 /// Creates an object that is decoded already, in the version of the call.
 pub async fn create_value(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     value: Value,
     warnings: Vec<String>,
     options: &WriteOptions,
-) -> Result<Written, Error> {
+) -> Result<WriteResult, Error> {
     let size = size(&value);
     let complete = || {
         let mut value = stored_form(call, value);
-        place(call, &mut value)?;
-        disown(&mut value)?;
+        set_namespace(call, &mut value)?;
+        strip_server_fields(&mut value)?;
         record(call, None, &mut value, &call.manager(&options.field_manager));
         Ok(value)
     };
-    let value = call.work(size, complete).await?;
+    let value = call.run_offloaded(size, complete).await?;
     finish(call, value, warnings, options).await
 }
 
 /// Creates an object that server-side apply put together, with the managedFields it made.
 pub async fn create_applied(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     value: Value,
     warnings: Vec<String>,
     options: &WriteOptions,
-) -> Result<Written, Error> {
+) -> Result<WriteResult, Error> {
     let size = size(&value);
     let complete = || {
         let managed = value["metadata"].get("managedFields").cloned();
-        let stored = Expected::object(call.kind, call.kind.stored());
+        let stored = ExpectedType::object(call.kind, call.kind.stored());
         let normal = decode::in_normal_form(stored, value, Vec::new(), FieldValidation::Ignore)?;
         let mut value = normal.value;
         (call.kind.defaults)(&mut value);
-        place(call, &mut value)?;
-        disown(&mut value)?;
+        set_namespace(call, &mut value)?;
+        strip_server_fields(&mut value)?;
         metadata(&mut value).insert("name".into(), json!(call.path.name));
         if let Some(managed) = managed {
             metadata(&mut value).insert("managedFields".into(), managed);
         }
         Ok(value)
     };
-    let value = call.work(size, complete).await?;
+    let value = call.run_offloaded(size, complete).await?;
     finish(call, value, warnings, options).await
 }
 
 /// Takes away what a client cannot say of a new object.
-fn disown(value: &mut Value) -> Result<(), Error> {
-    if !Meta::of(value).resource_version().is_empty() {
+fn strip_server_fields(value: &mut Value) -> Result<(), Error> {
+    if !ObjectMetaView::from_object(value).resource_version().is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(Error::Unclassified(text.into()));
     }
@@ -102,24 +102,24 @@ fn disown(value: &mut Value) -> Result<(), Error> {
 }
 
 async fn finish(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     mut value: Value,
     warnings: Vec<String>,
     options: &WriteOptions,
-) -> Result<Written, Error> {
-    admission::settle(call, &value).await;
+) -> Result<WriteResult, Error> {
+    admission::wait_for_dependencies(call, &value).await;
     let size = size(&value);
     let prepare = || {
-        admission::mutate(call, Operation::Create, &mut value)?;
+        admission::mutate(call, AdmissionOperation::Create, &mut value)?;
         prepare(call, &mut value);
         Ok(())
     };
-    call.work(size, prepare).await?;
+    call.run_offloaded(size, prepare).await?;
     let generated =
-        Meta::of(&value).name().is_empty() && !Meta::of(&value).generate_name().is_empty();
+        ObjectMetaView::from_object(&value).name().is_empty() && !ObjectMetaView::from_object(&value).generate_name().is_empty();
     for attempt in 0..=limits::NAME_RETRIES {
         if generated {
-            let name = generate_name(Meta::of(&value).generate_name());
+            let name = generate_name(ObjectMetaView::from_object(&value).generate_name());
             self::metadata(&mut value).insert("name".into(), json!(name));
         }
         let validate = || {
@@ -129,25 +129,25 @@ async fn finish(
             if attempt == 0 {
                 validate(call, &value)?;
                 check_right(call)?;
-                admission::validate(call, Operation::Create, &value)?;
+                admission::validate(call, AdmissionOperation::Create, &value)?;
             }
             Ok(stored)
         };
-        let stored = call.work(size, validate).await?;
-        match insert(call, Meta::of(&value).name(), stored, options.dry_run).await {
+        let stored = call.run_offloaded(size, validate).await?;
+        match insert(call, ObjectMetaView::from_object(&value).name(), stored, options.dry_run).await {
             Err(Error::AlreadyExists { .. }) if generated && attempt < limits::NAME_RETRIES => {}
             Err(Error::AlreadyExists { subject, deleting, .. }) => {
                 return Err(Error::AlreadyExists { subject, deleting, generated });
             }
             Err(other) => return Err(other),
-            Ok(object) => return Ok(Written { object, created: true, warnings }),
+            Ok(object) => return Ok(WriteResult { object, created: true, warnings }),
         }
     }
     Err(Error::Internal("generated names ran out without an answer".into()))
 }
 
 /// Sets what the server says of a new object.
-fn prepare(call: &Call<'_>, value: &mut Value) {
+fn prepare(call: &RequestContext<'_>, value: &mut Value) {
     let metadata = metadata(value);
     metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
     metadata.insert("creationTimestamp".into(), json!(timestamp::format(call.now)));
@@ -161,7 +161,7 @@ fn prepare(call: &Call<'_>, value: &mut Value) {
 
 /// Turns an object of the served version into the stored one and fills in defaults. It keeps the
 /// `apiVersion` it came with: some rules differ by it, and what is stored says the stored one anyway.
-pub fn stored_form(call: &Call<'_>, value: Value) -> Value {
+pub fn stored_form(call: &RequestContext<'_>, value: Value) -> Value {
     let mut value = match call.served.convert {
         Some(convert) => (convert.to_stored)(value),
         None => value,
@@ -182,8 +182,8 @@ pub fn metadata(value: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// Puts the object into the namespace of the path; a namespace of its own must be that one.
-fn place(call: &Call<'_>, value: &mut Value) -> Result<(), Error> {
-    let own = Meta::of(value).namespace().to_owned();
+fn set_namespace(call: &RequestContext<'_>, value: &mut Value) -> Result<(), Error> {
+    let own = ObjectMetaView::from_object(value).namespace().to_owned();
     match call.kind.scope {
         Scope::Cluster => {
             metadata(value).remove("namespace");
@@ -200,24 +200,24 @@ fn place(call: &Call<'_>, value: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-fn validate(call: &Call<'_>, value: &Value) -> Result<(), Error> {
-    let mut errors = Errors::new();
+fn validate(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
+    let mut errors = FieldErrors::new();
     let namespaced = call.kind.scope == Scope::Namespaced;
     meta::validate_object_meta(&value["metadata"], namespaced, call.kind.name_rule, &mut errors);
     meta::validate_finalizer_names(&value["metadata"], &mut errors);
     (call.kind.validate_create)(value, &mut errors);
-    if errors.is_empty() { Ok(()) } else { Err(call.invalid(Meta::of(value).name(), errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(call.invalid(ObjectMetaView::from_object(value).name(), errors)) }
 }
 
 /// A PUT or PATCH that finds nothing creates, which its caller must have the right to as well. The
 /// answer is the reason alone, as in Kubernetes.
-fn check_right(call: &Call<'_>) -> Result<(), Error> {
+fn check_right(call: &RequestContext<'_>) -> Result<(), Error> {
     let path = call.path;
     // Only these name the object in the path; a POST came here with the right to create.
     if path.name.is_empty() {
         return Ok(());
     }
-    let target = Target::Resource(Resource {
+    let target = AuthorizationTarget::Resource(ResourceAttributes {
         group: &path.group,
         version: &path.version,
         resource: &path.resource,
@@ -226,9 +226,9 @@ fn check_right(call: &Call<'_>) -> Result<(), Error> {
             Scope::Namespaced => &path.namespace,
         },
         name: &path.name,
-        ..Resource::default()
+        ..ResourceAttributes::default()
     });
-    let asked = Attributes { user: call.user, verb: "create", target };
+    let asked = AuthorizationAttributes { user: call.user, verb: "create", target };
     match call.server.authorizer.decide(&asked) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(why) | Decision::NoOpinion(why) => {
@@ -238,7 +238,7 @@ fn check_right(call: &Call<'_>) -> Result<(), Error> {
 }
 
 async fn insert(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     name: &str,
     stored: Bytes,
     dry_run: bool,
@@ -246,7 +246,7 @@ async fn insert(
     let key = call.key(name);
     let exists = || {
         let deleting = call.cache().ok().and_then(|c| c.get(&key));
-        let deleting = deleting.is_some_and(|o| Meta::of(&o.stored_value()).is_deleting());
+        let deleting = deleting.is_some_and(|o| ObjectMetaView::from_object(&o.stored_value()).is_deleting());
         Error::AlreadyExists { subject: call.subject(name), deleting, generated: false }
     };
     if dry_run {
@@ -257,36 +257,36 @@ async fn insert(
             let object = Object::unversioned(call.kind, &key, &stored);
             object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()))
         };
-        return call.work(stored.len(), read).await;
+        return call.run_offloaded(stored.len(), read).await;
     }
-    let write = Write {
+    let write = WriteRequest {
         key: store_key(call.kind, &key),
-        expect: Expect::Absent,
-        change: Change::Put(stored.clone()),
+        expect: WritePrecondition::Absent,
+        change: KeyChange::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
-        Ok(done) => committed(call, &key, done.revision, &stored).await,
+        Ok(done) => committed_object(call, &key, done.revision, &stored).await,
         Err(windlass_store::Error::Conflict { .. }) => Err(exists()),
         Err(other) => Err(store_error(call.server, other)),
     }
 }
 
 /// The object that a commit made: from the cache unless it has moved on already.
-pub async fn committed(
-    call: &Call<'_>,
+pub async fn committed_object(
+    call: &RequestContext<'_>,
     key: &str,
     revision: u64,
     stored: &[u8],
 ) -> Result<Arc<Object>, Error> {
     match call.cache()?.get(key) {
         Some(object) if object.revision == revision => Ok(object),
-        _ => read(call, key, revision, stored).await,
+        _ => decode_object(call, key, revision, stored).await,
     }
 }
 
 /// The object that bytes stand for.
-pub async fn read(
-    call: &Call<'_>,
+pub async fn decode_object(
+    call: &RequestContext<'_>,
     key: &str,
     revision: u64,
     stored: &[u8],
@@ -295,7 +295,7 @@ pub async fn read(
         let object = Object::new(call.kind, key, revision, stored);
         object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()))
     };
-    call.work(stored.len(), read).await
+    call.run_offloaded(stored.len(), read).await
 }
 
 /// Refuses what Kubernetes on etcd could not store either.

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use windlass_api::decode::{self, DecodeError};
-use windlass_api::field::{Errors, Path, quote};
-use windlass_api::normal::normalise;
+use windlass_api::field::{FieldErrors, FieldPath, quote};
+use windlass_api::normal_form::normalise;
 use windlass_api::schema::{Schema, TypeId};
 
-use super::Call;
+use super::RequestContext;
 use crate::error::Error;
-use crate::registry::kind::{Kind, Served};
-use crate::request::negotiate::{Input, input};
+use crate::registry::kind::{Kind, ServedVersion};
+use crate::request::negotiation::{InputFormat, input};
 use crate::request::options::FieldValidation;
 
 /// What an endpoint expects in a body.
 #[derive(Clone, Copy)]
-pub struct Expected {
+pub struct ExpectedType {
     /// Empty for the core group.
     pub group: &'static str,
     /// `v1`.
@@ -31,17 +31,17 @@ pub struct Expected {
 pub const REDACTED: &str = "<secret contents redacted>";
 
 /// A body that was read.
-pub struct Draft {
+pub struct DecodedRequest {
     /// In normal form, in the version it came in.
     pub value: Value,
     /// For the `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-impl Expected {
+impl ExpectedType {
     /// What the endpoint of a kind in a version expects.
-    pub fn object(kind: &Kind, served: &Served) -> Expected {
-        Expected {
+    pub fn object(kind: &Kind, served: &ServedVersion) -> ExpectedType {
+        ExpectedType {
             group: served.group,
             version: served.version,
             kind: kind.name,
@@ -71,24 +71,24 @@ impl Expected {
 
 /// Reads an object of the expected kind.
 pub fn object(
-    call: &Call<'_>,
-    expected: Expected,
+    call: &RequestContext<'_>,
+    expected: ExpectedType,
     body: &[u8],
     validation: FieldValidation,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     let (value, duplicates) = match input(call.headers)? {
-        Input::Json => parsed(decode::json_body(body), expected, body)?,
-        Input::Yaml => parsed(decode::yaml_body(body), expected, body)?,
-        Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
+        InputFormat::Json => parsed(decode::json_body(body), expected, body)?,
+        InputFormat::Yaml => parsed(decode::yaml_body(body), expected, body)?,
+        InputFormat::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
     };
-    let value = typed(call, expected, value, body)?;
+    let value = check_type(call, expected, value, body)?;
     let mut draft = in_normal_form(expected, value, duplicates, validation)?;
-    name_owners_once(&mut draft);
+    dedup_owner_references(&mut draft);
     Ok(draft)
 }
 
 /// Takes out owners that are named again, and says so.
-pub fn name_owners_once(draft: &mut Draft) {
+pub fn dedup_owner_references(draft: &mut DecodedRequest) {
     let Some(Value::Array(owners)) = draft.value.pointer_mut("/metadata/ownerReferences") else {
         return;
     };
@@ -112,92 +112,92 @@ pub fn name_owners_once(draft: &mut Draft) {
 /// Reads an object of the expected kind whatever version it says it has, as `DeleteOptions` come in
 /// the version of the object they delete.
 pub fn any_version(
-    call: &Call<'_>,
-    expected: Expected,
+    call: &RequestContext<'_>,
+    expected: ExpectedType,
     body: &[u8],
     validation: FieldValidation,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     let (mut value, duplicates) = match input(call.headers)? {
-        Input::Json => parsed(decode::json_body(body), expected, body)?,
-        Input::Yaml => parsed(decode::yaml_body(body), expected, body)?,
-        Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
+        InputFormat::Json => parsed(decode::json_body(body), expected, body)?,
+        InputFormat::Yaml => parsed(decode::yaml_body(body), expected, body)?,
+        InputFormat::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
     };
     if let Some(map) = value.as_object_mut() {
         map.remove("apiVersion");
     }
-    let value = typed(call, expected, value, body)?;
+    let value = check_type(call, expected, value, body)?;
     in_normal_form(expected, value, duplicates, validation)
 }
 
 /// Brings a decoded object into normal form and deals with what the schema does not know.
 pub fn in_normal_form(
-    expected: Expected,
+    expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
     validation: FieldValidation,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     let normal = normalise(Schema::get(), expected.type_id()?, value).map_err(|e| {
         cannot_be_handled(expected, expected.kind, expected.version, &e.to_string())
     })?;
-    told(expected, normal.value, oddities(duplicates, normal.unknown), validation)
+    apply_field_validation(expected, normal.value, field_problems(duplicates, normal.unknown), validation)
 }
 
 /// As [`in_normal_form`], for what is applied: a field that the schema does not know is refused
 /// when the object is merged, however lenient the validation.
 pub fn applied_in_normal_form(
-    expected: Expected,
+    expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
     validation: FieldValidation,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     let draft = in_normal_form(expected, value, Vec::new(), FieldValidation::Ignore)?;
-    told(expected, draft.value, oddities(duplicates, Vec::new()), validation)
+    apply_field_validation(expected, draft.value, field_problems(duplicates, Vec::new()), validation)
 }
 
-fn told(
-    expected: Expected,
+fn apply_field_validation(
+    expected: ExpectedType,
     value: Value,
     oddities: Vec<String>,
     validation: FieldValidation,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     match validation {
         FieldValidation::Strict if !oddities.is_empty() => {
             let why = format!("strict decoding error: {}", oddities.join(", "));
             Err(cannot_be_handled(expected, expected.kind, expected.version, &why))
         }
-        FieldValidation::Warn => Ok(Draft { value, warnings: oddities }),
-        _ => Ok(Draft { value, warnings: Vec::new() }),
+        FieldValidation::Warn => Ok(DecodedRequest { value, warnings: oddities }),
+        _ => Ok(DecodedRequest { value, warnings: Vec::new() }),
     }
 }
 
 /// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a failure an invalid
 /// patch, and shows it as `shown` says.
 pub fn patched_in_normal_form(
-    expected: Expected,
+    expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
     validation: FieldValidation,
     shown: impl FnOnce() -> String,
-) -> Result<Draft, Error> {
+) -> Result<DecodedRequest, Error> {
     let shown = || if expected.is_secret() { REDACTED.to_owned() } else { shown() };
     let normal = match normalise(Schema::get(), expected.type_id()?, value) {
         Ok(normal) => normal,
         Err(error) => return Err(invalid_patch(&shown(), &error.to_string())),
     };
-    let oddities = oddities(duplicates, normal.unknown);
+    let oddities = field_problems(duplicates, normal.unknown);
     match validation {
         FieldValidation::Strict if !oddities.is_empty() => {
             let why = format!("strict decoding error: {}", oddities.join(", "));
             Err(invalid_patch(&shown(), &why))
         }
-        FieldValidation::Warn => Ok(Draft { value: normal.value, warnings: oddities }),
-        _ => Ok(Draft { value: normal.value, warnings: Vec::new() }),
+        FieldValidation::Warn => Ok(DecodedRequest { value: normal.value, warnings: oddities }),
+        _ => Ok(DecodedRequest { value: normal.value, warnings: Vec::new() }),
     }
 }
 
 fn invalid_patch(shown: &str, why: &str) -> Error {
-    let mut errors = Errors::new();
-    errors.invalid_str(&Path::new("patch"), shown, why);
+    let mut errors = FieldErrors::new();
+    errors.invalid_str(&FieldPath::new("patch"), shown, why);
     let (group, kind, name) = (String::new(), String::new(), String::new());
     Error::Invalid { group, kind, name, errors }
 }
@@ -221,14 +221,14 @@ pub fn as_go_prints(value: &Value) -> String {
     }
 }
 
-fn oddities(duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
+fn field_problems(duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
     let duplicate = duplicates.iter().map(|p| format!("duplicate field {}", quote(p)));
     duplicate.chain(unknown.iter().map(|p| format!("unknown field {}", quote(p)))).collect()
 }
 
 fn parsed(
-    result: Result<decode::Decoded, DecodeError>,
-    expected: Expected,
+    result: Result<decode::DecodedBody, DecodeError>,
+    expected: ExpectedType,
     body: &[u8],
 ) -> Result<(Value, Vec<String>), Error> {
     match result {
@@ -237,13 +237,13 @@ fn parsed(
     }
 }
 
-fn protobuf(call: &Call<'_>, expected: Expected, body: &[u8]) -> Result<Value, Error> {
+fn protobuf(call: &RequestContext<'_>, expected: ExpectedType, body: &[u8]) -> Result<Value, Error> {
     let resolve = |api_version: &str, kind: &str| {
         if kind == expected.kind || kind.is_empty() {
             return expected.type_id().ok();
         }
         let (kind, served) = call.server.registry.by_kind(api_version, kind)?;
-        Schema::get().lookup(Expected::object(kind, served).type_name)
+        Schema::get().lookup(ExpectedType::object(kind, served).type_name)
     };
     decode::protobuf(Schema::get(), body, resolve).map_err(|error| match error {
         DecodeError::UnknownKind { api_version, kind } => {
@@ -254,9 +254,9 @@ fn protobuf(call: &Call<'_>, expected: Expected, body: &[u8]) -> Result<Value, E
 }
 
 /// Checks what the object says it is; what it does not say is what the path says.
-fn typed(
-    call: &Call<'_>,
-    expected: Expected,
+fn check_type(
+    call: &RequestContext<'_>,
+    expected: ExpectedType,
     mut value: Value,
     body: &[u8],
 ) -> Result<Value, Error> {
@@ -306,7 +306,7 @@ fn typed(
     Ok(value)
 }
 
-fn unrecognized(expected: Expected, why: &str, body: &[u8]) -> Error {
+fn unrecognized(expected: ExpectedType, why: &str, body: &[u8]) -> Error {
     let shown = if expected.is_secret() { REDACTED.to_owned() } else { decode::summary(body) };
     Error::BadRequest(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({shown})",
@@ -314,7 +314,7 @@ fn unrecognized(expected: Expected, why: &str, body: &[u8]) -> Error {
     ))
 }
 
-fn cannot_be_handled(expected: Expected, kind: &str, version: &str, why: &str) -> Error {
+fn cannot_be_handled(expected: ExpectedType, kind: &str, version: &str, why: &str) -> Error {
     Error::BadRequest(format!(
         "{kind} in version {} cannot be handled as a {}: {why}",
         quote(version),
@@ -322,7 +322,7 @@ fn cannot_be_handled(expected: Expected, kind: &str, version: &str, why: &str) -
     ))
 }
 
-fn unregistered(expected: Expected, api_version: &str, kind: &str) -> Error {
+fn unregistered(expected: ExpectedType, api_version: &str, kind: &str) -> Error {
     let version = api_version.rsplit('/').next().unwrap_or_default();
     let why = format!(
         "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",

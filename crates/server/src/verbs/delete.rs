@@ -5,30 +5,30 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use time::Duration;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::timestamp;
-use windlass_store::{Change, Expect, Write};
+use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
 use super::create::metadata;
-use super::decode::{self, Expected};
-use super::list::{self, List};
-use super::update::{kind_subject, modified, store, store_error};
-use super::{Call, current, update};
+use super::decode::{self, ExpectedType};
+use super::list::{self, ObjectList};
+use super::update::{kind_error_subject, modified, store, store_error};
+use super::{RequestContext, freshness, update};
 use crate::cache::store_key;
 use crate::chain::admission;
 use crate::error::Error;
 use crate::limits;
-use crate::list_body::PastPage;
+use crate::list_body::HistoricalPage;
 use crate::object::{Object, encode};
 use crate::request::info::ResourcePath;
-use crate::request::options::{DeleteOptions, FieldValidation, ListOptions, Propagation};
+use crate::request::options::{DeleteOptions, FieldValidation, ListOptions, DeletionPropagation};
 
 /// What a deletion came to.
-pub enum Deleted {
+pub enum DeleteOutcome {
     /// It is gone; its last state.
-    Gone(Arc<Object>),
+    Removed(Arc<Object>),
     /// It goes when its finalizers or its grace period are done; its state until then.
-    Going(Arc<Object>),
+    Terminating(Arc<Object>),
 }
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -38,17 +38,17 @@ const ORPHAN: &str = "orphan";
 const LONGEST_GRACE: i64 = 100 * 365 * 24 * 60 * 60;
 
 /// Deletes the object the path names.
-pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
-    let options = call.work(body.len(), || options(call, body)).await?;
+pub async fn delete(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOutcome, Error> {
+    let options = call.run_offloaded(body.len(), || options(call, body)).await?;
     delete_one(call, &options).await
 }
 
 /// Deletes what the path and the query select, one by one, and returns what it was.
-pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Error> {
-    let options = call.work(body.len(), || self::options(call, body)).await?;
+pub async fn delete_collection(call: &RequestContext<'_>, body: &Bytes) -> Result<ObjectList, Error> {
+    let options = call.run_offloaded(body.len(), || self::options(call, body)).await?;
     let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
     delete_each(call, &options, &found.objects).await?;
-    let mut rest = found.rest.clone().map(PastPage::new);
+    let mut rest = found.rest.clone().map(HistoricalPage::new);
     while let Some(rest) = &mut rest
         && let Some(objects) = rest.next().await.map_err(|e| Error::Internal(e.to_string()))?
     {
@@ -58,7 +58,7 @@ pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Er
 }
 
 async fn delete_each(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     options: &DeleteOptions,
     objects: &[Arc<Object>],
 ) -> Result<(), Error> {
@@ -68,7 +68,7 @@ async fn delete_each(
             name: object.name().to_owned(),
             ..call.path.clone()
         };
-        let one = Call { path: &path, ..*call };
+        let one = RequestContext { path: &path, ..*call };
         match delete_one(&one, options).await {
             // Somebody else deleted it in the meantime: that is what was wanted.
             Ok(_) | Err(Error::NotFound(_)) => {}
@@ -78,11 +78,11 @@ async fn delete_each(
     Ok(())
 }
 
-fn options(call: &Call<'_>, body: &Bytes) -> Result<DeleteOptions, Error> {
+fn options(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions, Error> {
     if body.is_empty() {
         return DeleteOptions::from_query(call.query);
     }
-    let expected = Expected {
+    let expected = ExpectedType {
         group: "",
         version: "v1",
         kind: "DeleteOptions",
@@ -93,7 +93,7 @@ fn options(call: &Call<'_>, body: &Bytes) -> Result<DeleteOptions, Error> {
 }
 
 /// Deletes the object the path names, with options read already.
-pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted, Error> {
+pub async fn delete_one(call: &RequestContext<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, Error> {
     for _ in 0..limits::UPDATE_RETRIES {
         let found = call.cache()?.get(&call.key(&call.path.name));
         let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
@@ -101,21 +101,21 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
             let mut value = old.stored_value();
             check_preconditions(call, options, &old, &value)?;
             admission::delete(call, &value)?;
-            mark(call, options, &mut value);
+            mark_for_deletion(call, options, &mut value);
             Ok(value)
         };
-        let new = call.work(old.size(), prepare).await?;
-        let done = if is_due(call, &new) {
+        let new = call.run_offloaded(old.size(), prepare).await?;
+        let done = if is_deletable(call, &new) {
             let marked = if call.kind.graceful { Some(&new) } else { None };
-            vanish(call, old, marked, options.dry_run).await.map(Deleted::Gone)
+            remove_finished(call, old, marked, options.dry_run).await.map(DeleteOutcome::Removed)
         } else {
             let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
             let going = if stored == old.stored_bytes() {
-                current::unchanged(call, old).await
+                freshness::confirm_unchanged(call, old).await
             } else {
                 store(call, &old, stored, options.dry_run).await
             };
-            going.map(Deleted::Going)
+            going.map(DeleteOutcome::Terminating)
         };
         match done {
             Err(Error::Conflict(..)) if options.resource_version.is_none() => {}
@@ -126,8 +126,8 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
 }
 
 /// Removes an object that has nothing left to wait for; a graceful one as it was marked.
-async fn vanish(
-    call: &Call<'_>,
+async fn remove_finished(
+    call: &RequestContext<'_>,
     mut old: Arc<Object>,
     marked: Option<&Value>,
     dry_run: bool,
@@ -144,19 +144,19 @@ async fn vanish(
 }
 
 fn check_preconditions(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     options: &DeleteOptions,
     old: &Object,
     before: &Value,
 ) -> Result<(), Error> {
-    let there = Meta::of(before).uid();
+    let there = ObjectMetaView::from_object(before).uid();
     if let Some(asked) = &options.uid
         && asked != there
     {
         let why = format!(
             "the UID in the precondition ({asked}) does not match the UID in record ({there}). The object might have been deleted and then recreated"
         );
-        return Err(Error::Conflict(kind_subject(call), why));
+        return Err(Error::Conflict(kind_error_subject(call), why));
     }
     if let Some(asked) = &options.resource_version
         && *asked != old.revision.to_string()
@@ -165,24 +165,24 @@ fn check_preconditions(
             "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({}). The object might have been modified",
             old.revision
         );
-        return Err(Error::Conflict(kind_subject(call), why));
+        return Err(Error::Conflict(kind_error_subject(call), why));
     }
     Ok(())
 }
 
 /// Writes into an object that it is to be deleted: when, and what must happen first.
-fn mark(call: &Call<'_>, options: &DeleteOptions, value: &mut Value) {
-    let mut finalizers: Vec<String> = Meta::of(value).finalizers().map(str::to_owned).collect();
+fn mark_for_deletion(call: &RequestContext<'_>, options: &DeleteOptions, value: &mut Value) {
+    let mut finalizers: Vec<String> = ObjectMetaView::from_object(value).finalizers().map(str::to_owned).collect();
     if let Some(policy) = options.propagation {
         finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
         match policy {
-            Propagation::Foreground => finalizers.push(FOREGROUND.into()),
-            Propagation::Orphan => finalizers.push(ORPHAN.into()),
-            Propagation::Background => {}
+            DeletionPropagation::Foreground => finalizers.push(FOREGROUND.into()),
+            DeletionPropagation::Orphan => finalizers.push(ORPHAN.into()),
+            DeletionPropagation::Background => {}
         }
     }
     let grace = (call.kind.grace)(value, options.grace_period).clamp(0, LONGEST_GRACE);
-    let meta = Meta::of(value);
+    let meta = ObjectMetaView::from_object(value);
     let already =
         meta.is_deleting().then(|| meta.deletion_grace_period_seconds().unwrap_or_default());
     let fields = metadata(value);
@@ -205,8 +205,8 @@ fn mark(call: &Call<'_>, options: &DeleteOptions, value: &mut Value) {
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.
-pub fn is_due(call: &Call<'_>, value: &Value) -> bool {
-    let meta = Meta::of(value);
+pub fn is_deletable(call: &RequestContext<'_>, value: &Value) -> bool {
+    let meta = ObjectMetaView::from_object(value);
     meta.is_deleting()
         && meta.finalizers().next().is_none()
         && meta.deletion_grace_period_seconds().unwrap_or(0) == 0
@@ -215,17 +215,17 @@ pub fn is_due(call: &Call<'_>, value: &Value) -> bool {
 
 /// Removes an object for good. Returns its last state.
 pub async fn remove(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     old: &Arc<Object>,
     dry_run: bool,
 ) -> Result<Arc<Object>, Error> {
     if dry_run {
         return Ok(old.clone());
     }
-    let write = Write {
+    let write = WriteRequest {
         key: store_key(call.kind, &old.key),
-        expect: Expect::Revision(old.revision),
-        change: Change::Delete,
+        expect: WritePrecondition::Revision(old.revision),
+        change: KeyChange::Delete,
     };
     match call.server.store.commit(write).await {
         Ok(done) => Ok(Arc::new(old.deleted_at(done.revision))),

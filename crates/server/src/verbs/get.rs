@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use super::Call;
+use super::RequestContext;
 use crate::error::Error;
 use crate::limits;
 use crate::object::Object;
 use crate::request::options::parse_version;
 
 /// The object the path names, no older than `resourceVersion` asks.
-pub async fn get(call: &Call<'_>) -> Result<Arc<Object>, Error> {
+pub async fn get(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
     match call.query.first("resourceVersion") {
         None | Some("") => call.server.catch_up().await?,
         Some("0") => {}
         Some(text) => wait_for(call, parse_version(text)?).await?,
     }
-    find(call)
+    get_object(call)
 }
 
 /// The object the path names, now.
-pub fn find(call: &Call<'_>) -> Result<Arc<Object>, Error> {
+pub fn get_object(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
     let found = call.cache()?.get(&call.key(&call.path.name));
     found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))
 }
 
 /// Waits until the caches have come to `version`; a version far in the future is a 504.
-pub async fn wait_for(call: &Call<'_>, version: u64) -> Result<(), Error> {
+pub async fn wait_for(call: &RequestContext<'_>, version: u64) -> Result<(), Error> {
     let cache = call.cache()?;
     if cache.revision() >= version {
         return Ok(());
@@ -44,5 +44,5 @@ pub async fn wait_for(call: &Call<'_>, version: u64) -> Result<(), Error> {
             return Ok(());
         }
     }
-    Err(Error::FutureVersion { asked: version, current: cache.revision() })
+    Err(Error::FutureVersion { requested: version, current: cache.revision() })
 }

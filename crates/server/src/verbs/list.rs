@@ -6,24 +6,24 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use super::Call;
+use super::RequestContext;
 use super::get::wait_for;
-use crate::cache::Walk;
+use crate::cache::WalkAction;
 use crate::error::Error;
 use crate::limits;
-use crate::list_body::{self, PastObjects};
+use crate::list_body::{self, HistoricalObjects};
 use crate::object::Object;
-use crate::request::options::{ListOptions, Version};
-use crate::request::selection::Selection;
+use crate::request::options::{ListOptions, ResourceVersionMatch};
+use crate::request::selection::ObjectSelection;
 
 /// A page of a collection.
-pub struct List {
+pub struct ObjectList {
     /// The revision it is the state of.
     pub revision: u64,
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
     /// More objects, which are in no cache and too large to be held together.
-    pub rest: Option<PastObjects>,
+    pub rest: Option<HistoricalObjects>,
     /// The token for the next page; empty at the end.
     pub continue_: String,
     /// How many objects follow, where that is known.
@@ -32,7 +32,7 @@ pub struct List {
 
 /// Where a list goes on: opaque to clients, in Kubernetes' own form.
 #[derive(Debug, Serialize, Deserialize)]
-struct Token {
+struct ContinueToken {
     v: String,
     rv: i64,
     start: String,
@@ -47,8 +47,8 @@ const READ_BYTES: usize = 4 * 1024 * 1024;
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Lists what the path and the options select.
-pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error> {
-    let selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+pub async fn list(call: &RequestContext<'_>, options: &ListOptions) -> Result<ObjectList, Error> {
+    let selection = ObjectSelection::parse(call.kind, &call.path.namespace, options)?;
     let (at, after) = if options.continue_.is_empty() {
         (start_version(call, options.version).await?, None)
     } else {
@@ -65,52 +65,52 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
         }
         (at, Some(token.start))
     };
-    let page = match current(call, &selection, options, at, after.as_deref())? {
+    let page = match list_from_cache(call, &selection, options, at, after.as_deref())? {
         Some(page) => page,
         None => {
             let revision = at.unwrap_or_default(); // only an exact state can be past
-            past(call, &selection, options, revision, after.as_deref()).await?
+            list_from_store(call, &selection, options, revision, after.as_deref()).await?
         }
     };
     Ok(finish(page, &selection))
 }
 
 /// The exact revision to list at; `None` for the current one.
-async fn start_version(call: &Call<'_>, version: Version) -> Result<Option<u64>, Error> {
+async fn start_version(call: &RequestContext<'_>, version: ResourceVersionMatch) -> Result<Option<u64>, Error> {
     match version {
-        Version::Latest => {
+        ResourceVersionMatch::Latest => {
             call.server.catch_up().await?;
             Ok(None)
         }
-        Version::Any => Ok(None),
-        Version::NotOlderThan(asked) => {
+        ResourceVersionMatch::Any => Ok(None),
+        ResourceVersionMatch::NotOlderThan(asked) => {
             wait_for(call, asked).await?;
             Ok(None)
         }
-        Version::Exact(asked) => {
+        ResourceVersionMatch::Exact(asked) => {
             wait_for(call, asked).await?;
             Ok(Some(asked))
         }
     }
 }
 
-struct Page {
+struct ListPage {
     revision: u64,
     objects: Vec<Arc<Object>>,
-    rest: Option<PastObjects>,
+    rest: Option<HistoricalObjects>,
     /// The key to go on after.
     next: Option<String>,
     remaining: usize,
 }
 
 /// Reads the state in the cache; `None` if the kind has changed too much since the revision asked for.
-fn current(
-    call: &Call<'_>,
-    selection: &Selection,
+fn list_from_cache(
+    call: &RequestContext<'_>,
+    selection: &ObjectSelection,
     options: &ListOptions,
     at: Option<u64>,
     after: Option<&str>,
-) -> Result<Option<Page>, Error> {
+) -> Result<Option<ListPage>, Error> {
     let cache = call.cache()?;
     let past = at.filter(|at| cache.last() > *at);
     // What the store has forgotten is over for everybody.
@@ -127,19 +127,19 @@ fn current(
         // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
         let (found, revision) = cache.get_at(&format!("{}{name}", selection.scope));
         let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
-        return Ok(Some(Page { revision, objects, rest: None, next: None, remaining: 0 }));
+        return Ok(Some(ListPage { revision, objects, rest: None, next: None, remaining: 0 }));
     }
     let everything = selection.is_everything();
     let keep = |object: &Object| {
         if taken < limit && (everything || selection.matches(object)) {
             (taken, more) = (taken + 1, false);
-            return Walk::Take;
+            return WalkAction::Include;
         }
         // As in Kubernetes, there may be more as long as there are objects, selected or not.
         more = true;
         remaining += 1;
         // Only an unselected list says how many follow, so only it must count them.
-        if taken == limit && !everything { Walk::Stop } else { Walk::Skip }
+        if taken == limit && !everything { WalkAction::Stop } else { WalkAction::Skip }
     };
     let snapshot = match past {
         Some(at) => cache.snapshot_at(at, &selection.scope, after, keep),
@@ -151,7 +151,7 @@ fn current(
         return Ok(None);
     }
     let last = snapshot.objects.last().map(|o| o.key.to_string());
-    Ok(Some(Page {
+    Ok(Some(ListPage {
         revision: at.unwrap_or(snapshot.revision),
         next: if more && limit != usize::MAX { last } else { None },
         objects: snapshot.objects,
@@ -161,15 +161,15 @@ fn current(
 }
 
 /// Reads a past state from the store. The first objects are kept; of the rest it is only known which they are.
-async fn past(
-    call: &Call<'_>,
-    selection: &Selection,
+async fn list_from_store(
+    call: &RequestContext<'_>,
+    selection: &ObjectSelection,
     options: &ListOptions,
     revision: u64,
     after: Option<&str>,
-) -> Result<Page, Error> {
+) -> Result<ListPage, Error> {
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-    let mut found = PastState::default();
+    let mut found = HistoricalRead::default();
     let mut after = after.map(str::to_owned);
     // Who selects nothing needs one more than the page, to know whether there is more.
     let all = if selection.is_everything() { limit.saturating_add(1) } else { usize::MAX };
@@ -182,7 +182,7 @@ async fn past(
             let object = list_body::object(call.kind, key, stored)
                 .map_err(|e| Error::Internal(e.to_string()))?;
             after = Some(object.key.to_string());
-            found.read(&object);
+            found.count_read(&object);
             if found.count < limit && !selection.matches(&object) {
                 more = true;
                 continue;
@@ -197,7 +197,7 @@ async fn past(
                 return Ok(found.page(call, selection, revision, next, remaining));
             }
             more = false;
-            found.take(object);
+            found.push_selected(object);
         }
         if !page.more || page.items.is_empty() {
             let is_cut = more && limit != usize::MAX && found.count > 0;
@@ -209,10 +209,10 @@ async fn past(
 
 /// What is known of a past state so far.
 #[derive(Default)]
-struct PastState {
+struct HistoricalRead {
     /// The first objects that are selected, up to [`limits::PAST_BYTES`].
-    kept: Vec<Arc<Object>>,
-    kept_bytes: usize,
+    retained: Vec<Arc<Object>>,
+    retained_bytes: usize,
     /// All objects that are selected.
     count: usize,
     /// The key of the last of them.
@@ -225,19 +225,19 @@ struct PastState {
     seen_bytes: usize,
 }
 
-impl PastState {
-    fn read(&mut self, object: &Object) {
+impl HistoricalRead {
+    fn count_read(&mut self, object: &Object) {
         self.seen += 1;
         self.seen_bytes += object.size();
     }
 
-    fn take(&mut self, object: Object) {
+    fn push_selected(&mut self, object: Object) {
         self.count += 1;
         self.last = object.key.to_string();
         // Once one is left out, all that follow are: they are read again from there on.
-        if self.kept_bytes < limits::PAST_BYTES && self.kept.len() + 1 == self.count {
-            self.kept_bytes += object.size();
-            self.kept.push(Arc::new(object));
+        if self.retained_bytes < limits::PAST_BYTES && self.retained.len() + 1 == self.count {
+            self.retained_bytes += object.size();
+            self.retained.push(Arc::new(object));
         } else {
             self.rest_bytes += object.stored_item().len();
             self.rest_has_tabs |= object.has_tabs();
@@ -254,27 +254,27 @@ impl PastState {
 
     fn page(
         self,
-        call: &Call<'_>,
-        selection: &Selection,
+        call: &RequestContext<'_>,
+        selection: &ObjectSelection,
         revision: u64,
         next: Option<String>,
         remaining: usize,
-    ) -> Page {
-        let rest = (self.count > self.kept.len()).then(|| PastObjects {
+    ) -> ListPage {
+        let rest = (self.count > self.retained.len()).then(|| HistoricalObjects {
             server: call.server.clone(),
             kind: call.kind,
             selection: selection.clone(),
             revision,
-            after: self.kept.last().map(|object| object.key.to_string()).unwrap_or_default(),
-            count: self.count - self.kept.len(),
+            after: self.retained.last().map(|object| object.key.to_string()).unwrap_or_default(),
+            count: self.count - self.retained.len(),
             item_bytes: self.rest_bytes,
             has_tabs: self.rest_has_tabs,
         });
-        Page { revision, objects: self.kept, rest, next, remaining }
+        ListPage { revision, objects: self.retained, rest, next, remaining }
     }
 }
 
-fn stale(call: &Call<'_>, error: windlass_store::Error, options: &ListOptions) -> Error {
+fn stale(call: &RequestContext<'_>, error: windlass_store::Error, options: &ListOptions) -> Error {
     match error {
         windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => Error::Expired(
             "The resourceVersion for the provided list is too old.".into(),
@@ -296,13 +296,13 @@ fn expired_token(start: &str) -> Error {
     Error::Expired(text.into(), write_token(-1, start))
 }
 
-fn finish(page: Page, selection: &Selection) -> List {
+fn finish(page: ListPage, selection: &ObjectSelection) -> ObjectList {
     let continue_ = match &page.next {
         Some(key) => write_token(page.revision as i64, key),
         None => String::new(),
     };
     let counted = page.remaining > 0 && selection.is_everything() && page.next.is_some();
-    List {
+    ObjectList {
         revision: page.revision,
         objects: page.objects,
         rest: page.rest,
@@ -312,21 +312,21 @@ fn finish(page: Page, selection: &Selection) -> List {
 }
 
 fn write_token(revision: i64, start: &str) -> String {
-    let token = Token { v: TOKEN_VERSION.into(), rv: revision, start: start.into() };
+    let token = ContinueToken { v: TOKEN_VERSION.into(), rv: revision, start: start.into() };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
-fn read_token(options: &ListOptions) -> Result<Token, Error> {
+fn read_token(options: &ListOptions) -> Result<ContinueToken, Error> {
     let bad = |why: &str| {
         Error::BadRequest(format!("invalid continue token: continue key is not valid: {why}"))
     };
-    if !matches!(options.version, Version::Latest | Version::Any) {
+    if !matches!(options.version, ResourceVersionMatch::Latest | ResourceVersionMatch::Any) {
         let text = "specifying resource version is not allowed when using continue";
         return Err(Error::BadRequest(text.into()));
     }
     let text = &options.continue_;
     let raw = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad(&illegal_base64(text)))?;
-    let token: Token = serde_json::from_slice(&raw).map_err(|e| bad(&e.to_string()))?;
+    let token: ContinueToken = serde_json::from_slice(&raw).map_err(|e| bad(&e.to_string()))?;
     if token.v != TOKEN_VERSION {
         return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
     }

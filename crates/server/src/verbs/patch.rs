@@ -2,24 +2,24 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use windlass_api::apply::{self, ApplyError, Writer};
+use windlass_api::apply::{self, ApplyError, FieldManager};
 use windlass_api::decode as read;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::patch::{self, PatchError};
 use windlass_api::schema::Schema;
 use windlass_api::{limits as api_limits, timestamp};
 
-use super::Call;
-use super::create::{self, Written, metadata, stored_form};
-use super::decode::{self, Expected};
+use super::RequestContext;
+use super::create::{self, WriteResult, metadata, stored_form};
+use super::decode::{self, ExpectedType};
 use super::update::{check_name, check_version, contended, record, replace, reset_fields};
 use crate::error::Error;
 use crate::limits;
-use crate::request::negotiate::{PatchType, patch_type};
+use crate::request::negotiation::{PatchType, patch_type};
 use crate::request::options::{FieldValidation, WriteOptions};
 
 /// Changes the object the path names as the body says.
-pub async fn patch(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+pub async fn patch(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let how = patch_type(call.headers)?;
     let options = WriteOptions::parse(call.query, "PatchOptions")?;
     options.check_patch(how == PatchType::Apply)?;
@@ -30,12 +30,12 @@ pub async fn patch(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
 }
 
 async fn change(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     body: &Bytes,
     how: PatchType,
     options: &WriteOptions,
-) -> Result<Written, Error> {
-    let parsed = call.work(body.len(), || parse(body, how)).await?;
+) -> Result<WriteResult, Error> {
+    let parsed = call.run_offloaded(body.len(), || parse(body, how)).await?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::PATCH_RETRIES {
         let found = call.cache()?.get(&call.key(&call.path.name));
@@ -49,23 +49,23 @@ async fn change(
             }
             Ok(patched)
         };
-        let patched = call.work(size, merge).await?;
+        let patched = call.run_offloaded(size, merge).await?;
         let normalise = || normalised(call, patched, &parsed, how, options);
-        let (new, warnings) = call.work(size, normalise).await?;
-        let asked = Meta::of(&new).resource_version().to_owned();
+        let (new, warnings) = call.run_offloaded(size, normalise).await?;
+        let asked = ObjectMetaView::from_object(&new).resource_version().to_owned();
         let compare = || {
             let (mut new, before) = (new, old.stored_value());
             check_version(call, &mut new, &old)?;
             record(call, Some(&before), &mut new, &manager);
             Ok((new, before))
         };
-        let (new, before) = call.work(size, compare).await?;
+        let (new, before) = call.run_offloaded(size, compare).await?;
         match replace(call, &old, &before, new, options.dry_run).await {
             // A patch that names no version of its own is meant for whatever is there.
             Err(Error::Conflict(..)) if asked == old.revision.to_string() => {}
             other => {
                 return match other {
-                    Ok(object) => Ok(Written { object, created: false, warnings }),
+                    Ok(object) => Ok(WriteResult { object, created: false, warnings }),
                     Err(error) => Err(error.warned(warnings)),
                 };
             }
@@ -76,15 +76,15 @@ async fn change(
 
 /// What a patch made of an object, in the stored version, and what is odd about it.
 fn normalised(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     patched: Value,
-    parsed: &Parsed,
+    parsed: &ParsedPatch,
     how: PatchType,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), Error> {
     let text = patched.to_string();
     let mut draft = decode::patched_in_normal_form(
-        Expected::object(call.kind, call.served),
+        ExpectedType::object(call.kind, call.served),
         patched,
         parsed.duplicates.clone(),
         options.field_validation,
@@ -93,7 +93,7 @@ fn normalised(
             _ => text,
         },
     )?;
-    decode::name_owners_once(&mut draft);
+    decode::dedup_owner_references(&mut draft);
     check_type(call, &draft.value)?;
     let new = stored_form(call, draft.value);
     check_name(call, &new)?;
@@ -101,17 +101,17 @@ fn normalised(
 }
 
 /// A patch as JSON, where it is an object.
-struct Parsed {
+struct ParsedPatch {
     value: Value,
     duplicates: Vec<String>,
 }
 
-fn parse(body: &[u8], how: PatchType) -> Result<Parsed, Error> {
+fn parse(body: &[u8], how: PatchType) -> Result<ParsedPatch, Error> {
     if how == PatchType::Json {
-        return Ok(Parsed { value: Value::Null, duplicates: Vec::new() });
+        return Ok(ParsedPatch { value: Value::Null, duplicates: Vec::new() });
     }
     match read::json(body) {
-        Ok(decoded) => Ok(Parsed { value: decoded.value, duplicates: decoded.duplicates }),
+        Ok(decoded) => Ok(ParsedPatch { value: decoded.value, duplicates: decoded.duplicates }),
         Err(_) if how == PatchType::Merge => Err(Error::BadRequest("invalid JSON patch".into())),
         Err(error) => {
             let text = error.to_string();
@@ -122,10 +122,10 @@ fn parse(body: &[u8], how: PatchType) -> Result<Parsed, Error> {
 }
 
 fn patched(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     current: &Value,
     body: &[u8],
-    parsed: &Parsed,
+    parsed: &ParsedPatch,
     how: PatchType,
 ) -> Result<Value, Error> {
     let schema = Schema::get();
@@ -137,7 +137,7 @@ fn patched(
             None => Err(PatchError::Failed("the kind has no schema".into())),
         },
     };
-    let secret = Expected::object(call.kind, call.served).is_secret();
+    let secret = ExpectedType::object(call.kind, call.served).is_secret();
     result.map_err(|error| match error {
         PatchError::Malformed(text) => Error::BadRequest(text),
         PatchError::TooManyOperations { .. } | PatchError::TooLarge(_) => {
@@ -158,7 +158,7 @@ fn patched(
 }
 
 /// A patch cannot turn an object into one of another kind.
-fn check_type(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     let (kind, version) = (value["kind"].as_str(), value["apiVersion"].as_str());
     let wanted = call.served.api_version();
     if kind == Some(call.kind.name) && version == Some(wanted.as_str()) {
@@ -174,17 +174,17 @@ fn check_type(call: &Call<'_>, value: &Value) -> Result<(), Error> {
 }
 
 /// Server-side apply: the fields in the body are the manager's, and are to be so.
-async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<Written, Error> {
+async fn apply(call: &RequestContext<'_>, body: &Bytes, options: &WriteOptions) -> Result<WriteResult, Error> {
     let decode =
         || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
-    let decoded = call.work(body.len(), decode).await?;
-    let normalise = || applied(call, decoded, options);
-    let (value, warnings) = call.work(body.len(), normalise).await?;
+    let decoded = call.run_offloaded(body.len(), decode).await?;
+    let normalise = || prepare_applied(call, decoded, options);
+    let (value, warnings) = call.run_offloaded(body.len(), normalise).await?;
     let schema = Schema::get();
     let id = schema.lookup(call.kind.stored().type_name);
     let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;
     let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
-    let who = Writer {
+    let who = FieldManager {
         manager: &options.field_manager,
         api_version: &api_version,
         subresource: &call.path.subresource,
@@ -198,9 +198,9 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
         let merge = || {
             let before = old.as_ref().map(|o| o.stored_value());
             let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
-            Ok((before, merged.map_err(|error| not_applied(call, &error))?))
+            Ok((before, merged.map_err(|error| apply_error(call, &error))?))
         };
-        let (before, merged) = call.work(size, merge).await?;
+        let (before, merged) = call.run_offloaded(size, merge).await?;
         let Some(old) = old else {
             if !call.path.subresource.is_empty() {
                 return Err(Error::NotFound(call.subject(&call.path.name)));
@@ -209,24 +209,24 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
             return create::create_applied(call, value, warnings, options).await;
         };
         let Some(merged) = merged else {
-            return Ok(Written { object: old, created: false, warnings });
+            return Ok(WriteResult { object: old, created: false, warnings });
         };
         let normalise = || {
-            let expected = Expected::object(call.kind, call.kind.stored());
+            let expected = ExpectedType::object(call.kind, call.kind.stored());
             let ignore = FieldValidation::Ignore;
             let mut new = decode::in_normal_form(expected, merged, Vec::new(), ignore)?.value;
             (call.kind.defaults)(&mut new);
             check_version(call, &mut new, &old)?;
             Ok(new)
         };
-        let new = call.work(size, normalise).await?;
+        let new = call.run_offloaded(size, normalise).await?;
         let before = before.unwrap_or_default();
-        let asked = Meta::of(&value).resource_version().to_owned();
+        let asked = ObjectMetaView::from_object(&value).resource_version().to_owned();
         match replace(call, &old, &before, new, options.dry_run).await {
             Err(Error::Conflict(..)) if asked.is_empty() => {}
             other => {
                 return match other {
-                    Ok(object) => Ok(Written { object, created: false, warnings }),
+                    Ok(object) => Ok(WriteResult { object, created: false, warnings }),
                     Err(error) => Err(error.warned(warnings)),
                 };
             }
@@ -236,24 +236,24 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
 }
 
 /// What was applied in the stored version, in normal form as far as it goes, and what is odd about it.
-fn applied(
-    call: &Call<'_>,
-    decoded: read::Decoded,
+fn prepare_applied(
+    call: &RequestContext<'_>,
+    decoded: read::DecodedBody,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), Error> {
     let mut value = decoded.value;
     check_applied(call, &value)?;
-    let expected = Expected::object(call.kind, call.served);
+    let expected = ExpectedType::object(call.kind, call.served);
     let (duplicates, validation) = (decoded.duplicates, options.field_validation);
     let draft = decode::applied_in_normal_form(expected, value.clone(), duplicates, validation)?;
-    take_normal_form(&mut value, &draft.value);
+    normalize_to(&mut value, &draft.value);
     if let Some(convert) = call.served.convert {
         value = (convert.to_stored)(value);
     }
     Ok((value, draft.warnings))
 }
 
-fn not_applied(call: &Call<'_>, error: &ApplyError) -> Error {
+fn apply_error(call: &RequestContext<'_>, error: &ApplyError) -> Error {
     match error {
         ApplyError::Conflicts(conflicts) => {
             let (text, causes) = apply::conflict_status_parts(conflicts);
@@ -269,13 +269,13 @@ fn not_applied(call: &Call<'_>, error: &ApplyError) -> Error {
     }
 }
 
-fn check_applied(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+fn check_applied(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     check_type(call, value)?;
-    if !Meta::of(value).managed_fields().is_empty() {
+    if !ObjectMetaView::from_object(value).managed_fields().is_empty() {
         return Err(Error::BadRequest("metadata.managedFields must be nil".into()));
     }
     let mut named = value.clone();
-    if Meta::of(&named).name().is_empty() {
+    if ObjectMetaView::from_object(&named).name().is_empty() {
         metadata(&mut named).insert("name".into(), call.path.name.clone().into());
     }
     check_name(call, &named)
@@ -283,19 +283,19 @@ fn check_applied(call: &Call<'_>, value: &Value) -> Result<(), Error> {
 
 /// Brings what `value` says into the form it has in `known`, and leaves out nulls; what `known` has
 /// more (defaults, empty structs) is not applied, and what it has not is left for the merge to judge.
-fn take_normal_form(value: &mut Value, known: &Value) {
+fn normalize_to(value: &mut Value, known: &Value) {
     match (value, known) {
         (Value::Object(map), Value::Object(known)) => {
             map.retain(|name, inner| {
                 let Some(known) = known.get(name) else { return true };
-                take_normal_form(inner, known);
+                normalize_to(inner, known);
                 true
             });
             map.retain(|_, inner| !inner.is_null());
         }
         (Value::Array(list), Value::Array(known)) if list.len() == known.len() => {
             for (inner, known) in list.iter_mut().zip(known) {
-                take_normal_form(inner, known);
+                normalize_to(inner, known);
             }
         }
         (value, known) => *value = known.clone(),

@@ -8,21 +8,21 @@ mod token;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::Call;
-use super::decode::{self, Expected};
+use super::RequestContext;
+use super::decode::{self, ExpectedType};
 use crate::error::Error;
-use crate::registry::kind::Review;
+use crate::registry::kind::ReviewKind;
 use crate::request::options::WriteOptions;
 
 /// A question with its answer in it.
-pub struct Answered {
+pub struct ReviewResponse {
     /// The body: what was asked, and `status`.
     pub value: Value,
     /// For the `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-impl Answered {
+impl ReviewResponse {
     /// Whether the answer is yes, or a name: what more is granted would not change it.
     pub fn is_granted(&self) -> bool {
         let status = &self.value["status"];
@@ -36,20 +36,20 @@ impl Answered {
 pub const CODE: StatusCode = StatusCode::CREATED;
 
 /// Answers the question in the body.
-pub async fn answer(call: &Call<'_>, review: Review, body: &[u8]) -> Result<Answered, Error> {
+pub async fn answer(call: &RequestContext<'_>, review: ReviewKind, body: &[u8]) -> Result<ReviewResponse, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
-    let expected = Expected::object(call.kind, call.served);
+    let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);
-    let draft = call.work(body.len(), decode).await?;
+    let draft = call.run_offloaded(body.len(), decode).await?;
     let mut question = draft.value;
     let answer = || match review {
-        Review::Token => token::answer(call, &mut question),
-        Review::SelfSubject => self_subject::answer(call, &mut question),
-        Review::SubjectAccess => access::answer(call, &mut question),
-        Review::LocalSubjectAccess => access::answer_local(call, &mut question),
-        Review::SelfSubjectAccess => access::answer_self(call, &mut question),
-        Review::SelfSubjectRules => rules::answer(call, &mut question),
+        ReviewKind::Token => token::answer(call, &mut question),
+        ReviewKind::SelfSubject => self_subject::answer(call, &mut question),
+        ReviewKind::SubjectAccess => access::answer(call, &mut question),
+        ReviewKind::LocalSubjectAccess => access::answer_local(call, &mut question),
+        ReviewKind::SelfSubjectAccess => access::answer_self(call, &mut question),
+        ReviewKind::SelfSubjectRules => rules::answer(call, &mut question),
     };
-    call.work(body.len(), answer).await?;
-    Ok(Answered { value: question, warnings: draft.warnings })
+    call.run_offloaded(body.len(), answer).await?;
+    Ok(ReviewResponse { value: question, warnings: draft.warnings })
 }

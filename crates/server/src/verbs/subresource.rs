@@ -7,25 +7,25 @@ mod token;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Call;
-use super::decode::{self, Expected};
+use super::RequestContext;
+use super::decode::{self, ExpectedType};
 use crate::error::Error;
-use crate::registry::kind::Action;
+use crate::registry::kind::SubresourceAction;
 use crate::request::options::WriteOptions;
 
 /// Does what the subresource is for. Answers with a code and a body.
 pub async fn create(
-    call: &Call<'_>,
-    action: &Action,
+    call: &RequestContext<'_>,
+    action: &SubresourceAction,
     body: &[u8],
 ) -> Result<(StatusCode, Value), Error> {
-    let Action::Create { group, version, kind, type_name } = *action else {
+    let SubresourceAction::Create { group, version, kind, type_name } = *action else {
         return Err(Error::MethodNotAllowed);
     };
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
-    let expected = Expected { group, version, kind, type_name };
+    let expected = ExpectedType { group, version, kind, type_name };
     let decode = || decode::object(call, expected, body, options.field_validation);
-    let draft = call.work(body.len(), decode).await?;
+    let draft = call.run_offloaded(body.len(), decode).await?;
     match kind {
         "TokenRequest" => token::request(call, draft.value, &options),
         "Eviction" => eviction::evict(call, draft.value, &options).await,

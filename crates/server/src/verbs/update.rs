@@ -4,45 +4,45 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use windlass_api::apply::{self, FieldSet, Writer};
-use windlass_api::field::{Errors, Path};
-use windlass_api::meta::{self, Meta};
+use windlass_api::apply::{self, FieldSet, FieldManager};
+use windlass_api::field::{FieldErrors, FieldPath};
+use windlass_api::meta::{self, ObjectMetaView};
 use windlass_api::schema::Schema;
 use windlass_api::timestamp;
-use windlass_store::{Change, Expect, Write};
+use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
-use super::create::{self, Written, check_size, committed, metadata, stored_form};
-use super::decode::{self, Draft, Expected};
-use super::{Call, current, delete};
+use super::create::{self, WriteResult, check_size, committed_object, metadata, stored_form};
+use super::decode::{self, DecodedRequest, ExpectedType};
+use super::{RequestContext, freshness, delete};
 use crate::cache::store_key;
-use crate::chain::admission::{self, Operation};
-use crate::error::{Error, Subject};
+use crate::chain::admission::{self, AdmissionOperation};
+use crate::error::{Error, ErrorSubject};
 use crate::limits;
 use crate::object::{Object, encode};
 use crate::offload::size;
-use crate::registry::kind::{Action, Scope, Subresource};
+use crate::registry::kind::{SubresourceAction, Scope, Subresource};
 use crate::registry::namespaces;
 use crate::request::options::WriteOptions;
 use crate::server::Server;
 
 /// Replaces the object the path names, or through a subresource a part of it.
-pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+pub async fn update(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let options = WriteOptions::parse(call.query, "UpdateOptions")?;
-    let expected = Expected::object(call.kind, call.served);
+    let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);
-    let Draft { value, warnings } = call.work(body.len(), decode).await?;
+    let DecodedRequest { value, warnings } = call.run_offloaded(body.len(), decode).await?;
     let told = warnings.clone();
     put(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
 
 async fn put(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     value: Value,
     warnings: Vec<String>,
     options: &WriteOptions,
-) -> Result<Written, Error> {
+) -> Result<WriteResult, Error> {
     let size = size(&value);
-    let value = call.work(size, || Ok(stored_form(call, value))).await?;
+    let value = call.run_offloaded(size, || Ok(stored_form(call, value))).await?;
     check_name(call, &value)?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::UPDATE_RETRIES {
@@ -52,7 +52,7 @@ async fn put(
             }
             return Err(Error::NotFound(call.subject(&call.path.name)));
         };
-        let unconditional = Meta::of(&value).resource_version().is_empty();
+        let unconditional = ObjectMetaView::from_object(&value).resource_version().is_empty();
         let compare = || {
             let (mut new, before) = (value.clone(), old.stored_value());
             check_uid(call, &new, &before)?;
@@ -60,12 +60,12 @@ async fn put(
             record(call, Some(&before), &mut new, &manager);
             Ok((new, before))
         };
-        let (new, before) = call.work(size.max(old.size()), compare).await?;
+        let (new, before) = call.run_offloaded(size.max(old.size()), compare).await?;
         match replace(call, &old, &before, new, options.dry_run).await {
             Err(Error::Conflict(..)) if unconditional => {}
             other => {
                 let object = other?;
-                return Ok(Written { object, created: false, warnings });
+                return Ok(WriteResult { object, created: false, warnings });
             }
         }
     }
@@ -73,12 +73,12 @@ async fn put(
 }
 
 async fn create_instead(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     mut value: Value,
     warnings: Vec<String>,
     options: &WriteOptions,
-) -> Result<Written, Error> {
-    if !Meta::of(&value).resource_version().is_empty() || !Meta::of(&value).uid().is_empty() {
+) -> Result<WriteResult, Error> {
+    if !ObjectMetaView::from_object(&value).resource_version().is_empty() || !ObjectMetaView::from_object(&value).uid().is_empty() {
         return Err(Error::NotFound(call.subject(&call.path.name)));
     }
     metadata(&mut value).insert("name".into(), json!(call.path.name));
@@ -90,8 +90,8 @@ async fn create_instead(
 }
 
 /// The object in a body must be the one the path names.
-pub fn check_name(call: &Call<'_>, value: &Value) -> Result<(), Error> {
-    let (name, namespace) = (Meta::of(value).name(), Meta::of(value).namespace());
+pub fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
+    let (name, namespace) = (ObjectMetaView::from_object(value).name(), ObjectMetaView::from_object(value).namespace());
     let path = call.path;
     if name.is_empty() {
         return Err(Error::BadRequest(format!(
@@ -115,8 +115,8 @@ pub fn check_name(call: &Call<'_>, value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_uid(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Error> {
-    let (asked, there) = (Meta::of(new).uid(), Meta::of(old).uid());
+fn check_uid(call: &RequestContext<'_>, new: &Value, old: &Value) -> Result<(), Error> {
+    let (asked, there) = (ObjectMetaView::from_object(new).uid(), ObjectMetaView::from_object(old).uid());
     if asked.is_empty() || asked == there {
         return Ok(());
     }
@@ -126,12 +126,12 @@ fn check_uid(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Error> {
 }
 
 /// The resourceVersion in the body, if it has one, must be the current one.
-pub fn check_version(call: &Call<'_>, new: &mut Value, old: &Object) -> Result<(), Error> {
-    let asked = Meta::of(new).resource_version().to_owned();
+pub fn check_version(call: &RequestContext<'_>, new: &mut Value, old: &Object) -> Result<(), Error> {
+    let asked = ObjectMetaView::from_object(new).resource_version().to_owned();
     if asked.is_empty() || asked == "0" {
         if !call.kind.unconditional_update {
-            let mut errors = Errors::new();
-            let at = Path::new("metadata").child("resourceVersion");
+            let mut errors = FieldErrors::new();
+            let at = FieldPath::new("metadata").child("resourceVersion");
             errors.invalid(&at, &json!(0), "must be specified for an update");
             return Err(Error::Invalid {
                 group: call.served.group.into(),
@@ -147,8 +147,8 @@ pub fn check_version(call: &Call<'_>, new: &mut Value, old: &Object) -> Result<(
         Ok(version) if version == old.revision => Ok(()),
         Ok(_) => Err(modified(call)),
         Err(_) => {
-            let mut errors = Errors::new();
-            let at = Path::new("metadata").child("resourceVersion");
+            let mut errors = FieldErrors::new();
+            let at = FieldPath::new("metadata").child("resourceVersion");
             errors.invalid_str(&at, &asked, "must be a resource version of this server");
             Err(call.invalid(&call.path.name, errors))
         }
@@ -156,22 +156,22 @@ pub fn check_version(call: &Call<'_>, new: &mut Value, old: &Object) -> Result<(
 }
 
 /// 409: somebody else was faster.
-pub fn modified(call: &Call<'_>) -> Error {
+pub fn modified(call: &RequestContext<'_>) -> Error {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
     Error::Conflict(call.subject(&call.path.name), why.into())
 }
 
 /// 409: others are faster all the time.
-pub fn contended(call: &Call<'_>) -> Error {
+pub fn contended(call: &RequestContext<'_>) -> Error {
     Error::Conflict(call.subject(&call.path.name), "the object changes too often; try again".into())
 }
 
 /// Notes in managedFields which fields this write changed.
-pub fn record(call: &Call<'_>, old: Option<&Value>, new: &mut Value, manager: &str) {
+pub fn record(call: &RequestContext<'_>, old: Option<&Value>, new: &mut Value, manager: &str) {
     let schema = Schema::get();
     let Some(id) = schema.lookup(call.kind.stored().type_name) else { return };
     let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
-    let who = Writer {
+    let who = FieldManager {
         manager,
         api_version: &api_version,
         subresource: &call.path.subresource,
@@ -182,25 +182,25 @@ pub fn record(call: &Call<'_>, old: Option<&Value>, new: &mut Value, manager: &s
 
 /// The fields that a write at this place never owns, because the server sets them back: the status
 /// for the object itself, everything but the status for its `status`, unless the kind says otherwise.
-pub fn reset_fields(call: &Call<'_>) -> FieldSet {
+pub fn reset_fields(call: &RequestContext<'_>) -> FieldSet {
     let mut own = call.kind.resets.iter();
     if let Some(reset) = own.find(|r| r.subresource == call.path.subresource) {
-        return FieldSet::of_fields(reset.fields);
+        return FieldSet::from_paths(reset.fields);
     }
-    let viewed = |s: &&Subresource| matches!(s.action, Action::View { .. }) && s.name == "status";
+    let viewed = |s: &&Subresource| matches!(s.action, SubresourceAction::View { .. }) && s.name == "status";
     if !call.kind.subresources.iter().any(|s| viewed(&s)) {
         return FieldSet::default();
     }
     match call.path.subresource.as_str() {
-        "" => FieldSet::of_fields(&[&["status"]]),
-        "status" => FieldSet::of_fields(&[&["spec"]]),
+        "" => FieldSet::from_paths(&[&["status"]]),
+        "status" => FieldSet::from_paths(&[&["spec"]]),
         _ => FieldSet::default(),
     }
 }
 
 /// Prepares, validates and stores a changed object. Returns the object as it is afterwards.
 pub async fn replace(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     old: &Arc<Object>,
     before: &Value,
     mut new: Value,
@@ -208,26 +208,26 @@ pub async fn replace(
 ) -> Result<Arc<Object>, Error> {
     let size = size(&new).max(old.size());
     let prepare = || {
-        admission::mutate(call, Operation::Update(before), &mut new)?;
+        admission::mutate(call, AdmissionOperation::Update(before), &mut new)?;
         prepare(call, before, &mut new)
     };
-    call.work(size, prepare).await?;
+    call.run_offloaded(size, prepare).await?;
     let validate = || {
         let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
         // First: what cannot be stored is not worth the time.
         check_size(&stored)?;
         validate(call, before, &new)?;
-        admission::validate(call, Operation::Update(before), &new)?;
+        admission::validate(call, AdmissionOperation::Update(before), &new)?;
         Ok(stored)
     };
-    let stored = call.work(size, validate).await?;
-    if delete::is_due(call, &new) {
+    let stored = call.run_offloaded(size, validate).await?;
+    if delete::is_deletable(call, &new) {
         delete::remove(call, old, dry_run).await?;
         // Watchers see the last state that was stored, the writer what it asked for.
-        return create::read(call, &old.key, old.revision, &stored).await;
+        return create::decode_object(call, &old.key, old.revision, &stored).await;
     }
     if stored == old.stored_bytes() {
-        return current::unchanged(call, old.clone()).await;
+        return freshness::confirm_unchanged(call, old.clone()).await;
     }
     let object = store(call, old, stored, dry_run).await?;
     if !dry_run && let Some(issued) = (call.kind.issued)(before, &new) {
@@ -238,27 +238,27 @@ pub async fn replace(
 
 /// Puts changed bytes in the place of `old`, if it is still there unchanged.
 pub async fn store(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     old: &Arc<Object>,
     stored: Bytes,
     dry_run: bool,
 ) -> Result<Arc<Object>, Error> {
     if dry_run {
-        return create::read(call, &old.key, old.revision, &stored).await;
+        return create::decode_object(call, &old.key, old.revision, &stored).await;
     }
-    let write = Write {
+    let write = WriteRequest {
         key: store_key(call.kind, &old.key),
-        expect: Expect::Revision(old.revision),
-        change: Change::Put(stored.clone()),
+        expect: WritePrecondition::Revision(old.revision),
+        change: KeyChange::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
-        Ok(done) => committed(call, &old.key, done.revision, &stored).await,
+        Ok(done) => committed_object(call, &old.key, done.revision, &stored).await,
         Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
         Err(other) => Err(store_error(call.server, other)),
     }
 }
 
-fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
+fn prepare(call: &RequestContext<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
     for owned in ["uid", "creationTimestamp"] {
         if let Some(value) = old["metadata"].get(owned)
             && new["metadata"].get(owned).is_none()
@@ -281,9 +281,9 @@ fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
     metadata(new).remove("selfLink");
     match action(call)? {
         None => (call.kind.prepare_update)(new, old),
-        Some(Action::View { prepare_update, .. }) => prepare_update(new, old, call.now),
-        Some(Action::Finalize) => namespaces::prepare_finalize(new, old),
-        Some(Action::Create { .. }) => return Err(Error::MethodNotAllowed),
+        Some(SubresourceAction::View { prepare_update, .. }) => prepare_update(new, old, call.now),
+        Some(SubresourceAction::Finalize) => namespaces::prepare_finalize(new, old),
+        Some(SubresourceAction::Create { .. }) => return Err(Error::MethodNotAllowed),
     }
     if call.kind.generation && desired_changed(new, old) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
@@ -309,22 +309,22 @@ fn desired_changed(new: &Value, old: &Value) -> bool {
     !desired(new).eq(desired(old))
 }
 
-fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
-    let mut errors = Errors::new();
+fn validate(call: &RequestContext<'_>, old: &Value, new: &Value) -> Result<(), Error> {
+    let mut errors = FieldErrors::new();
     meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &mut errors);
     meta::validate_finalizer_names(&new["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
-        Some(Action::View { validate_update, .. }) => {
+        Some(SubresourceAction::View { validate_update, .. }) => {
             validate_update(new, old, call.now, &mut errors);
         }
-        Some(Action::Finalize) => namespaces::validate_finalize(new, &mut errors),
-        Some(Action::Create { .. }) => {}
+        Some(SubresourceAction::Finalize) => namespaces::validate_finalize(new, &mut errors),
+        Some(SubresourceAction::Create { .. }) => {}
     }
     if errors.is_empty() { Ok(()) } else { Err(call.invalid(&call.path.name, errors)) }
 }
 
-fn action(call: &Call<'_>) -> Result<Option<&'static Action>, Error> {
+fn action(call: &RequestContext<'_>) -> Result<Option<&'static SubresourceAction>, Error> {
     if call.path.subresource.is_empty() {
         return Ok(None);
     }
@@ -367,6 +367,6 @@ pub fn store_error(server: &Server, error: windlass_store::Error) -> Error {
 }
 
 /// The subject of errors that name the kind instead of the resource.
-pub fn kind_subject(call: &Call<'_>) -> Subject {
-    Subject::new(call.served.group, call.kind.name, &call.path.name)
+pub fn kind_error_subject(call: &RequestContext<'_>) -> ErrorSubject {
+    ErrorSubject::new(call.served.group, call.kind.name, &call.path.name)
 }

@@ -5,23 +5,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::Call;
+use super::RequestContext;
 use super::get::wait_for;
-use crate::body::Body;
-use crate::cache::Walk;
+use crate::body::ResponseBody;
+use crate::cache::WalkAction;
 use crate::error::Error;
-use crate::request::options::{ListOptions, Version};
-use crate::request::selection::Selection;
-use crate::watch::{Shape, WatchPlan, WatchStream, expired};
+use crate::request::options::{ListOptions, ResourceVersionMatch};
+use crate::request::selection::ObjectSelection;
+use crate::watch::{EventEncoding, WatchPlan, WatchStream, expired};
 
 /// Starts a watch on what the path and the options select.
-pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Result<Body, Error> {
-    let mut selection = Selection::parse(call.kind, &call.path.namespace, options)?;
-    selection.pin(&call.path.name);
+pub async fn watch(call: &RequestContext<'_>, options: &ListOptions, shape: EventEncoding) -> Result<ResponseBody, Error> {
+    let mut selection = ObjectSelection::parse(call.kind, &call.path.namespace, options)?;
+    selection.restrict_to_name(&call.path.name);
     let cache = call.cache()?.clone();
     let start = match options.version {
-        Version::NotOlderThan(asked) | Version::Exact(asked) => Some(asked),
-        Version::Latest | Version::Any => None,
+        ResourceVersionMatch::NotOlderThan(asked) | ResourceVersionMatch::Exact(asked) => Some(asked),
+        ResourceVersionMatch::Latest | ResourceVersionMatch::Any => None,
     };
     let wants_state = options.send_initial_events.unwrap_or(start.is_none());
     // Only a state must be there to be sent; changes after a version yet to come just follow it.
@@ -29,16 +29,16 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         && let Some(asked) = start
         && let Err(error) = wait_for(call, asked).await
     {
-        return Ok(Body::from(crate::watch::error_line(&error)));
+        return Ok(ResponseBody::from(crate::watch::error_line(&error)));
     }
-    if options.version == Version::Latest {
+    if options.version == ResourceVersionMatch::Latest {
         call.server.catch_up().await?;
     }
     let open = call.server.flow.watch(call.user)?;
     let (initial, after) = match start {
         Some(asked) if !wants_state => match cache.changes(asked, 1) {
             Ok(_) => (Vec::new(), asked),
-            Err(too_old) => return Ok(Body::from(expired(asked, too_old.floor))),
+            Err(too_old) => return Ok(ResponseBody::from(expired(asked, too_old.floor))),
         },
         _ if wants_state && let Some(key) = selection.single_key(call.kind) => {
             let (object, revision) = cache.get_at(&key);
@@ -46,7 +46,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         }
         _ if wants_state => {
             let snapshot = cache.snapshot(&selection.scope, None, |object| {
-                if selection.matches(object) { Walk::Take } else { Walk::Skip }
+                if selection.matches(object) { WalkAction::Include } else { WalkAction::Skip }
             });
             (snapshot.objects, snapshot.revision)
         }
@@ -66,7 +66,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         counted: (call.server.metrics.watch_started(call.served, call.kind), open),
         cache,
     };
-    Ok(Body::Watch(Box::new(WatchStream::new(plan))))
+    Ok(ResponseBody::Watch(Box::new(WatchStream::new(plan))))
 }
 
 /// A `timeoutSeconds` is honoured up to twice the least time. A watch that asks for more, or for nothing,
@@ -79,10 +79,10 @@ fn timeout(options: &ListOptions, least: Duration) -> Duration {
 }
 
 /// What stands behind the metadata of an empty object of the kind, for bookmarks.
-fn empty(call: &Call<'_>) -> Bytes {
+fn empty(call: &RequestContext<'_>) -> Bytes {
     let schema = windlass_api::schema::Schema::get();
     let Some(id) = schema.lookup(call.served.type_name) else { return Bytes::from_static(b"}") };
-    let mut zero = windlass_api::normal::zero(schema, id);
+    let mut zero = windlass_api::normal_form::zero(schema, id);
     if let Some(map) = zero.as_object_mut() {
         map.remove("metadata");
     }

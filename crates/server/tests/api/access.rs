@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{Answer, MAPS, TestServer, config_map};
+use crate::fixture::{TestResponse, MAPS, TestServer, config_map};
 
 pub const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -15,16 +15,16 @@ async fn as_user(
     method: Method,
     path: &str,
     body: &Value,
-) -> Answer {
-    let asked = server.ask(method, path).header("authorization", &format!("Bearer {user}-token"));
+) -> TestResponse {
+    let asked = server.request(method, path).header("authorization", &format!("Bearer {user}-token"));
     if body.is_null() { asked.send().await } else { asked.json(body).send().await }
 }
 
-async fn get(server: &TestServer, user: &str, path: &str) -> Answer {
+async fn get(server: &TestServer, user: &str, path: &str) -> TestResponse {
     as_user(server, user, Method::GET, path, &Value::Null).await
 }
 
-async fn post(server: &TestServer, user: &str, path: &str, body: &Value) -> Answer {
+async fn post(server: &TestServer, user: &str, path: &str, body: &Value) -> TestResponse {
     as_user(server, user, Method::POST, path, body).await
 }
 
@@ -56,7 +56,7 @@ pub async fn grant(server: &TestServer, name: &str, user: &str, rules: &[Value])
 }
 
 /// What alice needs to write roles and bindings at all.
-async fn let_alice_write_roles(server: &TestServer) {
+async fn grant_alice_role_writes(server: &TestServer) {
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
     let verbs = ["create", "update", "patch", "get"];
     grant(server, "writer", "alice", &[rule(&verbs, GROUP, &kinds, &[])]).await;
@@ -103,7 +103,7 @@ async fn grants_and_revocations_count_from_the_next_request_on() {
 }
 
 #[tokio::test]
-async fn what_was_granted_before_a_restart_stays() {
+async fn grants_survive_a_restart() {
     let server = TestServer::start().await;
     grant(&server, "r", "alice", &[rule(&["list"], "", &["configmaps"], &[])]).await;
     let server = server.restart().await;
@@ -184,7 +184,7 @@ async fn aggregated_roles_follow_their_parts() {
 #[tokio::test]
 async fn nobody_writes_a_role_with_more_than_they_hold() {
     let server = TestServer::start().await;
-    let_alice_write_roles(&server).await;
+    grant_alice_role_writes(&server).await;
     let (roles, local) =
         (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
     let wide = rule(&["get", "list"], "", &["configmaps"], &[]);
@@ -235,16 +235,16 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     patch(&server, "alice", &format!("{roles}/x"), "merge", &label).await.fails(403, "Forbidden");
 }
 
-async fn patch(server: &TestServer, user: &str, path: &str, how: &str, body: &Value) -> Answer {
+async fn patch(server: &TestServer, user: &str, path: &str, how: &str, body: &Value) -> TestResponse {
     let media = match how {
         "json" => "application/json-patch+json",
         "merge" => "application/merge-patch+json",
         "strategic" => "application/strategic-merge-patch+json",
         _ => "application/apply-patch+yaml",
     };
-    let asked = server.ask(Method::PATCH, path).header("content-type", media);
+    let asked = server.request(Method::PATCH, path).header("content-type", media);
     let asked = asked.header("authorization", &format!("Bearer {user}-token"));
-    asked.raw(body.to_string()).send().await
+    asked.raw_body(body.to_string()).send().await
 }
 
 /// PUT, every sort of patch and apply, for real and as a dry run, to an object that exists and (by
@@ -278,9 +278,9 @@ async fn every_change_is_refused(server: &TestServer, path: &str, wanted: &Value
 }
 
 #[tokio::test]
-async fn who_may_escalate_may_write_any_role() {
+async fn the_escalate_verb_allows_writing_any_role() {
     let server = TestServer::start().await;
-    let_alice_write_roles(&server).await;
+    grant_alice_role_writes(&server).await;
     let roles = format!("{RBAC}/clusterroles");
     let wide = role("x", &[rule(&["*"], "*", &["*"], &[])]);
     grant(&server, "one", "alice", &[rule(&["escalate"], GROUP, &["clusterroles"], &["x"])]).await;
@@ -308,7 +308,7 @@ async fn who_may_escalate_may_write_any_role() {
 #[tokio::test]
 async fn aggregation_needs_everything() {
     let server = TestServer::start().await;
-    let_alice_write_roles(&server).await;
+    grant_alice_role_writes(&server).await;
     let roles = format!("{RBAC}/clusterroles");
     let mut sum = role("sum", &[]);
     sum["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "sum"}}]});
@@ -344,7 +344,7 @@ async fn aggregation_needs_everything() {
 #[tokio::test]
 async fn nobody_binds_a_role_with_more_than_they_hold() {
     let server = TestServer::start().await;
-    let_alice_write_roles(&server).await;
+    grant_alice_role_writes(&server).await;
     let wide = rule(&["get"], "", &["secrets"], &[]);
     server
         .post(&format!("{RBAC}/clusterroles"), &role("wide", std::slice::from_ref(&wide)))
@@ -385,9 +385,9 @@ async fn nobody_binds_a_role_with_more_than_they_hold() {
 }
 
 #[tokio::test]
-async fn who_may_bind_a_role_may_give_it() {
+async fn the_bind_verb_allows_binding_a_role() {
     let server = TestServer::start().await;
-    let_alice_write_roles(&server).await;
+    grant_alice_role_writes(&server).await;
     for name in ["wide", "other"] {
         let wide = role(name, &[rule(&["get"], "", &["secrets"], &[])]);
         server.post(&format!("{RBAC}/clusterroles"), &wide).await.expect(201);

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use windlass_server::advertise::Advertiser;
+use windlass_server::endpoint_advertiser::EndpointAdvertiser;
 
-use super::etcd::Etcd;
+use super::etcd::TestEtcd;
 use super::fixture::TestServer;
 
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
@@ -14,8 +14,8 @@ const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-fn advertiser(server: &TestServer, address: &str) -> Advertiser {
-    Advertiser::new(server.server.clone(), Some(address.parse::<SocketAddr>().unwrap()))
+fn advertiser(server: &TestServer, address: &str) -> EndpointAdvertiser {
+    EndpointAdvertiser::new(server.server.clone(), Some(address.parse::<SocketAddr>().unwrap()))
 }
 
 /// The addresses in the Endpoints, which must be those in the EndpointSlice.
@@ -60,15 +60,15 @@ async fn clients_in_the_cluster_find_the_server() {
 #[tokio::test]
 async fn a_server_without_a_network_has_no_endpoint() {
     let server = TestServer::start().await;
-    Advertiser::new(server.server.clone(), None).reconcile(Instant::now()).await;
+    EndpointAdvertiser::new(server.server.clone(), None).reconcile(Instant::now()).await;
     server.get(SERVICE).await.expect(200);
     assert_eq!(addresses(&server).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_on_one_store_share_the_endpoints() {
-    let etcd = Etcd::start();
-    let (a, b) = (TestServer::on_store(etcd.open()).await, TestServer::on_store(etcd.open()).await);
+    let etcd = TestEtcd::start();
+    let (a, b) = (TestServer::start_on_store(etcd.open()).await, TestServer::start_on_store(etcd.open()).await);
     let (mut first, mut second) =
         (advertiser(&a, "192.0.2.1:6443"), advertiser(&b, "192.0.2.2:6443"));
     let start = Instant::now();

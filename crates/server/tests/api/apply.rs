@@ -9,14 +9,14 @@ fn map(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
 }
 
-fn by(manager: &str) -> String {
+fn path_with_manager(manager: &str) -> String {
     format!("{MAPS}/a?fieldManager={manager}")
 }
 
 #[tokio::test]
 async fn apply_creates_and_then_does_nothing() {
     let server = TestServer::start().await;
-    let made = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let made = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     assert_eq!(made["metadata"]["namespace"], "default");
     let managed = made["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(managed.len(), 1);
@@ -33,7 +33,7 @@ async fn apply_creates_and_then_does_nothing() {
             "fieldsV1": {"f:data": {"f:k": {}}},
         })
     );
-    let again = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(200);
+    let again = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(200);
     assert_eq!(again, made);
     assert_eq!(server.revision(), version(&made));
 }
@@ -41,8 +41,8 @@ async fn apply_creates_and_then_does_nothing() {
 #[tokio::test]
 async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
     let server = TestServer::start().await;
-    server.patch(&by("one"), "apply", &map(json!({"k": "v", "mine": "1"}))).await.expect(201);
-    let answer = server.patch(&by("two"), "apply", &map(json!({"k": "w"}))).await;
+    server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v", "mine": "1"}))).await.expect(201);
+    let answer = server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"}))).await;
     let status = answer.expect(409);
     assert_eq!(status["reason"], "Conflict");
     assert_eq!(status["message"], "Apply failed with 1 conflict: conflict with \"one\": .data.k");
@@ -51,8 +51,8 @@ async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
         json!([{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}])
     );
     // The same value is no conflict: both own it.
-    server.patch(&by("two"), "apply", &map(json!({"k": "v"}))).await.expect(200);
-    let forced = format!("{}&force=true", by("two"));
+    server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "v"}))).await.expect(200);
+    let forced = format!("{}&force=true", path_with_manager("two"));
     let changed = server.patch(&forced, "apply", &map(json!({"k": "w"}))).await.expect(200);
     assert_eq!(changed["data"], json!({"k": "w", "mine": "1"}));
     let owned: Vec<(&str, &Value)> = changed["metadata"]["managedFields"]
@@ -65,17 +65,17 @@ async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
         owned,
         [("one", &json!({"f:data": {"f:mine": {}}})), ("two", &json!({"f:data": {"f:k": {}}})),]
     );
-    let unforced = format!("{}&force=false", by("one"));
+    let unforced = format!("{}&force=false", path_with_manager("one"));
     server.patch(&unforced, "apply", &map(json!({"k": "v"}))).await.fails(409, "Conflict");
 }
 
 #[tokio::test]
-async fn what_is_applied_no_more_goes_unless_others_own_it() {
+async fn fields_no_longer_applied_are_removed_unless_co_owned() {
     let server = TestServer::start().await;
     let body = map(json!({"a": "1", "b": "2"}));
-    server.patch(&by("one"), "apply", &body).await.expect(201);
-    server.patch(&by("two"), "apply", &map(json!({"b": "2"}))).await.expect(200);
-    let changed = server.patch(&by("one"), "apply", &map(json!({"c": "3"}))).await.expect(200);
+    server.patch(&path_with_manager("one"), "apply", &body).await.expect(201);
+    server.patch(&path_with_manager("two"), "apply", &map(json!({"b": "2"}))).await.expect(200);
+    let changed = server.patch(&path_with_manager("one"), "apply", &map(json!({"c": "3"}))).await.expect(200);
     assert_eq!(changed["data"], json!({"b": "2", "c": "3"}));
 }
 
@@ -88,9 +88,9 @@ async fn updates_own_what_they_change() {
     assert_eq!(managed[0]["manager"], "maker");
     assert_eq!(managed[0]["operation"], "Update");
     assert_eq!(managed[0]["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
-    server.patch(&by("two"), "apply", &map(json!({"k": "w"}))).await.fails(409, "Conflict");
+    server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"}))).await.fails(409, "Conflict");
     // Without a name, the agent's; without an agent, nobody's.
-    let asked = server.ask(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
+    let asked = server.request(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
     let changed = asked.json(&map(json!({"k": "x"}))).send().await.expect(200);
     let managers: Vec<&Value> = changed["metadata"]["managedFields"]
         .as_array()
@@ -106,14 +106,14 @@ async fn updates_own_what_they_change() {
 #[tokio::test]
 async fn managed_fields_can_be_reset_but_not_forged() {
     let server = TestServer::start().await;
-    let made = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let made = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     let path = format!("{MAPS}/a");
     let reset = json!({"metadata": {"managedFields": [{}]}});
     let changed = server.patch(&path, "merge", &reset).await.expect(200);
     assert_eq!(changed["metadata"]["managedFields"], Value::Null);
     let mut body = map(json!({"k": "v"}));
     body["metadata"]["managedFields"] = made["metadata"]["managedFields"].clone();
-    let said = server.patch(&by("one"), "apply", &body).await.fails(400, "BadRequest");
+    let said = server.patch(&path_with_manager("one"), "apply", &body).await.fails(400, "BadRequest");
     assert_eq!(said, "metadata.managedFields must be nil");
 }
 
@@ -164,10 +164,10 @@ async fn bodies_may_be_yaml_and_options_are_checked() {
     let server = TestServer::start().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: |\n    text\n";
     let apply = |path: String, body: String| {
-        let asked = server.ask(Method::PATCH, &path);
-        asked.header("content-type", "application/apply-patch+yaml").raw(body).send()
+        let asked = server.request(Method::PATCH, &path);
+        asked.header("content-type", "application/apply-patch+yaml").raw_body(body).send()
     };
-    let made = apply(by("one"), yaml.into()).await.expect(201);
+    let made = apply(path_with_manager("one"), yaml.into()).await.expect(201);
     assert_eq!(made["data"], json!({"k": "text\n"}));
     let said = apply(format!("{MAPS}/a"), yaml.into()).await.fails(422, "Invalid");
     assert_eq!(
@@ -175,21 +175,21 @@ async fn bodies_may_be_yaml_and_options_are_checked() {
         "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
     );
     for (query, body, code) in [
-        (by("one"), "{".to_owned(), 400),
-        (by("one"), "a: [".to_owned(), 400),
-        (by("one"), "[]".to_owned(), 400),
-        (by("one"), yaml.replace("name: a", "name: b"), 400),
-        (by("one"), yaml.replace("ConfigMap", "Secret"), 400),
-        (by("one"), yaml.replace("apiVersion: v1\n", ""), 400),
-        (by(&"x".repeat(129)), yaml.to_owned(), 422),
-        (by("one%07"), yaml.to_owned(), 422),
+        (path_with_manager("one"), "{".to_owned(), 400),
+        (path_with_manager("one"), "a: [".to_owned(), 400),
+        (path_with_manager("one"), "[]".to_owned(), 400),
+        (path_with_manager("one"), yaml.replace("name: a", "name: b"), 400),
+        (path_with_manager("one"), yaml.replace("ConfigMap", "Secret"), 400),
+        (path_with_manager("one"), yaml.replace("apiVersion: v1\n", ""), 400),
+        (path_with_manager(&"x".repeat(129)), yaml.to_owned(), 422),
+        (path_with_manager("one%07"), yaml.to_owned(), 422),
     ] {
         let answer = apply(query.clone(), body.clone()).await;
         assert_eq!(answer.status, code, "{query} {body}: {}", answer.json());
     }
     let forced = server.patch(&format!("{MAPS}/a?force=true"), "merge", &json!({})).await;
     assert!(forced.fails(422, "Invalid").contains("may not be specified for non-apply patch"));
-    for query in [by("one"), format!("{}&fieldValidation=Strict", by("one"))] {
+    for query in [path_with_manager("one"), format!("{}&fieldValidation=Strict", path_with_manager("one"))] {
         let odd = apply(query, format!("{yaml}odd: 1\n")).await;
         let why = "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): \
                    .odd: field not declared in schema";
@@ -201,11 +201,11 @@ async fn bodies_may_be_yaml_and_options_are_checked() {
 async fn a_dry_run_applies_nothing() {
     let server = TestServer::start().await;
     let before = server.revision();
-    let dry = format!("{}&dryRun=All", by("one"));
+    let dry = format!("{}&dryRun=All", path_with_manager("one"));
     server.patch(&dry, "apply", &map(json!({"k": "v"}))).await.expect(201);
     server.get(&format!("{MAPS}/a")).await.fails(404, "NotFound");
     assert_eq!(server.revision(), before);
-    server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     let before = server.revision();
     let seen = server.patch(&dry, "apply", &map(json!({"k": "w"}))).await.expect(200);
     assert_eq!(seen["data"], json!({"k": "w"}));
@@ -215,7 +215,7 @@ async fn a_dry_run_applies_nothing() {
 #[tokio::test]
 async fn records_that_nobody_can_read_do_no_harm() {
     let server = TestServer::start().await;
-    server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     let path = format!("{MAPS}/a");
     let deep = (0..60).fold(json!({}), |inner, _| json!({"f:x": inner}));
     for fields in [
@@ -239,7 +239,7 @@ async fn records_that_nobody_can_read_do_no_harm() {
             json!({"metadata": {"managedFields": [entry]}, "data": {"n": fields.to_string()}});
         let answer = server.patch(&path, "merge", &patch).await;
         assert!(answer.status.as_u16() < 500, "{fields}: {}", answer.json());
-        let forced = format!("{}&force=true", by("one"));
+        let forced = format!("{}&force=true", path_with_manager("one"));
         let answer = server.patch(&forced, "apply", &map(json!({"k": "v"}))).await;
         assert_eq!(answer.status, 200, "after {fields}: {}", answer.json());
     }
@@ -264,7 +264,7 @@ async fn many_writers_do_not_swell_the_record() {
     server.post(MAPS, &config_map("a")).await.expect(201);
     for i in 0..30 {
         let patch = json!({"data": {format!("k{i}"): "v"}});
-        server.patch(&by(&format!("m{i}")), "merge", &patch).await.expect(200);
+        server.patch(&path_with_manager(&format!("m{i}")), "merge", &patch).await.expect(200);
     }
     let end = server.get(&format!("{MAPS}/a")).await.expect(200);
     let managed = end["metadata"]["managedFields"].as_array().unwrap();

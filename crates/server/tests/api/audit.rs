@@ -8,35 +8,35 @@ use futures::FutureExt;
 use http::Method;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
-use windlass_server::audit::{AnonymousReads, Audit, Mode, Rotation};
+use windlass_server::audit::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
 use windlass_server::body::Incoming;
-use windlass_server::chain::flow::Limits;
-use windlass_server::faults::{Check, Faults};
-use windlass_server::server::{Setup, system_clock};
+use windlass_server::chain::flow_control::InflightLimits;
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::server::{ServerOptions, system_clock};
 
-use super::fixture::{Answer, MAPS, TestServer, config_map};
+use super::fixture::{TestResponse, MAPS, TestServer, config_map};
 
 /// A server that writes down what it does.
-struct Watched {
+struct AuditedServer {
     server: TestServer,
     path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-impl Watched {
-    async fn start() -> Watched {
-        Watched::with(|_| {}).await
+impl AuditedServer {
+    async fn start() -> AuditedServer {
+        AuditedServer::with(|_| {}).await
     }
 
-    async fn with(change: impl Fn(&mut Setup) + Send + Sync + 'static) -> Watched {
+    async fn with(change: impl Fn(&mut ServerOptions) + Send + Sync + 'static) -> AuditedServer {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = path.clone();
         let server = TestServer::with(move |setup| {
-            setup.audit = Audit::to_file(&log, Rotation::default(), system_clock()).unwrap();
+            setup.audit = AuditLog::to_file(&log, LogRotation::default(), system_clock()).unwrap();
             change(setup);
         });
-        Watched { server: server.await, path, _dir: dir }
+        AuditedServer { server: server.await, path, _dir: dir }
     }
 
     /// Everything in the file, after the last event.
@@ -63,30 +63,30 @@ impl Watched {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_is_written_down_exactly_once() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let server = &watched.server;
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<TestResponse> = Vec::new();
     for round in 0..20 {
         let name = format!("m-{round}");
         let path = format!("{MAPS}/{name}");
         answers.extend(
             futures::future::join_all([
-                server.ask(Method::GET, "/healthz").send().boxed(),
-                server.ask(Method::GET, &path).send().boxed(),
+                server.request(Method::GET, "/healthz").send().boxed(),
+                server.request(Method::GET, &path).send().boxed(),
                 server
-                    .ask(Method::GET, MAPS)
+                    .request(Method::GET, MAPS)
                     .header("authorization", "Bearer wrong")
                     .send()
                     .boxed(),
                 server
-                    .ask(Method::GET, MAPS)
+                    .request(Method::GET, MAPS)
                     .header("authorization", "Bearer alice-token")
                     .send()
                     .boxed(),
-                server.ask(Method::GET, "/api/v1/nothing/%zz%ff").send().boxed(),
-                server.ask(Method::GET, &format!("{MAPS}?timeout=x")).send().boxed(),
-                server.ask(Method::GET, &format!("/{}", "x".repeat(65_000))).send().boxed(),
-                server.ask(Method::OPTIONS, "/api").anonymous().send().boxed(),
+                server.request(Method::GET, "/api/v1/nothing/%zz%ff").send().boxed(),
+                server.request(Method::GET, &format!("{MAPS}?timeout=x")).send().boxed(),
+                server.request(Method::GET, &format!("/{}", "x".repeat(65_000))).send().boxed(),
+                server.request(Method::OPTIONS, "/api").anonymous().send().boxed(),
             ])
             .await,
         );
@@ -111,10 +111,10 @@ async fn every_request_is_written_down_exactly_once() {
 
 #[tokio::test]
 async fn an_event_says_who_did_what() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let made = watched
         .server
-        .ask(Method::POST, &format!("{MAPS}?fieldManager=me"))
+        .request(Method::POST, &format!("{MAPS}?fieldManager=me"))
         .header("user-agent", "test/1 \"x\"\t")
         .header("x-forwarded-for", "10.1.2.3, 10.1.2.4")
         .header("audit-id", "my-id")
@@ -171,11 +171,11 @@ async fn refusals_and_failures_are_told_apart() {
         ("admin-token", Method::POST, MAPS, 400, "BadRequest", "allow"),
         ("admin-token", Method::GET, "/healthz", 200, "", "allow"),
     ] {
-        let watched = Watched::start().await;
-        let ask = watched.server.ask(method, path);
+        let watched = AuditedServer::start().await;
+        let ask = watched.server.request(method, path);
         let ask = ask.header("authorization", &format!("Bearer {token}"));
         let ask = ask.header("content-type", "application/json");
-        let answer = ask.raw("{").send().await;
+        let answer = ask.raw_body("{").send().await;
         assert_eq!(answer.status, code, "{token} {path}");
         let event = watched.event();
         let status = &event["responseStatus"];
@@ -197,8 +197,8 @@ async fn refusals_and_failures_are_told_apart() {
 
 #[tokio::test]
 async fn acting_as_somebody_else_is_said() {
-    let watched = Watched::start().await;
-    let ask = watched.server.ask(Method::GET, MAPS).header("impersonate-user", "alice");
+    let watched = AuditedServer::start().await;
+    let ask = watched.server.request(Method::GET, MAPS).header("impersonate-user", "alice");
     let answer = ask.send().await;
     let event = watched.event();
     assert_eq!(event["user"]["username"], "admin");
@@ -211,18 +211,18 @@ async fn acting_as_somebody_else_is_said() {
 
 #[tokio::test]
 async fn a_watch_is_written_down_while_it_runs() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let mut running = watched.server.watch(&format!("{MAPS}?watch=1&timeoutSeconds=600")).await;
-    assert!(running.is_quiet());
+    assert!(running.has_no_event());
     let event = watched.event();
     assert_eq!((&event["verb"], &event["stage"]), (&json!("watch"), &json!("ResponseStarted")));
     assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 200}));
-    assert!(running.is_quiet(), "it still runs");
+    assert!(running.has_no_event(), "it still runs");
 }
 
 #[tokio::test]
 async fn a_deletion_and_a_generated_name_are_named() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let object = json!({"metadata": {"generateName": "made-"}});
     let made = watched.server.post(MAPS, &object).await.expect(201);
     let name = made["metadata"]["name"].as_str().unwrap();
@@ -235,9 +235,9 @@ async fn a_deletion_and_a_generated_name_are_named() {
 
 #[tokio::test]
 async fn a_panic_is_written_down_once() {
-    let watched = Watched::with(|setup| {
-        setup.faults = Faults::injected(|check| match check {
-            Check::TokenFile => panic!("injected"),
+    let watched = AuditedServer::with(|setup| {
+        setup.faults = FaultInjection::injected(|check| match check {
+            AccessCheck::TokenFile => panic!("injected"),
             _ => Ok(()),
         });
     })
@@ -249,16 +249,16 @@ async fn a_panic_is_written_down_once() {
 }
 
 /// A body that never comes.
-fn silence() -> Incoming {
+fn pending_body() -> Incoming {
     let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
     StreamBody::new(never).map_err(Into::into).boxed_unsync()
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_is_written_down() {
-    let watched = Watched::start().await;
-    let asked = watched.server.ask(Method::POST, MAPS).header("content-type", "application/json");
-    assert!(asked.open_with(silence()).now_or_never().is_none());
+    let watched = AuditedServer::start().await;
+    let asked = watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
+    assert!(asked.open_with(pending_body()).now_or_never().is_none());
     let event = watched.event();
     assert_eq!((&event["verb"], &event["stage"]), (&json!("create"), &json!("ResponseComplete")));
     assert_eq!(event["responseStatus"]["code"], 499);
@@ -266,12 +266,12 @@ async fn a_client_that_leaves_is_written_down() {
 }
 
 #[tokio::test]
-async fn who_is_turned_away_is_written_down() {
-    let watched = Watched::with(|setup| setup.flow = Limits { reads: 1, writes: 1 }).await;
-    let ask = || watched.server.ask(Method::POST, MAPS).header("content-type", "application/json");
+async fn rejected_requests_are_logged() {
+    let watched = AuditedServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await;
+    let ask = || watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     let mut held = Vec::new();
     for _ in 0..5 {
-        let mut asked = Box::pin(ask().open_with(silence()));
+        let mut asked = Box::pin(ask().open_with(pending_body()));
         assert!(asked.as_mut().now_or_never().is_none());
         held.push(asked);
     }
@@ -286,7 +286,7 @@ async fn who_is_turned_away_is_written_down() {
 
 #[tokio::test]
 async fn secrets_are_nowhere() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let server = &watched.server;
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
     // "canary" in plain text, and as base64 has it.
@@ -309,12 +309,12 @@ async fn secrets_are_nowhere() {
             "{{\"metadata\": {{\"name\": \"t\"}}, \"type\": \"kubernetes.io/tls\", \"stringData\": {{\"tls.key\": \"{plain}\"}}}}"
         ),
     ] {
-        let asked = server.ask(Method::POST, SECRETS).header("content-type", "application/json");
-        let answer = asked.raw(bad.clone()).send().await;
+        let asked = server.request(Method::POST, SECRETS).header("content-type", "application/json");
+        let answer = asked.raw_body(bad.clone()).send().await;
         assert!(matches!(answer.status.as_u16(), 400 | 422), "{bad}: {}", answer.status);
     }
     server.get(&format!("{MAPS}?access_token={plain}&token={plain}&{plain}")).await.expect(200);
-    let bearer = server.ask(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
+    let bearer = server.request(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
     bearer
         .header("cookie", plain)
         .header("x-remote-user", plain)
@@ -337,7 +337,7 @@ async fn secrets_are_nowhere() {
 
 #[tokio::test]
 async fn events_are_counted() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     // What was made at the start counts as well.
     let before = counted(&watched.server, "apiserver_audit_event_total").await;
     watched.server.get(MAPS).await.expect(200);
@@ -355,8 +355,8 @@ async fn counted(server: &TestServer, metric: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_cannot_be_applied_to_a_secret_is_not_written_down() {
-    let watched = Watched::start().await;
+async fn failed_secret_patches_are_not_logged() {
+    let watched = AuditedServer::start().await;
     let path = "/api/v1/namespaces/default/secrets/s?fieldManager=m";
     for (number, part) in [
         json!({"data": {"k": {"inner": "topsecret"}}}),
@@ -384,17 +384,17 @@ async fn what_cannot_be_applied_to_a_secret_is_not_written_down() {
 #[tokio::test]
 async fn public_reads_have_a_level_of_their_own() {
     for (level, logged) in [(AnonymousReads::None, false), (AnonymousReads::Metadata, true)] {
-        let watched = Watched::with(move |setup| {
+        let watched = AuditedServer::with(move |setup| {
             setup.audit = std::mem::take(&mut setup.audit).with_anonymous_reads(level);
         })
         .await;
         let server = &watched.server;
         for path in ["/healthz", "/livez", "/readyz", "/version"] {
-            server.ask(Method::GET, path).anonymous().send().await.expect(200);
+            server.request(Method::GET, path).anonymous().send().await.expect(200);
         }
-        server.ask(Method::GET, MAPS).anonymous().send().await.fails(403, "Forbidden");
-        server.ask(Method::POST, "/version").anonymous().send().await.fails(403, "Forbidden");
-        let bad = server.ask(Method::GET, "/version").header("authorization", "Bearer wrong");
+        server.request(Method::GET, MAPS).anonymous().send().await.fails(403, "Forbidden");
+        server.request(Method::POST, "/version").anonymous().send().await.fails(403, "Forbidden");
+        let bad = server.request(Method::GET, "/version").header("authorization", "Bearer wrong");
         bad.send().await.fails(401, "Unauthorized");
         server.get("/version").await.expect(200);
         let events = watched.events();
@@ -413,14 +413,14 @@ async fn public_reads_have_a_level_of_their_own() {
 /// not in it, and has all requests of others.
 #[tokio::test]
 async fn strangers_cannot_fill_the_log() {
-    let watched = Watched::start().await;
+    let watched = AuditedServer::start().await;
     let server = &watched.server;
     for number in 0..1500 {
-        let ask = server.ask(Method::GET, MAPS);
+        let ask = server.request(Method::GET, MAPS);
         let (ask, code) = match number % 3 {
             0 => (ask.anonymous(), 403),
             1 => (ask.header("authorization", "Bearer wrong"), 401),
-            _ => (server.ask(Method::GET, "/version?timeout=x").anonymous(), 400),
+            _ => (server.request(Method::GET, "/version?timeout=x").anonymous(), 400),
         };
         assert_eq!(ask.send().await.status.as_u16(), code);
         if number % 100 == 0 {
@@ -443,13 +443,13 @@ async fn strangers_cannot_fill_the_log() {
 }
 
 /// A log on a disk that can be full: a link to `/dev/full`, where every write fails with ENOSPC.
-struct Disk {
+struct FullDisk {
     dir: tempfile::TempDir,
 }
 
-impl Disk {
-    fn new() -> Disk {
-        let disk = Disk { dir: tempfile::tempdir().unwrap() };
+impl FullDisk {
+    fn new() -> FullDisk {
+        let disk = FullDisk { dir: tempfile::tempdir().unwrap() };
         disk.empty();
         disk
     }
@@ -473,10 +473,10 @@ impl Disk {
         std::fs::rename(new, self.path()).unwrap();
     }
 
-    async fn server(&self, mode: Mode) -> TestServer {
+    async fn server(&self, mode: AuditLogMode) -> TestServer {
         let path = self.path();
         TestServer::with(move |setup| {
-            let audit = Audit::to_file(&path, Rotation::default(), system_clock()).unwrap();
+            let audit = AuditLog::to_file(&path, LogRotation::default(), system_clock()).unwrap();
             setup.audit = audit.with_mode(mode);
         })
         .await
@@ -485,8 +485,8 @@ impl Disk {
 
 #[tokio::test]
 async fn a_strict_log_rejects_what_it_cannot_log() {
-    let disk = Disk::new();
-    let server = disk.server(Mode::BlockingStrict).await;
+    let disk = FullDisk::new();
+    let server = disk.server(AuditLogMode::BlockingStrict).await;
     let map = format!("{MAPS}/m");
     server.post(MAPS, &config_map("m")).await.expect(201);
     disk.fill();
@@ -505,7 +505,7 @@ async fn a_strict_log_rejects_what_it_cannot_log() {
     }
     assert_eq!(server.revision(), before, "nothing was written");
     // Health is not logged, so it can be asked, and says what is the matter.
-    let health = |path| server.ask(Method::GET, path).anonymous().send();
+    let health = |path| server.request(Method::GET, path).anonymous().send();
     assert_eq!(health("/livez").await.status, 200);
     let ready = health("/readyz").await;
     assert_eq!(ready.status, 500);
@@ -522,8 +522,8 @@ async fn a_strict_log_rejects_what_it_cannot_log() {
 
 #[tokio::test]
 async fn a_strict_log_has_a_request_before_it_has_an_effect() {
-    let disk = Disk::new();
-    let server = disk.server(Mode::BlockingStrict).await;
+    let disk = FullDisk::new();
+    let server = disk.server(AuditLogMode::BlockingStrict).await;
     let made = server.post(MAPS, &config_map("m")).await;
     let id = made.headers["audit-id"].to_str().unwrap().to_owned();
     // No wait: what was answered is in the file.
@@ -542,8 +542,8 @@ async fn a_strict_log_has_a_request_before_it_has_an_effect() {
 
 #[tokio::test]
 async fn other_logs_lose_events_and_say_so() {
-    for mode in [Mode::Batch, Mode::Blocking] {
-        let disk = Disk::new();
+    for mode in [AuditLogMode::Batch, AuditLogMode::Blocking] {
+        let disk = FullDisk::new();
         let server = disk.server(mode).await;
         disk.fill();
         server.post(MAPS, &config_map("m")).await.expect(201);
@@ -552,6 +552,6 @@ async fn other_logs_lose_events_and_say_so() {
             assert!(std::time::Instant::now() < deadline, "it is not said");
         }
         assert!(counted(&server, "apiserver_audit_error_total{plugin=\"log\"}").await > 0);
-        assert_eq!(server.ask(Method::GET, "/readyz").anonymous().send().await.status, 200);
+        assert_eq!(server.request(Method::GET, "/readyz").anonymous().send().await.status, 200);
     }
 }

@@ -14,14 +14,14 @@ use http::Method;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    Authority, CertificateDer, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity,
+    CertificateAuthority, CertificateDer, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity,
     issue,
 };
 use windlass_server::server::Clock;
 
 pub use accounts::with_signer;
 
-use super::fixture::{Answer, Asked, MAPS, TestServer, config_map};
+use super::fixture::{TestResponse, TestRequest, MAPS, TestServer, config_map};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -29,9 +29,9 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 /// A clock that a test sets forward.
 #[derive(Clone, Default)]
-struct Time(Arc<AtomicI64>);
+struct TestClock(Arc<AtomicI64>);
 
-impl Time {
+impl TestClock {
     fn clock(&self) -> Clock {
         let ahead = self.0.clone();
         let start = OffsetDateTime::now_utc();
@@ -45,8 +45,8 @@ impl Time {
 }
 
 /// A server with a clock of its own that puts nothing into pods.
-async fn with_clock() -> (TestServer, Time) {
-    let time = Time::default();
+async fn with_clock() -> (TestServer, TestClock) {
+    let time = TestClock::default();
     let clock = time.clock();
     let server = TestServer::with(|setup| {
         setup.clock = clock;
@@ -56,24 +56,24 @@ async fn with_clock() -> (TestServer, Time) {
     (server, time)
 }
 
-fn authority(name: &str) -> Authority {
+fn authority(name: &str) -> CertificateAuthority {
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    Authority::self_signed(&subject, days(-30, 30), key, serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, days(-30, 30), key, serial()).unwrap()
 }
 
 /// A certificate for the next day.
-fn certificate(ca: &Authority, subject: &Subject, purpose: Purpose) -> CertificateDer<'static> {
+fn certificate(ca: &CertificateAuthority, subject: &Subject, purpose: KeyPurpose) -> CertificateDer<'static> {
     certificate_for(ca, subject, purpose, days(-1, 1))
 }
 
 fn certificate_for(
-    ca: &Authority,
+    ca: &CertificateAuthority,
     subject: &Subject,
-    purpose: Purpose,
+    purpose: KeyPurpose,
     validity: Validity,
 ) -> CertificateDer<'static> {
     let key = PrivateKey::generate().unwrap();
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: subject.clone(),
         alt_names: vec![windlass_pki::AltName::Dns("a.example".into())],
         purposes: vec![purpose],
@@ -94,14 +94,14 @@ fn serial() -> Serial {
 }
 
 /// A question of who asks, by nobody yet.
-fn who(server: &TestServer) -> Asked<'_> {
+fn self_review_request(server: &TestServer) -> TestRequest<'_> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    server.ask(Method::POST, WHO_AM_I).json(&body).anonymous()
+    server.request(Method::POST, WHO_AM_I).json(&body).anonymous()
 }
 
 /// The user that the server takes the bearer of a token for.
 async fn bearer(server: &TestServer, token: &str) -> Value {
-    let answer = who(server).header("authorization", &format!("Bearer {token}")).send().await;
+    let answer = self_review_request(server).header("authorization", &format!("Bearer {token}")).send().await;
     answer.expect(201)["status"]["userInfo"].clone()
 }
 
@@ -110,10 +110,10 @@ async fn bearer(server: &TestServer, token: &str) -> Value {
 async fn refused(
     server: &TestServer,
     what: &str,
-    with: impl FnOnce(Asked<'_>) -> Asked<'_>,
-) -> Answer {
+    with: impl FnOnce(TestRequest<'_>) -> TestRequest<'_>,
+) -> TestResponse {
     let before = server.revision();
-    let asked = server.ask(Method::POST, MAPS).anonymous().json(&config_map("by-nobody"));
+    let asked = server.request(Method::POST, MAPS).anonymous().json(&config_map("by-nobody"));
     let answer = with(asked).send().await;
     assert_eq!(answer.status.as_u16(), 401, "{what}");
     assert_eq!(answer.fails(401, "Unauthorized"), "Unauthorized", "{what}");

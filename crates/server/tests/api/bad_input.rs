@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::fixture::{Answer, Asked, MAPS, TestServer, config_map};
+use super::fixture::{TestResponse, TestRequest, MAPS, TestServer, config_map};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// Sends what must be refused: at once, without a trace, with the server going on.
-async fn refused(server: &TestServer, asked: Asked<'_>, code: u16, what: &str) -> Answer {
+async fn refused(server: &TestServer, asked: TestRequest<'_>, code: u16, what: &str) -> TestResponse {
     let before = server.revision();
     let started = Instant::now();
     let answer = asked.send().await;
@@ -24,8 +24,8 @@ async fn refused(server: &TestServer, asked: Asked<'_>, code: u16, what: &str) -
     answer
 }
 
-fn post<'a>(server: &'a TestServer, media: &str, body: impl Into<bytes::Bytes>) -> Asked<'a> {
-    server.ask(Method::POST, MAPS).header("content-type", media).raw(body)
+fn post<'a>(server: &'a TestServer, media: &str, body: impl Into<bytes::Bytes>) -> TestRequest<'a> {
+    server.request(Method::POST, MAPS).header("content-type", media).raw_body(body)
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn null_is_an_object_without_fields() {
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     for media in ["application/json", "application/yaml"] {
         for path in [MAPS, requests] {
-            let ask = server.ask(Method::POST, path).header("content-type", media).raw("null");
+            let ask = server.request(Method::POST, path).header("content-type", media).raw_body("null");
             let answer = refused(&server, ask, 422, path).await;
             let causes = answer.json()["details"]["causes"].to_string();
             assert!(
@@ -43,7 +43,7 @@ async fn null_is_an_object_without_fields() {
             );
         }
         let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let ask = server.ask(Method::POST, review).header("content-type", media).raw("null");
+        let ask = server.request(Method::POST, review).header("content-type", media).raw_body("null");
         ask.send().await.expect(201);
     }
 }
@@ -196,8 +196,8 @@ async fn cve_2019_11253_yaml_aliases_that_multiply() {
         laughs.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
     }
     refused(&server, post(&server, "application/yaml", laughs.clone()), 400, "laughs").await;
-    let asked = server.ask(Method::PATCH, &format!("{MAPS}/a?fieldManager=m"));
-    let asked = asked.header("content-type", "application/apply-patch+yaml").raw(laughs);
+    let asked = server.request(Method::PATCH, &format!("{MAPS}/a?fieldManager=m"));
+    let asked = asked.header("content-type", "application/apply-patch+yaml").raw_body(laughs);
     refused(&server, asked, 400, "applied laughs").await;
     let long = format!("k: &a {}\nl: [{}]\n", "x".repeat(100_000), vec!["*a"; 20_000].join(","));
     refused(&server, post(&server, "application/yaml", long), 400, "one long alias").await;
@@ -239,7 +239,7 @@ async fn cve_2022_3162_paths_that_lead_astray() {
         long.as_str(),
     ] {
         for method in [Method::GET, Method::PUT, Method::DELETE] {
-            let asked = server.ask(method.clone(), path).json(&config_map("a"));
+            let asked = server.request(method.clone(), path).json(&config_map("a"));
             let before = server.revision();
             let answer = asked.send().await;
             let shown = path.chars().take(80).collect::<String>();
@@ -283,10 +283,10 @@ async fn headers_that_mean_nothing() {
     let server = TestServer::start().await;
     let accept = vec!["application/json;q=0.1;as=Table;v=v1;g=meta.k8s.io"; 1000].join(",");
     let latin: http::HeaderValue = http::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
-    let answer = server.ask(Method::GET, MAPS).header("accept", &accept).send().await;
+    let answer = server.request(Method::GET, MAPS).header("accept", &accept).send().await;
     answer.expect(200);
     for name in ["accept", "content-type", "user-agent", "audit-id"] {
-        let asked = server.ask(Method::POST, MAPS).json(&config_map(&format!("h-{name}")));
+        let asked = server.request(Method::POST, MAPS).json(&config_map(&format!("h-{name}")));
         let answer = asked.header_value(name, latin.clone()).send().await;
         assert!(answer.status.as_u16() < 500, "{name}: {}", answer.json());
     }

@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 use windlass_api::decode::to_yaml;
-use windlass_api::schema::{Schema, Shape, TypeId};
+use windlass_api::schema::{Schema, ValueShape, TypeId};
 use windlass_pki::pem;
 
 use super::fixture::TestServer;
-use super::mutations::{Random, scramble, swap_value};
+use super::mutations::{TestRng, scramble, swap_value};
 use super::protobuf::recorded;
 
 /// Per form.
@@ -31,20 +31,20 @@ macro_rules! fixture {
 
 #[tokio::test]
 async fn json_bodies_that_are_almost_right() {
-    survives(Form::Json, 0x5eed_0000_0000_0101).await;
+    survives(BodyFormat::Json, 0x5eed_0000_0000_0101).await;
 }
 
 #[tokio::test]
 async fn yaml_bodies_that_are_almost_right() {
-    survives(Form::Yaml, 0x5eed_0000_0000_0202).await;
+    survives(BodyFormat::Yaml, 0x5eed_0000_0000_0202).await;
 }
 
 #[tokio::test]
 async fn protobuf_bodies_that_are_almost_right() {
-    survives(Form::Protobuf, 0x5eed_0000_0000_0303).await;
+    survives(BodyFormat::Protobuf, 0x5eed_0000_0000_0303).await;
 }
 
-async fn survives(form: Form, seed: u64) {
+async fn survives(form: BodyFormat, seed: u64) {
     let server = TestServer::start().await;
     let samples = samples();
     let before = server.revision();
@@ -52,7 +52,7 @@ async fn survives(form: Form, seed: u64) {
         let answer = send(&server, form, &sample.path(), form.write(sample, &sample.body)).await;
         answer.expect(201);
     }
-    let mut random = Random(seed);
+    let mut random = TestRng(seed);
     let (mut created, mut refused) = (0, 0);
     for round in 0..ROUNDS {
         let sample = &samples[random.below(samples.len())];
@@ -78,16 +78,16 @@ async fn survives(form: Form, seed: u64) {
 
 async fn send(
     server: &TestServer,
-    form: Form,
+    form: BodyFormat,
     path: &str,
     body: Vec<u8>,
-) -> super::fixture::Answer {
-    let asked = server.ask(Method::POST, path).header("content-type", form.media());
-    asked.raw(body).send().await
+) -> super::fixture::TestResponse {
+    let asked = server.request(Method::POST, path).header("content-type", form.media());
+    asked.raw_body(body).send().await
 }
 
 /// A valid object, and where in its `spec` there is something to parse.
-struct Sample {
+struct BodySample {
     version: &'static str,
     kind: &'static str,
     resource: &'static str,
@@ -95,19 +95,19 @@ struct Sample {
     payloads: &'static [&'static str],
 }
 
-impl Sample {
+impl BodySample {
     fn path(&self) -> String {
-        let Sample { version, resource, .. } = self;
+        let BodySample { version, resource, .. } = self;
         format!("/apis/{GROUP}/{version}/{resource}?dryRun=All")
     }
 }
 
-fn samples() -> Vec<Sample> {
+fn samples() -> Vec<BodySample> {
     let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let requests =
         [&fixture!("csr-p256.pem")[..], fixture!("csr-rsa2048.pem"), fixture!("csr-dns.pem")];
-    let requests = requests.map(|request| Sample {
+    let requests = requests.map(|request| BodySample {
         version: "v1",
         kind: "CertificateSigningRequest",
         resource: "certificatesigningrequests",
@@ -122,7 +122,7 @@ fn samples() -> Vec<Sample> {
         }),
         payloads: &["request"],
     });
-    let bundles = [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| Sample {
+    let bundles = [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| BodySample {
         version: "v1",
         kind: "ClusterTrustBundle",
         resource: "clustertrustbundles",
@@ -147,7 +147,7 @@ fn samples() -> Vec<Sample> {
         for (name, bytes) in keys {
             spec[*name] = json!(base64(bytes));
         }
-        Sample {
+        BodySample {
             version,
             kind: "PodCertificateRequest",
             resource: "namespaces/default/podcertificaterequests",
@@ -168,7 +168,7 @@ fn samples() -> Vec<Sample> {
 }
 
 /// The sample with something changed: a value, a byte of what it carries, or any byte at all.
-fn mutated(form: Form, sample: &Sample, random: &mut Random) -> Vec<u8> {
+fn mutated(form: BodyFormat, sample: &BodySample, random: &mut TestRng) -> Vec<u8> {
     match random.below(5) {
         0 => {
             let mut text = sample.body.to_string().into_bytes();
@@ -182,7 +182,7 @@ fn mutated(form: Form, sample: &Sample, random: &mut Random) -> Vec<u8> {
             body["spec"][field] = json!(damaged(&carried, random));
             form.write(sample, &body)
         }
-        3 if form == Form::Protobuf => {
+        3 if form == BodyFormat::Protobuf => {
             let all = [
                 "CertificateSigningRequest-POST-5dde2f1b",
                 "CertificateSigningRequest-POST-71ab600e",
@@ -204,7 +204,7 @@ fn mutated(form: Form, sample: &Sample, random: &mut Random) -> Vec<u8> {
 }
 
 /// The DER inside of PEM, base64, or both, damaged, in the same wrapping.
-fn damaged(carried: &str, random: &mut Random) -> String {
+fn damaged(carried: &str, random: &mut TestRng) -> String {
     let plain = carried.starts_with("-----");
     let mut bytes = if plain { carried.into() } else { STANDARD.decode(carried).unwrap() };
     if let Ok(mut blocks) = pem::blocks(&bytes)
@@ -222,26 +222,26 @@ fn damaged(carried: &str, random: &mut Random) -> String {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Form {
+enum BodyFormat {
     Json,
     Yaml,
     Protobuf,
 }
 
-impl Form {
+impl BodyFormat {
     fn media(self) -> &'static str {
         match self {
-            Form::Json => "application/json",
-            Form::Yaml => "application/yaml",
-            Form::Protobuf => "application/vnd.kubernetes.protobuf",
+            BodyFormat::Json => "application/json",
+            BodyFormat::Yaml => "application/yaml",
+            BodyFormat::Protobuf => "application/vnd.kubernetes.protobuf",
         }
     }
 
-    fn write(self, sample: &Sample, body: &Value) -> Vec<u8> {
+    fn write(self, sample: &BodySample, body: &Value) -> Vec<u8> {
         match self {
-            Form::Json => body.to_string().into_bytes(),
-            Form::Yaml => to_yaml(body).into_bytes(),
-            Form::Protobuf => {
+            BodyFormat::Json => body.to_string().into_bytes(),
+            BodyFormat::Yaml => to_yaml(body).into_bytes(),
+            BodyFormat::Protobuf => {
                 let version = format!("{GROUP}/{}", sample.version);
                 let kind =
                     [field(1, version.as_bytes()), field(2, sample.kind.as_bytes())].concat();
@@ -258,27 +258,27 @@ impl Form {
 fn message(id: TypeId, object: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
-        let Some(known) = Schema::get().type_of(id).field(name) else { continue };
+        let Some(known) = Schema::get().get_type(id).field(name) else { continue };
         value_into(&mut bytes, known.tag, &known.shape, value);
     }
     bytes
 }
 
-fn value_into(bytes: &mut Vec<u8>, tag: u32, shape: &Shape, value: &Value) {
+fn value_into(bytes: &mut Vec<u8>, tag: u32, shape: &ValueShape, value: &Value) {
     match (shape, value) {
-        (Shape::String, Value::String(text)) => bytes.extend(field(tag, text.as_bytes())),
-        (Shape::Bytes, Value::String(text)) => {
+        (ValueShape::String, Value::String(text)) => bytes.extend(field(tag, text.as_bytes())),
+        (ValueShape::Bytes, Value::String(text)) => {
             bytes.extend(field(tag, &STANDARD.decode(text).unwrap_or_default()));
         }
-        (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
+        (ValueShape::Int32 | ValueShape::Int64, Value::Number(number)) => {
             bytes.extend(varint(u64::from(tag) << 3));
             bytes.extend(varint(number.as_i64().unwrap_or_default() as u64));
         }
-        (Shape::Object(id), Value::Object(_)) => bytes.extend(field(tag, &message(*id, value))),
-        (Shape::List(of), Value::Array(all)) => {
+        (ValueShape::Object(id), Value::Object(_)) => bytes.extend(field(tag, &message(*id, value))),
+        (ValueShape::List(of), Value::Array(all)) => {
             all.iter().for_each(|one| value_into(bytes, tag, of, one));
         }
-        (Shape::Map(of), Value::Object(all)) => {
+        (ValueShape::Map(of), Value::Object(all)) => {
             for (key, one) in all {
                 let mut entry = field(1, key.as_bytes());
                 value_into(&mut entry, 2, of, one);

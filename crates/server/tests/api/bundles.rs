@@ -13,7 +13,7 @@ fn bundle(spec: Value) -> Value {
     })
 }
 
-fn by(manager: &str) -> String {
+fn path_with_manager(manager: &str) -> String {
     format!("{BUNDLES}/b?fieldManager={manager}")
 }
 
@@ -62,7 +62,7 @@ async fn defaults_are_set_and_the_status_has_a_door_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_empty_is_told_from_what_is_absent() {
+async fn empty_values_differ_from_absent_values() {
     let server = TestServer::start().await;
     let target = json!({"configMap": {"key": "k"}});
     let with = |sources: Value| bundle(json!({"sources": sources, "target": target}));
@@ -104,13 +104,13 @@ async fn what_is_empty_is_told_from_what_is_absent() {
 async fn apply_takes_sources_as_a_whole_and_conditions_one_by_one() {
     let server = TestServer::start().await;
     let spec = |text: &str, key: &str| json!({"sources": [{"inLine": text}], "target": {"configMap": {"key": key}}});
-    let made = server.patch(&by("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
+    let made = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
     let fields = &made["metadata"]["managedFields"][0]["fieldsV1"];
     let key = json!({"f:configMap": {"f:key": {}}});
     assert_eq!(*fields, json!({"f:spec": {"f:sources": {}, "f:target": key}}));
-    let again = server.patch(&by("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
+    let again = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
     assert_eq!(again, made);
-    let said = server.patch(&by("two"), "apply", &bundle(spec("y", "k"))).await;
+    let said = server.patch(&path_with_manager("two"), "apply", &bundle(spec("y", "k"))).await;
     let said = said.fails(409, "Conflict");
     assert_eq!(said, "Apply failed with 1 conflict: conflict with \"one\": .spec.sources");
     let condition = |kind: &str| {

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use windlass_server::server::Setup;
+use windlass_server::server::ServerOptions;
 
 use super::fixture::{TestServer, names, version};
 
@@ -123,7 +123,7 @@ async fn decisions_bring_metadata_along() {
 }
 
 #[tokio::test]
-async fn who_applies_to_a_request_owns_what_the_door_opens_to() {
+async fn appliers_own_only_the_fields_of_the_endpoint() {
     let server = TestServer::start().await;
     server.post(REQUESTS, &signing_request("r")).await.expect(201);
     let applied = json!({
@@ -232,7 +232,7 @@ async fn requests_of_pods_are_found_by_pod_node_and_signer() {
 }
 
 #[tokio::test]
-async fn what_is_applied_through_the_stable_version_owns_no_proof() {
+async fn applying_through_the_stable_version_owns_no_proof() {
     let server = TestServer::start().await;
     let mut body = pod_request("a");
     body["apiVersion"] = json!("certificates.k8s.io/v1");
@@ -274,7 +274,7 @@ async fn a_feature_that_is_off_hides_its_kind_and_loses_nothing() {
     ] {
         let server = TestServer::start().await;
         let made = server.post(&path, &body).await.expect(201);
-        let off = |setup: &mut Setup| setup.features.set(feature, false).unwrap();
+        let off = |setup: &mut ServerOptions| setup.features.set(feature, false).unwrap();
         let server = server.restart_with(off).await;
         server.get(&format!("{path}/a")).await.fails(404, "NotFound");
         server.post(&path, &body).await.fails(404, "NotFound");

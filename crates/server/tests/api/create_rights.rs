@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use http::Method;
 use serde_json::json;
-use windlass_server::faults::{Check, Faults};
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
 use super::fixture::{MAPS, TestServer};
 
@@ -16,9 +16,9 @@ async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
     // Lets so many decisions of RBAC pass, and fails afterwards; never below zero.
     let server = TestServer::with(move |setup| {
         let count = count.clone();
-        setup.faults = Faults::injected(move |check| {
+        setup.faults = FaultInjection::injected(move |check| {
             let left = || count.load(SeqCst);
-            if check != Check::Rbac || left() < 0 {
+            if check != AccessCheck::Rbac || left() < 0 {
                 return Ok(());
             }
             if left() == 0 {
@@ -53,12 +53,12 @@ async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
     let put = |left| {
         armed.store(left, SeqCst);
         let body = typed("coordination.k8s.io/v1", "Lease");
-        let asked = server.ask(Method::PUT, lease).header("authorization", "Bearer alice-token");
+        let asked = server.request(Method::PUT, lease).header("authorization", "Bearer alice-token");
         asked.json(&body).send()
     };
     let apply = |left| {
         armed.store(left, SeqCst);
-        let asked = server.ask(Method::PATCH, &map).header("authorization", "Bearer alice-token");
+        let asked = server.request(Method::PATCH, &map).header("authorization", "Bearer alice-token");
         let asked = asked.header("content-type", "application/apply-patch+yaml");
         asked.json(&typed("v1", "ConfigMap")).send()
     };

@@ -245,7 +245,7 @@ async fn an_update_that_changes_nothing_is_none() {
     assert_eq!(server.patch(&path, "merge", &json!({})).await.expect(200), made);
     assert_eq!(server.patch(&path, "json", &json!([])).await.expect(200), made);
     assert_eq!(server.revision(), version(&made));
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
 }
 
 #[tokio::test]
@@ -411,7 +411,7 @@ async fn methods_that_a_path_does_not_have() {
         (Method::GET, "/api/v1/namespaces/default/finalize"),
         (Method::OPTIONS, MAPS),
     ] {
-        let answer = server.ask(method.clone(), path).json(&json!({})).send().await;
+        let answer = server.request(method.clone(), path).json(&json!({})).send().await;
         answer.fails(405, "MethodNotAllowed");
     }
 }

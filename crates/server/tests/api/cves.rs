@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::access::{RBAC, binding, role, rule};
-use crate::fixture::{Asked, TestServer};
+use crate::fixture::{TestRequest, TestServer};
 
 /// Stands in objects that must not be given away.
 const CANARY: &str = "canary-5a0c";
@@ -26,14 +26,14 @@ const CANARY: &str = "canary-5a0c";
 const CANARY_BASE64: &str = "Y2FuYXJ5LTVhMGM";
 
 /// Whether an answer gives the canary away.
-fn tells(body: &[u8]) -> bool {
+fn leaks_canary(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains(CANARY) || text.contains(CANARY_BASE64)
 }
 
 /// A request of a user that needs no token: the administrator speaks for them.
-fn of<'a>(server: &'a TestServer, user: &str, method: Method, path: &str) -> Asked<'a> {
-    server.ask(method, path).header("impersonate-user", user)
+fn request_as<'a>(server: &'a TestServer, user: &str, method: Method, path: &str) -> TestRequest<'a> {
+    server.request(method, path).header("impersonate-user", user)
 }
 
 /// Gives `user` the rules in one namespace.

@@ -3,10 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{Answer, MAPS, PODS, TestServer, config_map, names, pod, version};
+use super::fixture::{TestResponse, MAPS, PODS, TestServer, config_map, names, pod, version};
 
-async fn delete(server: &TestServer, path: &str, options: &Value) -> Answer {
-    server.ask(Method::DELETE, path).json(options).send().await
+async fn delete(server: &TestServer, path: &str, options: &Value) -> TestResponse {
+    server.request(Method::DELETE, path).json(options).send().await
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn finalizers_are_waited_for() {
     assert_eq!((&end["kind"], &end["metadata"]["finalizers"]), (&json!("ConfigMap"), &Value::Null));
     server.get(&path).await.fails(404, "NotFound");
     assert_eq!(watch.brief().await, "DELETED a");
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
 }
 
 #[tokio::test]

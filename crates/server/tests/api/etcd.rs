@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_etcd_process::{Cluster, Member};
+use windlass_etcd_process::{EtcdCluster, EtcdMember};
 use windlass_store::{EtcdOptions, Store};
 
 /// Elections in tests need not be patient.
 const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
 /// A cluster of one member; it ends with this, or with the process.
-pub struct Etcd {
-    cluster: Cluster,
+pub struct TestEtcd {
+    cluster: EtcdCluster,
 }
 
-impl Etcd {
-    pub fn start() -> Etcd {
-        Etcd::start_with(&[])
+impl TestEtcd {
+    pub fn start() -> TestEtcd {
+        TestEtcd::start_with(&[])
     }
 
     /// One with further arguments.
-    pub fn start_with(args: &[&str]) -> Etcd {
-        Etcd { cluster: Cluster::start(1, &[&QUICK, args].concat()).unwrap() }
+    pub fn start_with(args: &[&str]) -> TestEtcd {
+        TestEtcd { cluster: EtcdCluster::start(1, &[&QUICK, args].concat()).unwrap() }
     }
 
     /// A store in it; all share their objects. It has patience for a machine with much else to do.
@@ -29,7 +29,7 @@ impl Etcd {
         self.open_within(Duration::from_secs(10), Duration::from_secs(30))
     }
 
-    /// As [`Etcd::open`], but it soon gives up.
+    /// As [`TestEtcd::open`], but it soon gives up.
     pub fn open_hasty(&self) -> Arc<dyn Store> {
         self.open_within(Duration::from_millis(500), Duration::from_secs(2))
     }
@@ -37,7 +37,7 @@ impl Etcd {
     fn open_within(&self, attempt: Duration, patience: Duration) -> Arc<dyn Store> {
         let mut options = EtcdOptions::new(self.cluster.urls());
         (options.attempt, options.patience) = (attempt, patience);
-        Arc::new(windlass_store::Etcd::open(options).unwrap())
+        Arc::new(windlass_store::EtcdStore::open(options).unwrap())
     }
 
     /// Kills it; what it has stored stays.
@@ -51,11 +51,11 @@ impl Etcd {
     }
 
     /// Ends the alarm of a database that was full, and gives back what compactions freed.
-    pub fn make_room(&self) {
-        self.cluster.members()[0].make_room().unwrap();
+    pub fn defragment(&self) {
+        self.cluster.members()[0].defragment().unwrap();
     }
 
-    fn member(&mut self) -> &mut Member {
+    fn member(&mut self) -> &mut EtcdMember {
         &mut self.cluster.members_mut()[0]
     }
 }

@@ -6,24 +6,24 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
-use windlass_etcd_process::{Cluster, Place};
+use windlass_etcd_process::{EtcdCluster, MemberAddress};
 use windlass_pki::{
-    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
     pem,
 };
-use windlass_store::{Change, Error, Etcd, EtcdOptions, Expect, Store, Tls, Write};
+use windlass_store::{KeyChange, Error, EtcdStore, EtcdOptions, WritePrecondition, Store, EtcdTlsFiles, WriteRequest};
 
 /// A certificate authority, and a directory for what it issues.
-struct Files {
-    authority: Authority,
+struct TlsFiles {
+    authority: CertificateAuthority,
     dir: TempDir,
 }
 
-impl Files {
-    fn new(name: &str) -> Files {
+impl TlsFiles {
+    fn new(name: &str) -> TlsFiles {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), key());
-        let authority = Authority::self_signed(&subject, validity(), key, serial()).unwrap();
-        let files = Files { authority, dir: tempfile::tempdir().unwrap() };
+        let authority = CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
+        let files = TlsFiles { authority, dir: tempfile::tempdir().unwrap() };
         let certificate = files.authority.certificate().der().to_vec();
         fs::write(files.path("ca.crt"), pem::encode_certificates([&certificate[..]])).unwrap();
         files
@@ -40,14 +40,14 @@ impl Files {
     /// Writes a certificate and its key.
     fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = key();
-        let leaf = Leaf {
+        let leaf = LeafTemplate {
             subject: Subject::new(name, &[]).unwrap(),
             alt_names: vec![
                 AltName::Dns("localhost".into()),
                 AltName::Ip("127.0.0.1".parse().unwrap()),
             ],
             // A member is a client of itself: its JSON gateway is.
-            purposes: vec![Purpose::ServerAuth, Purpose::ClientAuth],
+            purposes: vec![KeyPurpose::ServerAuth, KeyPurpose::ClientAuth],
             validity: validity(),
             public_key: key.public_key(),
             serial: serial(),
@@ -74,7 +74,7 @@ fn validity() -> Validity {
 }
 
 /// What an etcd is started with that trusts the clients of one authority.
-fn flags(files: &Files, clients: &Files) -> Vec<String> {
+fn flags(files: &TlsFiles, clients: &TlsFiles) -> Vec<String> {
     files.issue("member");
     vec![
         format!("--cert-file={}", files.text("member.crt")),
@@ -84,20 +84,20 @@ fn flags(files: &Files, clients: &Files) -> Vec<String> {
     ]
 }
 
-fn open(url: &str, tls: Tls, patience: u64) -> Result<Etcd, Error> {
+fn open(url: &str, tls: EtcdTlsFiles, patience: u64) -> Result<EtcdStore, Error> {
     let mut options = EtcdOptions::new([url]);
     options.attempt = std::time::Duration::from_secs(10);
     options.patience = std::time::Duration::from_secs(patience);
     options.tls = Some(tls);
-    Etcd::open(options)
+    EtcdStore::open(options)
 }
 
-fn put(value: &'static str) -> Write {
-    Write { key: "k".into(), expect: Expect::Any, change: Change::Put(value.into()) }
+fn put(value: &'static str) -> WriteRequest {
+    WriteRequest { key: "k".into(), expect: WritePrecondition::Any, change: KeyChange::Put(value.into()) }
 }
 
 /// Commits as often as it takes.
-async fn commit_at_last(store: &Etcd, write: Write) {
+async fn commit_at_last(store: &EtcdStore, write: WriteRequest) {
     let begun = Instant::now();
     while let Err(error) = store.commit(write.clone()).await {
         assert!(begun.elapsed().as_secs() < 30, "{error}");
@@ -106,15 +106,15 @@ async fn commit_at_last(store: &Etcd, write: Write) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_who_has_the_right_certificates_gets_in() {
-    let (files, strange) = (Files::new("one"), Files::new("other"));
-    let place = Place::on_loopback("https").unwrap();
+    let (files, strange) = (TlsFiles::new("one"), TlsFiles::new("other"));
+    let place = MemberAddress::on_loopback("https").unwrap();
     let (address, named) = (place.client.clone(), place.client.replace("127.0.0.1", "localhost"));
     let flags = flags(&files, &files);
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    let _cluster = Cluster::start_at(vec![place], &flags).unwrap();
+    let _cluster = EtcdCluster::start_at(vec![place], &flags).unwrap();
     let ca = Some(files.path("ca.crt"));
     for url in [&address, &named] {
-        let tls = Tls { ca: ca.clone(), identity: Some(files.issue("client")) };
+        let tls = EtcdTlsFiles { ca: ca.clone(), identity: Some(files.issue("client")) };
         let store = open(url, tls, 30).unwrap();
         store.commit(put("1")).await.unwrap();
     }
@@ -122,23 +122,23 @@ async fn only_who_has_the_right_certificates_gets_in() {
     for (what, tls, said) in [
         (
             "a member of another authority",
-            Tls { ca: Some(strange.path("ca.crt")), identity: Some(files.issue("client")) },
+            EtcdTlsFiles { ca: Some(strange.path("ca.crt")), identity: Some(files.issue("client")) },
             "invalid peer certificate: UnknownIssuer",
         ),
-        ("no certificate", Tls { ca: ca.clone(), identity: None }, "and none was given"),
+        ("no certificate", EtcdTlsFiles { ca: ca.clone(), identity: None }, "and none was given"),
         (
             "a certificate of another authority",
-            Tls { ca: ca.clone(), identity: Some(another.clone()) },
+            EtcdTlsFiles { ca: ca.clone(), identity: Some(another.clone()) },
             "may not accept the client certificate",
         ),
         (
             "a key that is another's",
-            Tls { ca: ca.clone(), identity: Some((files.path("client.crt"), another.1)) },
+            EtcdTlsFiles { ca: ca.clone(), identity: Some((files.path("client.crt"), another.1)) },
             "cannot use the certificates",
         ),
         (
             "a file that is not there",
-            Tls { ca: Some(files.path("none.crt")), identity: None },
+            EtcdTlsFiles { ca: Some(files.path("none.crt")), identity: None },
             "none.crt: No such file",
         ),
     ] {
@@ -152,14 +152,14 @@ async fn only_who_has_the_right_certificates_gets_in() {
 /// held is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_certificates_are_used_from_the_next_connection_on() {
-    let (old, new) = (Files::new("one"), Files::new("other"));
-    let place = Place::on_loopback("https").unwrap();
+    let (old, new) = (TlsFiles::new("one"), TlsFiles::new("other"));
+    let place = MemberAddress::on_loopback("https").unwrap();
     let url = place.client.clone();
     let with_old = flags(&old, &old);
     let with_old: Vec<_> = with_old.iter().map(String::as_str).collect();
-    let mut cluster = Cluster::start_at(vec![place], &with_old).unwrap();
+    let mut cluster = EtcdCluster::start_at(vec![place], &with_old).unwrap();
     let (cert, key) = old.issue("client");
-    let tls = Tls { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
+    let tls = EtcdTlsFiles { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
     let store = open(&url, tls, 30).unwrap();
     store.commit(put("1")).await.unwrap();
     // Half of a pair has been replaced.

@@ -8,7 +8,7 @@ const OLD: &str = "/api/v1/namespaces/default/events";
 const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
 #[tokio::test]
-async fn what_one_group_writes_the_other_reads() {
+async fn events_are_shared_by_both_groups() {
     let server = TestServer::start().await;
     let old = json!({
         "metadata": {"name": "old"},

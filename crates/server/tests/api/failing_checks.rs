@@ -5,55 +5,55 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Method;
 use serde_json::{Value, json};
-use windlass_server::chain::admission::Plugins;
-use windlass_server::faults::{Check, Faults};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
-use crate::fixture::{Asked, MAPS, PODS, TestServer, config_map, pod};
+use crate::fixture::{TestRequest, MAPS, PODS, TestServer, config_map, pod};
 
 /// Which check fails, and whether by a panic.
-type Failing = Arc<ArcSwap<Option<(Check, bool)>>>;
+type InjectedFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;
 
 /// A request that a check decides: whose, what, and in whose name.
-struct Decided {
-    check: Check,
+struct CheckedRequest {
+    check: AccessCheck,
     token: &'static str,
     path: &'static str,
     body: Value,
     acting_as: Option<&'static str>,
 }
 
-fn decided() -> Vec<Decided> {
-    let decided = |check, token, path, body| Decided { check, token, path, body, acting_as: None };
+fn decided() -> Vec<CheckedRequest> {
+    let decided = |check, token, path, body| CheckedRequest { check, token, path, body, acting_as: None };
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
     vec![
-        Decided {
+        CheckedRequest {
             acting_as: Some("alice"),
-            ..decided(Check::Impersonation, "admin-token", MAPS, config_map("a"))
+            ..decided(AccessCheck::Impersonation, "admin-token", MAPS, config_map("a"))
         },
-        decided(Check::FlowControl, "admin-token", MAPS, config_map("b")),
+        decided(AccessCheck::FlowControl, "admin-token", MAPS, config_map("b")),
         decided(
-            Check::NodeAuthorizer,
+            AccessCheck::NodeAuthorizer,
             "node-1-token",
             "/api/v1/nodes",
             json!({"metadata": {"name": "node-1"}}),
         ),
-        decided(Check::Rbac, "alice-token", MAPS, config_map("c")),
+        decided(AccessCheck::Rbac, "alice-token", MAPS, config_map("c")),
         decided(
-            Check::Escalation,
+            AccessCheck::Escalation,
             "alice-token",
             roles,
             json!({"metadata": {"name": "d"}, "rules": rules}),
         ),
-        decided(Check::NamespaceLifecycle, "admin-token", MAPS, config_map("e")),
-        decided(Check::NodeRestriction, "admin-token", MAPS, config_map("f")),
+        decided(AccessCheck::NamespaceLifecycle, "admin-token", MAPS, config_map("e")),
+        decided(AccessCheck::NodeRestriction, "admin-token", MAPS, config_map("f")),
         decided(
-            Check::Signers,
+            AccessCheck::Signers,
             "admin-token",
             "/apis/certificates.k8s.io/v1/clustertrustbundles",
             bundle(),
         ),
-        decided(Check::ServiceAccountAdmission, "admin-token", PODS, pod("g")),
+        decided(AccessCheck::ServiceAccountAdmission, "admin-token", PODS, pod("g")),
     ]
 }
 
@@ -66,21 +66,21 @@ fn bundle() -> Value {
 }
 
 /// Those that have tests of their own, with the credentials they judge.
-const AUTHENTICATION: &[Check] = &[
-    Check::FrontProxy,
-    Check::ClientCertificate,
-    Check::TokenFile,
-    Check::ServiceAccountToken,
-    Check::BootstrapToken,
+const AUTHENTICATION: &[AccessCheck] = &[
+    AccessCheck::FrontProxy,
+    AccessCheck::ClientCertificate,
+    AccessCheck::TokenFile,
+    AccessCheck::ServiceAccountToken,
+    AccessCheck::BootstrapToken,
 ];
 
 #[tokio::test]
 async fn cve_2025_44005_every_check_behind_authentication_fails_closed() {
-    let failing = Failing::default();
+    let failing = InjectedFailure::default();
     let which = failing.clone();
     let server = TestServer::with(|setup| {
-        setup.plugins = Plugins::default();
-        setup.faults = Faults::injected(move |check| match **which.load() {
+        setup.plugins = AdmissionPlugins::default();
+        setup.faults = FaultInjection::injected(move |check| match **which.load() {
             Some((failing, true)) if failing == check => panic!("injected"),
             Some((failing, false)) if failing == check => Err("injected".into()),
             Some(_) | None => Ok(()),
@@ -98,7 +98,7 @@ async fn cve_2025_44005_every_check_behind_authentication_fails_closed() {
     server.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
 
     let all = decided();
-    for check in Check::ALL {
+    for check in AccessCheck::ALL {
         let tried = all.iter().any(|d| d.check == *check) || AUTHENTICATION.contains(check);
         assert!(tried, "{check:?} is not tried");
     }
@@ -106,20 +106,20 @@ async fn cve_2025_44005_every_check_behind_authentication_fails_closed() {
         for panics in [false, true] {
             failing.store(Arc::new(Some((one.check, panics))));
             let before = server.revision();
-            let answer = ask(&server, one).send().await;
+            let answer = request_for(&server, one).send().await;
             let (code, body) = (answer.status.as_u16(), String::from_utf8_lossy(&answer.body));
             assert!(matches!(code, 403 | 500), "{:?}: {code} {body}", one.check);
             assert!(!body.contains("injected"), "{:?}: {body}", one.check);
             assert_eq!(server.revision(), before, "{:?}", one.check);
         }
         failing.store(Arc::new(None));
-        ask(&server, one).send().await.expect(201);
+        request_for(&server, one).send().await.expect(201);
     }
 }
 
-fn ask<'a>(server: &'a TestServer, one: &Decided) -> Asked<'a> {
+fn request_for<'a>(server: &'a TestServer, one: &CheckedRequest) -> TestRequest<'a> {
     let asked = server
-        .ask(Method::POST, one.path)
+        .request(Method::POST, one.path)
         .header("authorization", &format!("Bearer {}", one.token));
     let asked = match one.acting_as {
         Some(user) => asked.header("impersonate-user", user),

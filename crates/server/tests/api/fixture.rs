@@ -10,14 +10,14 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_pki::CertificateDer;
-use windlass_server::body::{Body, Incoming};
+use windlass_server::body::{ResponseBody, Incoming};
 use windlass_server::chain;
-use windlass_server::chain::admission::Plugins;
+use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::peer::Peer;
-use windlass_server::server::{Server, Setup, start};
+use windlass_server::server::{Server, ServerOptions, start};
 use windlass_server::tokens::{TokenSigner, TokenVerifier};
-use windlass_store::{Embedded, Options, Store};
+use windlass_store::{EmbeddedStore, EmbeddedOptions, Store};
 
 /// A running server; its data goes with it.
 pub struct TestServer {
@@ -28,14 +28,14 @@ pub struct TestServer {
 }
 
 /// What came back.
-pub struct Answer {
+pub struct TestResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
 /// A request in the making.
-pub struct Asked<'a> {
+pub struct TestRequest<'a> {
     server: &'a TestServer,
     method: Method,
     path: String,
@@ -55,8 +55,8 @@ impl TestServer {
     }
 
     /// As [`TestServer::start`], with something changed.
-    pub async fn with(change: impl FnOnce(&mut Setup)) -> TestServer {
-        TestServer::on(tempfile::tempdir().unwrap(), change).await
+    pub async fn with(change: impl FnOnce(&mut ServerOptions)) -> TestServer {
+        TestServer::start_in(tempfile::tempdir().unwrap(), change).await
     }
 
     /// The server again, on the same data, with the usual settings.
@@ -65,43 +65,43 @@ impl TestServer {
     }
 
     /// The server again, on the same data, with something changed.
-    pub async fn restart_with(self, change: impl FnOnce(&mut Setup)) -> TestServer {
+    pub async fn restart_with(self, change: impl FnOnce(&mut ServerOptions)) -> TestServer {
         let TestServer { server, store, down, dir } = self;
         down.send_replace(true);
         store.close().await.unwrap();
         drop((server, store));
-        TestServer::on(dir, change).await
+        TestServer::start_in(dir, change).await
     }
 
     /// A server on a store of any engine.
-    pub async fn on_store(store: Arc<dyn Store>) -> TestServer {
-        TestServer::on_both(store, tempfile::tempdir().unwrap(), |_| {}).await
+    pub async fn start_on_store(store: Arc<dyn Store>) -> TestServer {
+        TestServer::start_on_store_in(store, tempfile::tempdir().unwrap(), |_| {}).await
     }
 
-    async fn on(dir: tempfile::TempDir, change: impl FnOnce(&mut Setup)) -> TestServer {
-        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
-        TestServer::on_both(store, dir, change).await
+    async fn start_in(dir: tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)) -> TestServer {
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+        TestServer::start_on_store_in(store, dir, change).await
     }
 
-    async fn on_both(
+    async fn start_on_store_in(
         store: Arc<dyn Store>,
         dir: tempfile::TempDir,
-        change: impl FnOnce(&mut Setup),
+        change: impl FnOnce(&mut ServerOptions),
     ) -> TestServer {
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
         let keys = [key.public_key().clone()];
         let verifier = TokenVerifier::new(vec![ISSUER.into()], Vec::new(), &keys).unwrap();
-        let mut setup = Setup {
+        let mut setup = ServerOptions {
             authenticator: Authenticator {
                 tokens: ArcSwap::from_pointee(tokens),
                 service_accounts: Some(Arc::new(verifier)),
                 ..Authenticator::default()
             },
             tokens: Some(TokenSigner::new(key, ISSUER).unwrap()),
-            plugins: Plugins { service_account: false, ..Plugins::default() },
-            ..Setup::new(store.clone(), shutdown)
+            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
+            ..ServerOptions::new(store.clone(), shutdown)
         };
         change(&mut setup);
         let server = start(setup).await.unwrap();
@@ -109,8 +109,8 @@ impl TestServer {
     }
 
     /// A request as the admin.
-    pub fn ask(&self, method: Method, path: &str) -> Asked<'_> {
-        let asked = Asked {
+    pub fn request(&self, method: Method, path: &str) -> TestRequest<'_> {
+        let asked = TestRequest {
             server: self,
             method,
             path: path.to_owned(),
@@ -122,27 +122,27 @@ impl TestServer {
     }
 
     /// GET.
-    pub async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path).send().await
+    pub async fn get(&self, path: &str) -> TestResponse {
+        self.request(Method::GET, path).send().await
     }
 
     /// POST of JSON.
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::POST, path).json(body).send().await
+    pub async fn post(&self, path: &str, body: &Value) -> TestResponse {
+        self.request(Method::POST, path).json(body).send().await
     }
 
     /// PUT of JSON.
-    pub async fn put(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::PUT, path).json(body).send().await
+    pub async fn put(&self, path: &str, body: &Value) -> TestResponse {
+        self.request(Method::PUT, path).json(body).send().await
     }
 
     /// DELETE without a body.
-    pub async fn delete(&self, path: &str) -> Answer {
-        self.ask(Method::DELETE, path).send().await
+    pub async fn delete(&self, path: &str) -> TestResponse {
+        self.request(Method::DELETE, path).send().await
     }
 
     /// PATCH with a body of the given type: `json`, `merge`, `strategic` or `apply`.
-    pub async fn patch(&self, path: &str, how: &str, body: &Value) -> Answer {
+    pub async fn patch(&self, path: &str, how: &str, body: &Value) -> TestResponse {
         let media = match how {
             "json" => "application/json-patch+json",
             "merge" => "application/merge-patch+json",
@@ -150,12 +150,12 @@ impl TestServer {
             "apply" => "application/apply-patch+yaml",
             other => panic!("no patch is called {other}"),
         };
-        self.ask(Method::PATCH, path).header("content-type", media).json(body).send().await
+        self.request(Method::PATCH, path).header("content-type", media).json(body).send().await
     }
 
     /// A GET whose answer is a stream of events.
-    pub async fn watch(&self, path: &str) -> Watch {
-        self.ask(Method::GET, path).watch().await
+    pub async fn watch(&self, path: &str) -> TestWatch {
+        self.request(Method::GET, path).watch().await
     }
 
     /// The newest revision.
@@ -169,7 +169,7 @@ impl TestServer {
     }
 }
 
-impl Asked<'_> {
+impl TestRequest<'_> {
     /// Sets a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
@@ -198,53 +198,53 @@ impl Asked<'_> {
     pub fn json(self, body: &Value) -> Self {
         let typed = self.headers.contains_key("content-type");
         let asked = if typed { self } else { self.header("content-type", "application/json") };
-        asked.raw(body.to_string())
+        asked.raw_body(body.to_string())
     }
 
     /// With a body of any sort.
-    pub fn raw(mut self, body: impl Into<Bytes>) -> Self {
+    pub fn raw_body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
     /// Sends it and hands over the answer as a stream, for watches.
-    pub async fn open(self) -> (StatusCode, HeaderMap, Body) {
+    pub async fn open(self) -> (StatusCode, HeaderMap, ResponseBody) {
         let body = Full::from(self.body.clone()).map_err(Into::into).boxed_unsync();
         self.open_with(body).await
     }
 
-    /// As [`Asked::open`], with a body that comes as it likes.
-    pub async fn open_with(self, body: Incoming) -> (StatusCode, HeaderMap, Body) {
+    /// As [`TestRequest::open`], with a body that comes as it likes.
+    pub async fn open_with(self, body: Incoming) -> (StatusCode, HeaderMap, ResponseBody) {
         let mut request = Request::new(body);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let peer = Arc::new(Peer::tls("127.0.0.1:1".parse().unwrap(), self.chain));
+        let peer = Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), self.chain));
         let response = chain::handle(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)
     }
 
     /// Sends it and reads the answer as a stream of events.
-    pub async fn watch(self) -> Watch {
+    pub async fn watch(self) -> TestWatch {
         let path = self.path.clone();
         let (status, _, body) = self.open().await;
         if status != StatusCode::OK {
             let body = body.collect().await.unwrap().to_bytes();
             panic!("{path}: {status}: {}", String::from_utf8_lossy(&body));
         }
-        Watch { body, pending: Vec::new() }
+        TestWatch { body, pending: Vec::new() }
     }
 
     /// Sends it and reads the whole answer.
-    pub async fn send(self) -> Answer {
+    pub async fn send(self) -> TestResponse {
         let (status, headers, body) = self.open().await;
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status, headers, body }
+        TestResponse { status, headers, body }
     }
 }
 
-impl Answer {
+impl TestResponse {
     /// The body as JSON, after checking the code.
     #[track_caller]
     pub fn expect(&self, code: u16) -> Value {
@@ -278,18 +278,18 @@ impl Answer {
 }
 
 /// A running watch.
-pub struct Watch {
-    body: Body,
+pub struct TestWatch {
+    body: ResponseBody,
     pending: Vec<u8>,
 }
 
-impl Watch {
+impl TestWatch {
     /// The next event; `None` at the end of the watch.
     pub async fn try_next(&mut self) -> Option<Value> {
         self.next_within(PATIENCE).await
     }
 
-    /// As [`Watch::try_next`], for events that may take longer.
+    /// As [`TestWatch::try_next`], for events that may take longer.
     pub async fn next_within(&mut self, patience: std::time::Duration) -> Option<Value> {
         loop {
             if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
@@ -313,7 +313,7 @@ impl Watch {
     }
 
     /// Whether nothing is there to read: events of finished writes come without a wait.
-    pub fn is_quiet(&mut self) -> bool {
+    pub fn has_no_event(&mut self) -> bool {
         self.pending.is_empty() && self.body.frame().now_or_never().is_none()
     }
 

@@ -7,25 +7,25 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use serde_json::json;
 use std::sync::Arc;
 use windlass_server::body::Incoming;
-use windlass_server::chain::{self, flow::Limits};
+use windlass_server::chain::{self, flow_control::InflightLimits};
 use windlass_server::peer::Peer;
 use windlass_server::user::User;
 
-use super::fixture::{Asked, MAPS, TestServer, config_map};
+use super::fixture::{TestRequest, MAPS, TestServer, config_map};
 
 /// A server that works on one request that reads and one that writes at a time.
 async fn narrow() -> TestServer {
-    TestServer::with(|setup| setup.flow = Limits { reads: 1, writes: 1 }).await
+    TestServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await
 }
 
 /// A body that never comes: its request keeps its seat.
-fn silence() -> Incoming {
+fn pending_body() -> Incoming {
     let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
     StreamBody::new(never).map_err(Into::into).boxed_unsync()
 }
 
-fn create<'a>(server: &'a TestServer, token: &str) -> Asked<'a> {
-    let asked = server.ask(Method::POST, MAPS).header("content-type", "application/json");
+fn create<'a>(server: &'a TestServer, token: &str) -> TestRequest<'a> {
+    let asked = server.request(Method::POST, MAPS).header("content-type", "application/json");
     asked.header("authorization", &format!("Bearer {token}"))
 }
 
@@ -70,7 +70,7 @@ async fn a_seat_is_held_until_the_response_is_read_or_dropped() {
     let paths = [(MAPS, "application/json"), (MAPS, "application/yaml"), (MAPS, table)];
     for (path, accept) in paths.into_iter().chain([(one.as_str(), "application/json")]) {
         for is_read in [true, false] {
-            let first = server.ask(Method::GET, path).header("accept", accept);
+            let first = server.request(Method::GET, path).header("accept", accept);
             let (_, _, body) = first.open().await;
             let mut second = Box::pin(server.get(MAPS));
             assert!(second.as_mut().now_or_never().is_none(), "{path} as {accept}: a free seat");
@@ -95,7 +95,7 @@ async fn the_last_frame_of_a_large_response_holds_the_seat() {
     server.post(MAPS, &map).await.expect(201);
     for accept in ["application/json", "application/yaml"] {
         for path in [MAPS.to_owned(), format!("{MAPS}/large")] {
-            let request = server.ask(Method::GET, &path).header("accept", accept);
+            let request = server.request(Method::GET, &path).header("accept", accept);
             let (_, _, mut body) = request.open().await;
             let mut last = None;
             while let Some(frame) = body.frame().await {
@@ -113,7 +113,7 @@ async fn the_last_frame_of_a_large_response_holds_the_seat() {
 
 #[tokio::test]
 async fn a_long_list_takes_more_seats() {
-    let server = TestServer::with(|setup| setup.flow = Limits { reads: 140, writes: 140 }).await;
+    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 140, writes: 140 }).await;
     let other = "/api/v1/namespaces/other/configmaps";
     let namespaces = "/api/v1/namespaces";
     server.post(namespaces, &json!({"metadata": {"name": "other"}})).await.expect(201);
@@ -134,7 +134,7 @@ async fn a_long_list_takes_more_seats() {
         (format!("{MAPS}?watch=true"), 2),
         (format!("{MAPS}?watch=true&resourceVersion={}", server.revision()), 0),
     ] {
-        let (_, _, body) = server.ask(Method::GET, &path).open().await;
+        let (_, _, body) = server.request(Method::GET, &path).open().await;
         assert_eq!(gauge(&server, "executing_seats").await, seats, "{path}");
         assert_eq!(gauge(&server, "executing_requests").await, seats.min(1), "{path}");
         drop(body);
@@ -162,7 +162,7 @@ async fn copies_that_are_not_read_have_a_bound() {
     server.post(MAPS, &map).await.expect(201);
     for path in [MAPS.to_owned(), format!("{MAPS}/large")] {
         let open = async || {
-            server.ask(Method::GET, &path).header("accept", "application/yaml").open().await
+            server.request(Method::GET, &path).header("accept", "application/yaml").open().await
         };
         let mut held = Vec::new();
         let refused = loop {
@@ -178,7 +178,7 @@ async fn copies_that_are_not_read_have_a_bound() {
         held.pop();
         assert_eq!(open().await.0, 200, "there is room again");
         // What the cache has is not a copy.
-        let (status, _, _body) = server.ask(Method::GET, &path).open().await;
+        let (status, _, _body) = server.request(Method::GET, &path).open().await;
         assert_eq!(status, 200);
     }
 }
@@ -186,12 +186,12 @@ async fn copies_that_are_not_read_have_a_bound() {
 #[tokio::test]
 async fn a_seat_is_free_again_when_its_client_leaves() {
     let server = narrow().await;
-    let mut slow = Box::pin(create(&server, "admin-token").open_with(silence()));
+    let mut slow = Box::pin(create(&server, "admin-token").open_with(pending_body()));
     assert!(slow.as_mut().now_or_never().is_none());
     let mut next = Box::pin(create(&server, "alice-token").json(&config_map("a")).send());
     assert!(next.as_mut().now_or_never().is_none(), "the only seat is taken");
     server.get(MAPS).await.expect(200);
-    let metrics = server.ask(Method::GET, "/metrics").send().await;
+    let metrics = server.request(Method::GET, "/metrics").send().await;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
     let waiting =
         "apiserver_flowcontrol_current_inqueue_requests{priority_level=\"global-default\"} 1";
@@ -204,15 +204,15 @@ async fn a_seat_is_free_again_when_its_client_leaves() {
 
 #[tokio::test]
 async fn slow_bodies_of_one_user_leave_seats_to_others() {
-    let server = TestServer::with(|setup| setup.flow = Limits { reads: 8, writes: 8 }).await;
+    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
     let mut held = Vec::new();
     for _ in 0..20 {
         // Every user may ask this.
         let asked =
-            server.ask(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+            server.request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
         let asked = asked.header("content-type", "application/json");
         let asked = asked.header("authorization", "Bearer alice-token");
-        let mut slow = Box::pin(asked.open_with(silence()));
+        let mut slow = Box::pin(asked.open_with(pending_body()));
         assert!(slow.as_mut().now_or_never().is_none());
         held.push(slow);
     }
@@ -224,7 +224,7 @@ async fn leases_and_health_are_not_behind_others() {
     let server = narrow().await;
     let mut held = Vec::new();
     for _ in 0..5 {
-        let mut slow = Box::pin(create(&server, "admin-token").open_with(silence()));
+        let mut slow = Box::pin(create(&server, "admin-token").open_with(pending_body()));
         assert!(slow.as_mut().now_or_never().is_none());
         held.push(slow);
     }

@@ -3,8 +3,8 @@
 //!
 //! After each attempt the stored object may differ from what it was only where its writers may write.
 
-mod attempts;
-mod places;
+mod write_methods;
+mod field_locations;
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use attempts::How;
-use places::Change;
+use write_methods::WriteMethod;
+use field_locations::FieldChange;
 
 use crate::fixture::TestServer;
 
 /// A kind as it is attacked.
-struct Target {
+struct ForgeryTarget {
     version: &'static str,
     /// `certificatesigningrequests`, below its namespace if it has one.
     place: &'static str,
@@ -41,11 +41,11 @@ const EVERYBODYS: &[&str] = &[
 /// What follows from any change.
 const CONSEQUENCES: &[&str] = &["/metadata/managedFields", "/metadata/resourceVersion"];
 
-fn signing_request() -> Target {
+fn signing_request() -> ForgeryTarget {
     let pem = include_bytes!("conformance/fixtures/csr-p256.pem");
     let leaf = STANDARD.encode(include_bytes!("conformance/fixtures/leaf.pem"));
     let approved = json!({"type": "Approved", "status": "True", "reason": "R", "message": "m"});
-    Target {
+    ForgeryTarget {
         version: "v1",
         place: "certificatesigningrequests",
         type_name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
@@ -68,14 +68,14 @@ fn signing_request() -> Target {
     }
 }
 
-fn bundle(version: &'static str) -> Target {
+fn bundle(version: &'static str) -> ForgeryTarget {
     let type_name = match version {
         "v1" => "io.k8s.api.certificates.v1.ClusterTrustBundle",
         "v1beta1" => "io.k8s.api.certificates.v1beta1.ClusterTrustBundle",
         _ => "io.k8s.api.certificates.v1alpha1.ClusterTrustBundle",
     };
     let anchors = include_str!("conformance/fixtures/ca-p256.pem");
-    Target {
+    ForgeryTarget {
         version,
         place: "clustertrustbundles",
         type_name,
@@ -88,7 +88,7 @@ fn bundle(version: &'static str) -> Target {
     }
 }
 
-fn pod_request(version: &'static str, decided: bool) -> Target {
+fn pod_request(version: &'static str, decided: bool) -> ForgeryTarget {
     let type_name = match version {
         "v1" => "io.k8s.api.certificates.v1.PodCertificateRequest",
         "v1beta1" => "io.k8s.api.certificates.v1beta1.PodCertificateRequest",
@@ -99,7 +99,7 @@ fn pod_request(version: &'static str, decided: bool) -> Target {
         "type": "Denied", "status": "True", "reason": "R", "message": "m",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
-    Target {
+    ForgeryTarget {
         version,
         place: "namespaces/default/podcertificaterequests",
         type_name,
@@ -117,7 +117,7 @@ fn pod_request(version: &'static str, decided: bool) -> Target {
     }
 }
 
-impl Target {
+impl ForgeryTarget {
     fn collection(&self) -> String {
         format!("/apis/certificates.k8s.io/{}/{}", self.version, self.place)
     }
@@ -127,7 +127,7 @@ impl Target {
     }
 
     /// Makes the object anew, up to where it is attacked.
-    async fn make(&self, server: &TestServer) -> Value {
+    async fn recreate(&self, server: &TestServer) -> Value {
         let path = self.path();
         if server.get(&path).await.status == 200 {
             // Finalizers that an attack left would keep it.
@@ -177,23 +177,23 @@ async fn server() -> TestServer {
     server
 }
 
-async fn attack(target: Target) {
+async fn attack(target: ForgeryTarget) {
     let server = server().await;
-    let mut current = target.make(&server).await;
+    let mut current = target.recreate(&server).await;
     let mut forged = Vec::new();
     let (mut tried, mut taken) = (0, 0);
-    for place in places::all(target.type_name) {
-        for value in [None, Some(places::any(place.shape.as_ref()))] {
-            let change = Change { at: place.at.clone(), value };
+    for place in field_locations::for_type(target.type_name) {
+        for value in [None, Some(field_locations::forged_value(place.shape.as_ref()))] {
+            let change = FieldChange { at: place.at.clone(), value };
             for (subresource, open) in target.open {
                 let path = match *subresource {
                     "" => target.path(),
                     subresource => format!("{}/{subresource}", target.path()),
                 };
-                for how in How::ALL {
-                    let wanted = change.made_to(&current);
+                for how in WriteMethod::ALL {
+                    let wanted = change.apply_to(&current);
                     let body = how.body(&current, &wanted, std::slice::from_ref(&change));
-                    let answer = attempts::send(&server, "alice-token", &path, how, &body).await;
+                    let answer = write_methods::send(&server, "alice-token", &path, how, &body).await;
                     tried += 1;
                     let found = server.get(&target.path()).await.expect(200);
                     assert_ne!(
@@ -213,7 +213,7 @@ async fn attack(target: Target) {
                     check_decided(&current, &found, &mut forged);
                     if found != current {
                         taken += 1;
-                        current = target.make(&server).await;
+                        current = target.recreate(&server).await;
                     }
                 }
             }
@@ -229,7 +229,7 @@ async fn attack(target: Target) {
     assert!(tried > 500 && taken > 10, "{taken} of {tried} attempts changed anything");
 }
 
-fn may_change(changed: &str, open: &[&str], subresource: &str, target: &Target) -> bool {
+fn may_change(changed: &str, open: &[&str], subresource: &str, target: &ForgeryTarget) -> bool {
     // Pod requests give nothing but their status away to those who write it.
     let everybodys = !(subresource == "status" && target.place.ends_with("podcertificaterequests"));
     CONSEQUENCES.contains(&changed)
@@ -283,11 +283,11 @@ async fn nothing_is_forged_in_a_new_object() {
     {
         let mut honest = target.object.clone();
         honest["apiVersion"] = json!(format!("certificates.k8s.io/{}", target.version));
-        for place in places::all(target.type_name) {
+        for place in field_locations::for_type(target.type_name) {
             let change =
-                Change { at: place.at.clone(), value: Some(places::any(place.shape.as_ref())) };
-            let body = change.made_to(&honest);
-            let asked = server.ask(http::Method::POST, &target.collection());
+                FieldChange { at: place.at.clone(), value: Some(field_locations::forged_value(place.shape.as_ref())) };
+            let body = change.apply_to(&honest);
+            let asked = server.request(http::Method::POST, &target.collection());
             let answer =
                 asked.header("authorization", "Bearer alice-token").json(&body).send().await;
             assert_ne!(answer.json()["reason"], "InternalError", "{}", change.shown());
@@ -343,10 +343,10 @@ async fn nobody_asks_for_masters() {
         server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
     assert!(told.ends_with(text), "{told}");
     let yaml =
-        server.ask(http::Method::POST, collection).header("content-type", "application/yaml");
+        server.request(http::Method::POST, collection).header("content-type", "application/yaml");
     // JSON is YAML.
     let told =
-        yaml.raw(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
+        yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
     assert!(told.ends_with(text), "{told}");
     assert_eq!(server.revision(), before);
 }
@@ -363,13 +363,13 @@ async fn no_namespace_grants_the_right_to_decide() {
     });
     server.post(&format!("{rbac}/namespaces/default/rolebindings"), &all).await.expect(201);
     let target = pod_request("v1", false);
-    let mut made = target.make(&server).await;
+    let mut made = target.recreate(&server).await;
     made["status"] = json!({"conditions": [{
         "type": "Denied", "status": "True", "reason": "R", "message": "m",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
     let path = format!("{}/status", target.path());
-    let asked = server.ask(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
+    let asked = server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
     let told = asked.json(&made).send().await.fails(422, "Invalid");
     assert!(told.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{told}");
 }

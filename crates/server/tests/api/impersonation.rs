@@ -1,7 +1,7 @@
 //! Acting as somebody else, through the whole chain. The rules are tested beside the code.
 
 use http::Method;
-use windlass_server::faults::{Check, Faults};
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
 use super::fixture::{MAPS, TestServer, config_map};
 
@@ -9,7 +9,7 @@ use super::fixture::{MAPS, TestServer, config_map};
 async fn a_request_is_done_as_the_user_named() {
     let server = TestServer::start().await;
     let path = "/api/v1/namespaces/default/secrets";
-    let asked = || server.ask(Method::GET, path);
+    let asked = || server.request(Method::GET, path);
     asked().send().await.expect(200);
     let text = asked().header("impersonate-user", "system:anonymous").send().await;
     assert_eq!(
@@ -24,7 +24,7 @@ async fn a_request_is_done_as_the_user_named() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_the_first_right_that_is_missing() {
+async fn refusals_name_the_first_missing_permission() {
     let server = TestServer::start().await;
     let who = "User \"system:anonymous\" cannot impersonate-on:";
     for (path, user, want) in [
@@ -46,7 +46,7 @@ async fn who_may_not_is_told_the_first_right_that_is_missing() {
         ),
         ("/metrics", "admin", format!("forbidden: {who}user-info:get path \"/metrics\"")),
     ] {
-        let asked = server.ask(Method::GET, path).anonymous().header("impersonate-user", user);
+        let asked = server.request(Method::GET, path).anonymous().header("impersonate-user", user);
         assert_eq!(asked.send().await.fails(403, "Forbidden"), want, "{path}");
     }
 }
@@ -54,7 +54,7 @@ async fn who_may_not_is_told_the_first_right_that_is_missing() {
 #[tokio::test]
 async fn groups_without_a_user_are_a_bad_request() {
     let server = TestServer::start().await;
-    let asked = server.ask(Method::POST, MAPS).header("impersonate-group", "system:masters");
+    let asked = server.request(Method::POST, MAPS).header("impersonate-group", "system:masters");
     let text = asked.json(&config_map("m")).send().await.fails(400, "BadRequest");
     assert_eq!(
         text,
@@ -67,13 +67,13 @@ async fn groups_without_a_user_are_a_bad_request() {
 #[tokio::test]
 async fn a_check_that_fails_denies() {
     let server = TestServer::with(|setup| {
-        setup.faults = Faults::injected(|check| match check {
-            Check::Impersonation => Err("out of order".into()),
+        setup.faults = FaultInjection::injected(|check| match check {
+            AccessCheck::Impersonation => Err("out of order".into()),
             _ => Ok(()),
         });
     })
     .await;
-    let made = |name| server.ask(Method::POST, MAPS).json(&config_map(name));
+    let made = |name| server.request(Method::POST, MAPS).json(&config_map(name));
     made("as-jane").header("impersonate-user", "jane").send().await.fails(500, "InternalError");
     server.get(&format!("{MAPS}/as-jane")).await.fails(404, "NotFound");
     made("as-admin").send().await.expect(201);

@@ -54,7 +54,7 @@ async fn populated() -> TestServer {
 
 /// The whole body, after a check of its frames and of the length that it announces.
 async fn read(server: &TestServer, path: &str, accept: &str) -> Bytes {
-    let request = server.ask(Method::GET, path).header("accept", accept);
+    let request = server.request(Method::GET, path).header("accept", accept);
     let (status, _, mut body) = request.open().await;
     assert_eq!(status.as_u16(), 200, "{path} as {accept}");
     let announced = body.size_hint().exact();
@@ -148,7 +148,7 @@ async fn items_are_the_objects_and_the_length_is_known() {
         }
         wanted.extend_from_slice(b"]}");
         assert_eq!(list, wanted, "{base}");
-        let (_, headers, body) = server.ask(Method::HEAD, base).open().await;
+        let (_, headers, body) = server.request(Method::HEAD, base).open().await;
         assert!(body.is_end_stream());
         let length = headers.get("content-length").map(|v| v.to_str().unwrap().to_owned());
         // The items of the other version are only known when they are converted.
@@ -161,7 +161,7 @@ async fn items_are_the_objects_and_the_length_is_known() {
 async fn a_frame_has_a_bound() {
     let server = populated().await;
     for accept in VIEWS.map(|view| format!("application/json{view}")) {
-        let (_, _, mut body) = server.ask(Method::GET, MAPS).header("accept", &accept).open().await;
+        let (_, _, mut body) = server.request(Method::GET, MAPS).header("accept", &accept).open().await;
         let mut frames = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.unwrap().into_data().unwrap();

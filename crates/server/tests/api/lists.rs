@@ -167,7 +167,7 @@ async fn pages_taken_while_others_write_show_one_revision() {
 }
 
 #[tokio::test]
-async fn what_follows_is_counted_only_where_nothing_is_selected() {
+async fn remaining_items_are_counted_only_without_selectors() {
     let server = with_maps(5).await;
     for (query, remaining, goes_on) in [
         ("limit=2", json!(3), true),
@@ -274,7 +274,7 @@ async fn a_version_that_does_not_come_is_a_504_with_a_cause() {
 }
 
 #[tokio::test]
-async fn what_was_compacted_is_410_and_a_token_gets_a_new_one() {
+async fn compacted_revisions_are_410_with_a_new_token() {
     let server = with_maps(4).await;
     let old = server.revision();
     let first = server.get(&format!("{MAPS}?limit=2")).await.expect(200);
@@ -377,7 +377,7 @@ async fn with_past_state() -> (TestServer, u64) {
 async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
     let (server, revision) = with_past_state().await;
     let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
-    let (_, _, mut body) = server.ask(Method::GET, &exact).open().await;
+    let (_, _, mut body) = server.request(Method::GET, &exact).open().await;
     assert!(body.own_bytes() <= limits::PAST_BYTES, "{}", body.own_bytes());
     let announced = body.size_hint().exact().unwrap();
     let mut whole = Vec::new();
@@ -399,7 +399,7 @@ async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
         assert_eq!(names(&page).len(), count, "{query}");
         assert_eq!(page["metadata"]["continue"].is_string(), has_more, "{query}");
     }
-    let yaml = server.ask(Method::GET, &exact).header("accept", "application/yaml").send().await;
+    let yaml = server.request(Method::GET, &exact).header("accept", "application/yaml").send().await;
     assert_eq!(yaml.body, windlass_api::decode::to_yaml(&list));
 }
 
@@ -407,7 +407,7 @@ async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
 async fn a_past_state_that_is_forgotten_meanwhile_cuts_the_list_off() {
     let (server, revision) = with_past_state().await;
     let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
-    let (_, _, mut body) = server.ask(Method::GET, &exact).open().await;
+    let (_, _, mut body) = server.request(Method::GET, &exact).open().await;
     body.frame().await.unwrap().unwrap();
     server.store.compact(server.revision()).await.unwrap();
     let error = loop {

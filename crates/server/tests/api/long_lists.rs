@@ -13,8 +13,8 @@ use http::Method;
 use serde_json::json;
 use windlass_server::registry::KINDS;
 
-use self::objects::{ALL, Elements, Place, minimal, places};
-use super::fixture::{Answer, TestServer};
+use self::objects::{ALL, ElementPattern, ListField, minimal, places};
+use super::fixture::{TestResponse, TestServer};
 
 /// The largest answer to a request that fails: some hundred errors of some hundred bytes, twice.
 const LARGEST_REFUSAL: usize = 1024 * 1024;
@@ -35,16 +35,16 @@ async fn lists_of_other_kinds_without_status() {
 
 #[tokio::test]
 async fn lists_in_status() {
-    sweep(Place::in_status).await;
+    sweep(ListField::in_status).await;
 }
 
-async fn sweep(is_wanted: fn(&Place) -> bool) {
+async fn sweep(is_wanted: fn(&ListField) -> bool) {
     let server = TestServer::start().await;
     let count = if is_long() { 100_000 } else { 3_000 };
     // To look into one of them: a part of what is shown.
     let only = std::env::var("WINDLASS_LONG_LIST").unwrap_or_default();
     let mut seen = BTreeSet::new();
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     for (number, place) in KINDS
         .iter()
         .flat_map(|kind| kind.served.iter().flat_map(|served| places(kind, served)))
@@ -65,11 +65,11 @@ async fn sweep(is_wanted: fn(&Place) -> bool) {
 /// Creates an object with a long list; if it is taken, changes it in every way.
 async fn trial(
     server: &TestServer,
-    place: &Place,
-    elements: Elements,
+    place: &ListField,
+    elements: ElementPattern,
     count: usize,
     name: &str,
-    trials: &mut Trials,
+    trials: &mut TrialResults,
 ) {
     let shown = format!("{} {elements:?}", place.shown());
     let (mut object, count) = place.object(name, elements, count);
@@ -93,7 +93,7 @@ async fn trial(
     if made.status != 201 || place.kind.review.is_some() {
         return;
     }
-    if elements == Elements::Distinct {
+    if elements == ElementPattern::Distinct {
         let mut back = object.clone();
         place.reverse(&mut back);
         trials.time(&shown, "update", count, server.put(&own, &back)).await;
@@ -104,7 +104,7 @@ async fn trial(
             trials.time(&shown, how, count, server.patch(&path, how, &object)).await;
         }
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let get = server.ask(Method::GET, &own).header("accept", table).send();
+        let get = server.request(Method::GET, &own).header("accept", table).send();
         trials.time(&shown, "table", count, get).await;
     }
     server.delete(&format!("{own}?gracePeriodSeconds=0")).await;
@@ -114,19 +114,19 @@ async fn trial(
 
 /// What was measured, and what was too much.
 #[derive(Default)]
-struct Trials {
+struct TrialResults {
     slowest: Vec<(Duration, String)>,
     wrong: Vec<String>,
 }
 
-impl Trials {
+impl TrialResults {
     async fn time(
         &mut self,
         shown: &str,
         what: &str,
         count: usize,
-        request: impl Future<Output = Answer>,
-    ) -> Answer {
+        request: impl Future<Output = TestResponse>,
+    ) -> TestResponse {
         let before = cpu_time();
         let answer = request.await;
         let took = cpu_time().saturating_sub(before);

@@ -10,14 +10,14 @@ mod requests;
 
 use std::fmt::Write as _;
 
-use callers::{Caller, World};
-use requests::Request;
+use callers::{TestCaller, MatrixFixture};
+use requests::MatrixRequest;
 
-use crate::fixture::Answer;
+use crate::fixture::TestResponse;
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum AccessVerdict {
     /// It was done, or would have been.
     Allowed,
     /// 403.
@@ -26,33 +26,33 @@ enum Verdict {
     Unknown,
 }
 
-impl Verdict {
-    fn of(answer: &Answer) -> Option<Verdict> {
+impl AccessVerdict {
+    fn from_response(answer: &TestResponse) -> Option<AccessVerdict> {
         match answer.status.as_u16() {
-            200 | 201 => Some(Verdict::Allowed),
-            403 => Some(Verdict::Forbidden),
-            401 => Some(Verdict::Unknown),
+            200 | 201 => Some(AccessVerdict::Allowed),
+            403 => Some(AccessVerdict::Forbidden),
+            401 => Some(AccessVerdict::Unknown),
             // Kubernetes tells this refusal as a broken rule.
             422 if answer.fails(422, "Invalid").contains("is not permitted to \"sign\"") => {
-                Some(Verdict::Forbidden)
+                Some(AccessVerdict::Forbidden)
             }
             _ => None,
         }
     }
 
-    fn sign(self) -> char {
+    fn symbol(self) -> char {
         match self {
-            Verdict::Allowed => '+',
-            Verdict::Forbidden => '-',
-            Verdict::Unknown => '!',
+            AccessVerdict::Allowed => '+',
+            AccessVerdict::Forbidden => '-',
+            AccessVerdict::Unknown => '!',
         }
     }
 }
 
 #[tokio::test]
 async fn every_cell_is_as_the_table_says() {
-    let world = World::new().await;
-    let requests = requests::all(&world).await;
+    let world = MatrixFixture::new().await;
+    let requests = requests::all_requests(&world).await;
     let before = world.server.revision();
     let mut actual = Vec::new();
     let mut wrong = Vec::new();
@@ -71,23 +71,23 @@ async fn every_cell_is_as_the_table_says() {
     compare(&world, &actual);
 }
 
-async fn cell(world: &World, request: &Request, caller: &Caller, wrong: &mut Vec<String>) -> char {
+async fn cell(world: &MatrixFixture, request: &MatrixRequest, caller: &TestCaller, wrong: &mut Vec<String>) -> char {
     let about = format!("{} {} as {}", request.verb, request.what, caller.name);
     let answer = request.send(world, caller, true).await;
     let code = answer.status.as_u16();
-    let Some(verdict) = Verdict::of(&answer) else {
+    let Some(verdict) = AccessVerdict::from_response(&answer) else {
         let body = String::from_utf8_lossy(&answer.body);
         wrong.push(format!("{about}: {code} {body}"));
         return '?';
     };
-    if verdict == Verdict::Allowed {
-        return verdict.sign();
+    if verdict == AccessVerdict::Allowed {
+        return verdict.symbol();
     }
     let before = world.server.revision();
     let really = request.send(world, caller, false).await;
     for refused in [answer, really] {
         let body = String::from_utf8_lossy(&refused.body).into_owned();
-        if Verdict::of(&refused) != Some(verdict) {
+        if AccessVerdict::from_response(&refused) != Some(verdict) {
             wrong.push(format!("{about}: a dry run is refused as {code}, but not {body}"));
         }
         if body.contains(callers::CANARY) || body.contains(callers::CANARY_BASE64) {
@@ -97,10 +97,10 @@ async fn cell(world: &World, request: &Request, caller: &Caller, wrong: &mut Vec
     if world.server.revision() != before {
         wrong.push(format!("{about}: refused, and yet something changed"));
     }
-    verdict.sign()
+    verdict.symbol()
 }
 
-fn compare(world: &World, actual: &[String]) {
+fn compare(world: &MatrixFixture, actual: &[String]) {
     let table = include_str!("matrix/table.txt");
     let wanted: Vec<&str> =
         table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect();
@@ -128,7 +128,7 @@ fn compare(world: &World, actual: &[String]) {
 }
 
 #[allow(clippy::print_stdout, reason = "this is what was asked for")]
-fn print(world: &World, actual: &[String]) {
+fn print(world: &MatrixFixture, actual: &[String]) {
     println!("# columns: {}", world.names());
     actual.iter().for_each(|line| println!("{line}"));
 }

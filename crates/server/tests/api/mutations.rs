@@ -14,14 +14,14 @@ async fn requests_that_are_almost_right() {
     let server = TestServer::start().await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     server.post(PODS, &pod("p")).await.expect(201);
-    let mut random = Random(0x5eed_1234_abcd_0001);
+    let mut random = TestRng(0x5eed_1234_abcd_0001);
     let valid = valid();
     let mut refused = 0;
     for round in 0..ROUNDS {
         let base = &valid[random.below(valid.len())];
         let Some(request) = mutated(base, &mut random) else { continue };
         let before = server.revision();
-        let mut asked = server.ask(request.method.clone(), &request.path).raw(request.body.clone());
+        let mut asked = server.request(request.method.clone(), &request.path).raw_body(request.body.clone());
         if !request.media.is_empty() {
             asked = asked.header("content-type", request.media);
         }
@@ -49,15 +49,15 @@ async fn requests_that_are_almost_right() {
     server.get(MAPS).await.expect(200);
 }
 
-struct Request {
+struct MutatedRequest {
     method: Method,
     path: String,
     media: &'static str,
     body: Vec<u8>,
 }
 
-fn valid() -> Vec<Request> {
-    let request = |method: Method, path: &str, media, body: Value| Request {
+fn valid() -> Vec<MutatedRequest> {
+    let request = |method: Method, path: &str, media, body: Value| MutatedRequest {
         method,
         path: format!("{path}{}timeout=50ms", if path.contains('?') { '&' } else { '?' }),
         media,
@@ -151,7 +151,7 @@ fn valid() -> Vec<Request> {
 
 /// A request that differs from a valid one in one to three places; `None` if no HTTP library
 /// would let it through.
-fn mutated(base: &Request, random: &mut Random) -> Option<Request> {
+fn mutated(base: &MutatedRequest, random: &mut TestRng) -> Option<MutatedRequest> {
     let (mut path, mut body) = (base.path.clone().into_bytes(), base.body.clone());
     let mut method = base.method.clone();
     let mut media = base.media;
@@ -180,7 +180,7 @@ fn mutated(base: &Request, random: &mut Random) -> Option<Request> {
     let path = String::from_utf8(path).ok()?;
     path.starts_with('/').then_some(())?;
     path.parse::<http::Uri>().ok().filter(|u| u.host().is_none())?;
-    Some(Request { method, path, media, body })
+    Some(MutatedRequest { method, path, media, body })
 }
 
 /// Words that mean something somewhere.
@@ -220,7 +220,7 @@ const WORDS: &[&str] = &[
     "\n",
 ];
 
-pub fn scramble(bytes: &mut Vec<u8>, random: &mut Random) {
+pub fn scramble(bytes: &mut Vec<u8>, random: &mut TestRng) {
     let at = random.below(bytes.len() + 1);
     let len = random.below(6).min(bytes.len() - at);
     match random.below(5) {
@@ -243,7 +243,7 @@ pub fn scramble(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// Puts something of another type in the place of one value of a JSON body.
-pub fn swap_value(body: &mut Vec<u8>, random: &mut Random) {
+pub fn swap_value(body: &mut Vec<u8>, random: &mut TestRng) {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return };
     let odd = [
         json!(null),
@@ -264,7 +264,7 @@ pub fn swap_value(body: &mut Vec<u8>, random: &mut Random) {
     *body = value.to_string().into_bytes();
 }
 
-fn replace_one(at: &mut Value, with: &Value, random: &mut Random) {
+fn replace_one(at: &mut Value, with: &Value, random: &mut TestRng) {
     let stop = random.below(4) == 0;
     let inner = match at {
         Value::Object(map) if !map.is_empty() && !stop => {
@@ -284,9 +284,9 @@ fn replace_one(at: &mut Value, with: &Value, random: &mut Random) {
 }
 
 /// A small generator, so that a failure comes again.
-pub struct Random(pub u64);
+pub struct TestRng(pub u64);
 
-impl Random {
+impl TestRng {
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

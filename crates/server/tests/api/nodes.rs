@@ -8,10 +8,10 @@ mod races;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{Answer, Asked, TestServer, Watch};
+use crate::fixture::{TestResponse, TestRequest, TestServer, TestWatch};
 
 /// A server on which nodes are authorized to do everything, so that admission is all that is in their way.
-async fn generous() -> TestServer {
+async fn permissive_server() -> TestServer {
     let server = TestServer::start().await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let all = json!(["*"]);
@@ -28,30 +28,30 @@ async fn generous() -> TestServer {
 
 /// Requests as a node.
 #[derive(Clone, Copy)]
-struct As<'a>(&'a TestServer, &'a str);
+struct NodeClient<'a>(&'a TestServer, &'a str);
 
-impl As<'_> {
-    fn ask(&self, method: Method, path: &str) -> Asked<'_> {
-        self.0.ask(method, path).header("authorization", &format!("Bearer {}-token", self.1))
+impl NodeClient<'_> {
+    fn request(&self, method: Method, path: &str) -> TestRequest<'_> {
+        self.0.request(method, path).header("authorization", &format!("Bearer {}-token", self.1))
     }
 
-    async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path).send().await
+    async fn get(&self, path: &str) -> TestResponse {
+        self.request(Method::GET, path).send().await
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::POST, path).json(body).send().await
+    async fn post(&self, path: &str, body: &Value) -> TestResponse {
+        self.request(Method::POST, path).json(body).send().await
     }
 
-    async fn put(&self, path: &str, body: &Value) -> Answer {
-        self.ask(Method::PUT, path).json(body).send().await
+    async fn put(&self, path: &str, body: &Value) -> TestResponse {
+        self.request(Method::PUT, path).json(body).send().await
     }
 
-    async fn delete(&self, path: &str) -> Answer {
-        self.ask(Method::DELETE, path).send().await
+    async fn delete(&self, path: &str) -> TestResponse {
+        self.request(Method::DELETE, path).send().await
     }
 
-    async fn patch(&self, path: &str, how: &str, body: &Value) -> Answer {
+    async fn patch(&self, path: &str, how: &str, body: &Value) -> TestResponse {
         let media = match how {
             "json" => "application/json-patch+json",
             "merge" => "application/merge-patch+json",
@@ -59,11 +59,11 @@ impl As<'_> {
             "apply" => "application/apply-patch+yaml",
             other => panic!("no patch is called {other}"),
         };
-        self.ask(Method::PATCH, path).header("content-type", media).json(body).send().await
+        self.request(Method::PATCH, path).header("content-type", media).json(body).send().await
     }
 
-    async fn watch(&self, path: &str) -> Watch {
-        self.ask(Method::GET, path).watch().await
+    async fn watch(&self, path: &str) -> TestWatch {
+        self.request(Method::GET, path).watch().await
     }
 }
 

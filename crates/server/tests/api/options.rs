@@ -37,7 +37,7 @@ async fn a_dry_run_goes_all_the_way_and_stores_nothing() {
     assert_eq!(server.patch(&status, "merge", &patch).await.expect(200)["status"]["message"], "m");
     server.delete(&map).await.expect(200);
     server
-        .ask(Method::DELETE, &format!("{MAPS}/a"))
+        .request(Method::DELETE, &format!("{MAPS}/a"))
         .json(&json!({"dryRun": ["All"]}))
         .send()
         .await
@@ -72,8 +72,8 @@ async fn fields_nobody_knows_are_ignored_told_of_or_refused() {
     ];
     for (media, body) in [("application/json", odd), ("application/yaml", yaml)] {
         let post = |query: &str| {
-            let asked = server.ask(Method::POST, &format!("{MAPS}?{query}"));
-            asked.header("content-type", media).raw(body).send()
+            let asked = server.request(Method::POST, &format!("{MAPS}?{query}"));
+            asked.header("content-type", media).raw_body(body).send()
         };
         for query in ["", "fieldValidation=Warn", "fieldValidation="] {
             let answer = post(query).await;
@@ -120,7 +120,7 @@ async fn people_get_indented_answers() {
         ("?pretty=0", "curl/8.0", false),
     ] {
         let path = format!("{path}{query}");
-        let answer = server.ask(Method::GET, &path).header("user-agent", agent).send().await;
+        let answer = server.request(Method::GET, &path).header("user-agent", agent).send().await;
         assert_eq!(answer.body.starts_with(b"{\n"), indented, "{query} {agent}");
         answer.expect(200);
     }
@@ -175,7 +175,7 @@ async fn answers_come_in_the_form_that_is_accepted() {
         ("application/json;as=Nonsense;v=v1;g=meta.k8s.io", None),
     ] {
         for path in [format!("{MAPS}/a"), MAPS.to_owned()] {
-            let answer = server.ask(Method::GET, &path).header("accept", accept).send().await;
+            let answer = server.request(Method::GET, &path).header("accept", accept).send().await;
             match want {
                 Some(media) => {
                     assert_eq!(answer.status, 200, "{accept}");
@@ -190,7 +190,7 @@ async fn answers_come_in_the_form_that_is_accepted() {
     }
     // A write that cannot be answered is not done.
     let before = server.revision();
-    let asked = server.ask(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
+    let asked = server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
     asked.send().await.fails(406, "NotAcceptable");
     assert_eq!(server.revision(), before);
 }
@@ -208,7 +208,7 @@ async fn bodies_come_in_three_forms() {
         ("application/merge-patch+json", "{}", 415),
         ("application/vnd.kubernetes.protobuf", "{}", 400),
     ] {
-        let asked = server.ask(Method::POST, MAPS).header("content-type", media).raw(body);
+        let asked = server.request(Method::POST, MAPS).header("content-type", media).raw_body(body);
         let answer = asked.send().await;
         assert_eq!(answer.status, code, "{media}: {}", answer.json());
         if code == 415 {
@@ -219,7 +219,7 @@ async fn bodies_come_in_three_forms() {
             );
         }
     }
-    let asked = server.ask(Method::POST, MAPS).raw("{\"metadata\":{\"name\":\"untyped\"}}");
+    let asked = server.request(Method::POST, MAPS).raw_body("{\"metadata\":{\"name\":\"untyped\"}}");
     asked.send().await.expect(201);
 }
 
@@ -227,19 +227,19 @@ async fn bodies_come_in_three_forms() {
 async fn yaml_goes_in_and_out() {
     let server = TestServer::start().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yml\ndata:\n  text: |\n    one\n    two\n  number: \"7\"\n  word: \"yes\"\n";
-    let asked = server.ask(Method::POST, MAPS).header("content-type", "application/yaml");
-    let answer = asked.header("accept", "application/yaml").raw(yaml).send().await;
+    let asked = server.request(Method::POST, MAPS).header("content-type", "application/yaml");
+    let answer = asked.header("accept", "application/yaml").raw_body(yaml).send().await;
     assert_eq!(answer.status, 201);
     assert_eq!(answer.headers["content-type"], "application/yaml");
     // What came out goes in again and changes nothing.
-    let asked = server.ask(Method::PUT, &format!("{MAPS}/yml"));
-    let again = asked.header("content-type", "application/yaml").raw(answer.body.clone());
+    let asked = server.request(Method::PUT, &format!("{MAPS}/yml"));
+    let again = asked.header("content-type", "application/yaml").raw_body(answer.body.clone());
     let seen = again.send().await.expect(200);
     assert_eq!(seen["data"], json!({"text": "one\ntwo\n", "number": "7", "word": "yes"}));
     assert_eq!(version(&seen), server.revision());
     // Failures too.
     let path = format!("{MAPS}/none");
-    let answer = server.ask(Method::GET, &path).header("accept", "application/yaml").send().await;
+    let answer = server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
     assert_eq!(
         (answer.status.as_u16(), &answer.headers["content-type"]),
         (404, &"application/yaml".parse().unwrap())
@@ -254,7 +254,7 @@ async fn every_answer_has_an_audit_id_and_is_not_to_be_cached() {
         let answer = server.get(path).await;
         assert!(!answer.headers["audit-id"].is_empty(), "{path}");
         assert_eq!(answer.headers["cache-control"], "no-cache, private", "{path}");
-        let own = server.ask(Method::GET, path).header("audit-id", "mine").send().await;
+        let own = server.request(Method::GET, path).header("audit-id", "mine").send().await;
         assert_eq!(own.headers["audit-id"], "mine", "{path}");
     }
 }
@@ -264,9 +264,9 @@ async fn every_answer_has_an_audit_id_and_is_not_to_be_cached() {
 async fn a_head_is_answered_as_a_get() {
     let server = TestServer::start().await;
     for (path, code) in [(MAPS, 200), ("/healthz", 200), ("/api/v1/nodes/none", 404)] {
-        let answer = server.ask(Method::HEAD, path).send().await;
+        let answer = server.request(Method::HEAD, path).send().await;
         assert_eq!(answer.status, code, "{path}");
-        let watch = server.ask(Method::HEAD, &format!("{path}?pretty=true")).send().await;
+        let watch = server.request(Method::HEAD, &format!("{path}?pretty=true")).send().await;
         assert_eq!(watch.status, code, "{path}");
         assert!(answer.body.is_empty() && watch.body.is_empty(), "{path}");
     }
@@ -275,11 +275,11 @@ async fn a_head_is_answered_as_a_get() {
 #[tokio::test]
 async fn nobody_is_told_nothing() {
     let server = TestServer::start().await;
-    let answer = server.ask(Method::GET, MAPS).anonymous().send().await;
+    let answer = server.request(Method::GET, MAPS).anonymous().send().await;
     answer.fails(403, "Forbidden");
-    let answer = server.ask(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
+    let answer = server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
     assert_eq!(answer.fails(401, "Unauthorized"), "Unauthorized");
-    let answer = server.ask(Method::GET, "/api/v1/nothing").anonymous().send().await;
+    let answer = server.request(Method::GET, "/api/v1/nothing").anonymous().send().await;
     answer.fails(403, "Forbidden");
-    server.ask(Method::GET, "/healthz").anonymous().send().await.expect(200);
+    server.request(Method::GET, "/healthz").anonymous().send().await.expect(200);
 }

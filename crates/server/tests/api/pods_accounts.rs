@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use windlass_server::chain::admission::Plugins;
+use windlass_server::chain::admission::AdmissionPlugins;
 
 use super::fixture::{PODS, TestServer, pod};
 
@@ -18,7 +18,7 @@ async fn server() -> TestServer {
 
 /// The same without any account.
 async fn bare_server() -> TestServer {
-    TestServer::with(|setup| setup.plugins = Plugins::default()).await
+    TestServer::with(|setup| setup.plugins = AdmissionPlugins::default()).await
 }
 
 fn spec(containers: Value, rest: Value) -> Value {
@@ -263,6 +263,6 @@ async fn changes_of_a_pod_are_not_equipped() {
     assert_eq!(changed["spec"]["volumes"].as_array().unwrap().len(), 1);
     // Binding is a creation, but not of a pod.
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
-    let bound = server.ask(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
+    let bound = server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
     bound.expect(201);
 }

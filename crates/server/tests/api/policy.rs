@@ -9,11 +9,11 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
-use windlass_server::faults::{Check, Faults};
-use windlass_server::local::Local;
-use windlass_server::server::{Server, Setup, start};
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{Server, ServerOptions, start};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
 use crate::fixture::{TestServer, names};
 
@@ -52,7 +52,7 @@ async fn the_defaults_are_there() {
         }
     }
     assert_eq!(found, 78);
-    assert!(server.server.policy.is_in_place());
+    assert!(server.server.policy.is_applied());
     let ready = server.get("/readyz?verbose").await;
     let ready = String::from_utf8_lossy(&ready.body).into_owned();
     assert!(ready.contains("[+]poststarthook/rbac/bootstrap-roles ok\n"), "{ready}");
@@ -98,11 +98,11 @@ async fn a_start_that_finds_all_in_order_writes_nothing() {
     let before = server.revision();
     let server = server.restart().await;
     assert_eq!(server.revision(), before);
-    assert!(server.server.policy.is_in_place());
+    assert!(server.server.policy.is_applied());
 }
 
 #[tokio::test]
-async fn what_was_taken_away_comes_back() {
+async fn removed_defaults_are_restored() {
     let server = TestServer::start().await;
     let (role, binding) =
         (cluster_role("system:basic-user"), cluster_binding("system:public-info-viewer"));
@@ -124,7 +124,7 @@ async fn what_was_taken_away_comes_back() {
 }
 
 #[tokio::test]
-async fn what_was_added_stays() {
+async fn additions_are_preserved() {
     let server = TestServer::start().await;
     let (role, binding) = (cluster_role("system:basic-user"), cluster_binding("system:node"));
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
@@ -140,7 +140,7 @@ async fn what_was_added_stays() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_left_alone_is() {
+async fn autoupdate_false_is_respected() {
     let server = TestServer::start().await;
     let (role, binding) = (cluster_role("system:basic-user"), cluster_binding("cluster-admin"));
     let annotation = json!({"rbac.authorization.kubernetes.io/autoupdate": "false"});
@@ -199,7 +199,7 @@ async fn bindings_get_their_groups_and_keep_their_role() {
     let role = json!({"metadata": {"name": "r"}, "rules": []});
     server.put(&format!("{RBAC}/namespaces/default/roles/r"), &role).await.expect(201);
     let table = server
-        .ask(Method::GET, &all)
+        .request(Method::GET, &all)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .send()
         .await
@@ -217,19 +217,19 @@ async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
     let (_down, shutdown) = watch::channel(false);
     let failing = Arc::new(AtomicBool::new(true));
     let fails = failing.clone();
-    let faults = Faults::injected(move |check| match check {
-        Check::FlowControl if fails.load(Ordering::SeqCst) => Err("not now".into()),
+    let faults = FaultInjection::injected(move |check| match check {
+        AccessCheck::FlowControl if fails.load(Ordering::SeqCst) => Err("not now".into()),
         _ => Ok(()),
     });
-    let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
-    let server = start(Setup { faults, ..Setup::new(store, shutdown) }).await.unwrap();
-    assert!(!server.policy.is_in_place());
+    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+    let server = start(ServerOptions { faults, ..ServerOptions::new(store, shutdown) }).await.unwrap();
+    assert!(!server.policy.is_applied());
     failing.store(false, Ordering::SeqCst);
     let (code, words) = readyz(&server).await;
     assert_eq!(code, 500);
     assert!(words.contains("[-]poststarthook/rbac/bootstrap-roles failed"), "{words}");
 
-    let mut changes = server.policy.changes();
+    let mut changes = server.policy.subscribe();
     let in_place = changes.wait_for(|in_place| *in_place);
     let waited = tokio::time::timeout(Duration::from_secs(20), in_place).await;
     assert!(*waited.expect("it was not tried again").unwrap());
@@ -239,7 +239,7 @@ async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
 async fn readyz(server: &Arc<Server>) -> (u16, String) {
     let admin = User::authenticated("admin", "", vec![MASTERS.into()]);
     let request = Request::get("/readyz").body(Full::<bytes::Bytes>::default()).unwrap();
-    let response = Local::new(server.clone(), admin).oneshot(request).await.unwrap();
+    let response = LocalClient::new(server.clone(), admin).oneshot(request).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (code, String::from_utf8_lossy(&body).into_owned())

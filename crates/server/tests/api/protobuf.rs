@@ -5,10 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 use std::path::Path;
-use windlass_store::{Change, Expect, Write};
+use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
 use super::conformance::compare::normal;
-use super::fixture::{Answer, TestServer};
+use super::fixture::{TestResponse, TestServer};
 
 pub fn recorded(name: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/fixtures/protobuf");
@@ -16,13 +16,13 @@ pub fn recorded(name: &str) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-async fn replay(server: &TestServer, recording: &Value) -> Answer {
+async fn replay(server: &TestServer, recording: &Value) -> TestResponse {
     let text = |name: &str| recording[name].as_str().unwrap_or_default().to_owned();
     let method: Method = text("method").parse().unwrap();
-    let asked = server.ask(method, &text("path"));
+    let asked = server.request(method, &text("path"));
     let asked = asked.header("content-type", &text("contentType"));
     let asked = asked.header("user-agent", &text("userAgent"));
-    asked.raw(STANDARD.decode(text("body")).unwrap()).send().await
+    asked.raw_body(STANDARD.decode(text("body")).unwrap()).send().await
 }
 
 /// The namespace in a path, made if need be.
@@ -37,7 +37,7 @@ async fn namespace(server: &TestServer, recording: &Value) {
 }
 
 #[tokio::test]
-async fn what_was_created_is_created_again() {
+async fn recorded_creates_are_replayed() {
     for name in [
         "CertificateSigningRequest-POST-5dde2f1b",
         "CertificateSigningRequest-POST-71ab600e",
@@ -78,7 +78,7 @@ async fn what_was_created_is_created_again() {
 
 /// The object before the update is the recorded answer without what the update brought.
 #[tokio::test]
-async fn what_was_updated_is_updated_again() {
+async fn recorded_updates_are_replayed() {
     for (name, key, brought) in [
         (
             "Lease-PUT-11c0d99c",
@@ -149,7 +149,7 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
         map.remove(field);
     }
     let commit = |key: String, bytes: bytes::Bytes| {
-        let write = Write { key, expect: Expect::Any, change: Change::Put(bytes) };
+        let write = WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(bytes) };
         server.store.commit(write)
     };
     while wanted.is_some_and(|wanted| server.revision() < wanted - 1) {

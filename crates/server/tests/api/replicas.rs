@@ -4,24 +4,24 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::json;
-use windlass_store::{Message, Range};
+use windlass_store::{FeedMessage, KeyRange};
 
 use super::conformance;
-use super::etcd::Etcd;
+use super::etcd::TestEtcd;
 use super::fixture::{MAPS, TestServer, config_map, names, version};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_answers_are_given_again_on_etcd() {
-    let etcd = Etcd::start();
-    conformance::compare_all(&TestServer::on_store(etcd.open()).await).await;
+    let etcd = TestEtcd::start();
+    conformance::compare_all(&TestServer::start_on_store(etcd.open()).await).await;
 }
 
 /// Whatever one server has acknowledged, another knows at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_may_move_between_servers() {
-    let etcd = Etcd::start();
-    let a = TestServer::on_store(etcd.open()).await;
-    let b = TestServer::on_store(etcd.open()).await;
+    let etcd = TestEtcd::start();
+    let a = TestServer::start_on_store(etcd.open()).await;
+    let b = TestServer::start_on_store(etcd.open()).await;
     let mut resumed = None;
     for n in 0..20 {
         let name = format!("m{n}");
@@ -65,11 +65,11 @@ async fn watches_end_when_the_feed_begins_anew() {
     let mut all = server.watch(&format!("{MAPS}?watch=1&resourceVersion={from}")).await;
     let one = "fieldSelector=metadata.name%3Dstays";
     let mut single = server.watch(&format!("{MAPS}?watch=1&resourceVersion={from}&{one}")).await;
-    assert!(all.is_quiet() && single.is_quiet());
-    let mut page = server.store.range(Range::default()).await.unwrap();
+    assert!(all.has_no_event() && single.has_no_event());
+    let mut page = server.store.range(KeyRange::default()).await.unwrap();
     page.items.retain(|(key, _)| !key.ends_with("/goes"));
     page.revision += 10;
-    server.server.caches.hear(Message::Reset(&page));
+    server.server.caches.handle_message(FeedMessage::Reset(&page));
     for watch in [&mut all, &mut single] {
         let event = watch.next().await;
         assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
@@ -84,14 +84,14 @@ async fn watches_end_when_the_feed_begins_anew() {
     assert_eq!(late[0]["object"]["code"], 410);
     let at = version(&anew);
     let mut next = server.watch(&format!("{MAPS}?watch=1&resourceVersion={at}")).await;
-    assert!(next.is_quiet());
+    assert!(next.has_no_event());
 }
 
 /// What needs etcd is refused while it is away; what the cache may answer, it answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_its_etcd_says_so() {
-    let mut etcd = Etcd::start();
-    let server = TestServer::on_store(etcd.open_hasty()).await;
+    let mut etcd = TestEtcd::start();
+    let server = TestServer::start_on_store(etcd.open_hasty()).await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     assert_eq!(server.get("/readyz").await.status, 200);
     etcd.kill();
@@ -100,24 +100,24 @@ async fn a_server_without_its_etcd_says_so() {
         (Method::GET, MAPS.to_owned(), json!(null)),
         (Method::GET, format!("{MAPS}/a"), json!(null)),
     ] {
-        let answer = server.ask(method, &path).json(&body).send().await;
+        let answer = server.request(method, &path).json(&body).send().await;
         answer.fails(503, "ServiceUnavailable");
         assert_eq!(answer.headers["retry-after"], "1");
     }
     server.get(&format!("{MAPS}?resourceVersion=0")).await.expect(200);
     server.get(&format!("{MAPS}/a?resourceVersion=0")).await.expect(200);
-    until(&server, "/readyz", 500).await;
+    wait_for_status(&server, "/readyz", 500).await;
     assert_eq!(server.get("/livez").await.status, 200, "to start it again would not help");
     let metrics = server.get("/metrics").await;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
     assert!(text.contains("windlass_store_errors_total{reason=\"unavailable\"}"), "{text}");
     etcd.restart();
-    until(&server, "/readyz", 200).await;
+    wait_for_status(&server, "/readyz", 200).await;
     server.post(MAPS, &config_map("c")).await.expect(201);
     assert!(!names(&server.get(MAPS).await.expect(200)).contains(&"b"));
 }
 
-async fn until(server: &TestServer, path: &str, code: u16) {
+async fn wait_for_status(server: &TestServer, path: &str, code: u16) {
     let begun = Instant::now();
     while server.get(path).await.status != code {
         assert!(begun.elapsed() < Duration::from_secs(60), "{path} is not {code}");

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::etcd::Etcd;
+use super::etcd::TestEtcd;
 use super::fixture::{MAPS, TestServer};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -21,18 +21,18 @@ fn binding(role: &str, user: &str) -> Value {
     })
 }
 
-async fn pair(etcd: &Etcd) -> [TestServer; 2] {
-    [TestServer::on_store(etcd.open()).await, TestServer::on_store(etcd.open()).await]
+async fn pair(etcd: &TestEtcd) -> [TestServer; 2] {
+    [TestServer::start_on_store(etcd.open()).await, TestServer::start_on_store(etcd.open()).await]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_counts_at_every_server_once_it_is_bound() {
-    let etcd = Etcd::start();
+    let etcd = TestEtcd::start();
     let [a, b] = pair(&etcd).await;
     for round in 0..ROUNDS {
         let user = format!("user-{round}");
         let as_user = async |server: &TestServer| {
-            server.ask(Method::GET, MAPS).header("impersonate-user", &user).send().await
+            server.request(Method::GET, MAPS).header("impersonate-user", &user).send().await
         };
         let (here, there) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         assert_eq!(as_user(there).await.status, 403);
@@ -44,7 +44,7 @@ async fn a_role_counts_at_every_server_once_it_is_bound() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_about_rights_and_tokens_are_answered_alike() {
-    let etcd = Etcd::start();
+    let etcd = TestEtcd::start();
     let [a, b] = pair(&etcd).await;
     for round in 0..ROUNDS {
         let user = format!("user-{round}");
@@ -78,31 +78,31 @@ fn token(round: usize) -> (Value, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_is_good_at_every_server_once_it_is_made() {
-    let etcd = Etcd::start();
+    let etcd = TestEtcd::start();
     let [a, b] = pair(&etcd).await;
     for round in 0..ROUNDS {
         let (secret, token) = token(round);
         a.post(SECRETS, &secret).await.expect(201);
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let bearer = format!("Bearer {token}");
-        let asked = b.ask(Method::POST, path).anonymous().header("authorization", &bearer);
+        let asked = b.request(Method::POST, path).anonymous().header("authorization", &bearer);
         let who = asked.json(&json!({})).send().await.expect(201);
         let name = &who["status"]["userInfo"]["username"];
         assert_eq!(name, &json!(format!("system:bootstrap:a{round:05}")));
         // A secret that was never made is nobody's, however often one asks.
         let wrong = format!("Bearer {}", token.replace("0123", "3210"));
-        let asked = b.ask(Method::POST, path).anonymous().header("authorization", &wrong);
+        let asked = b.request(Method::POST, path).anonymous().header("authorization", &wrong);
         asked.json(&json!({})).send().await.fails(401, "Unauthorized");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_is_refused_without_etcd_too() {
-    let mut etcd = Etcd::start();
+async fn unauthorized_requests_are_refused_without_etcd() {
+    let mut etcd = TestEtcd::start();
     let [a, _b] = pair(&etcd).await;
     etcd.kill();
-    let stranger = a.ask(Method::GET, MAPS).anonymous().header("authorization", "Bearer nobody");
+    let stranger = a.request(Method::GET, MAPS).anonymous().header("authorization", "Bearer nobody");
     stranger.send().await.fails(401, "Unauthorized");
-    let user = a.ask(Method::GET, &format!("{MAPS}?resourceVersion=0"));
+    let user = a.request(Method::GET, &format!("{MAPS}?resourceVersion=0"));
     user.header("impersonate-user", "vera").send().await.fails(403, "Forbidden");
 }

@@ -17,9 +17,9 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_pki::{
-    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
 };
-use windlass_server::listen::{ConnectionLimits, Connections, Deadlines, serve};
+use windlass_server::listener::{ConnectionLimits, ConnectionTracker, ConnectionDeadlines, serve};
 use windlass_server::tls;
 
 use crate::fixture::TestServer;
@@ -29,27 +29,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server on a socket.
-struct Transport {
+struct TransportServer {
     server: TestServer,
-    connections: Arc<Connections>,
+    connections: Arc<ConnectionTracker>,
     address: SocketAddr,
     connector: TlsConnector,
     serving: JoinHandle<()>,
 }
 
-impl Drop for Transport {
+impl Drop for TransportServer {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-impl Transport {
-    async fn start(limits: ConnectionLimits, deadlines: Deadlines) -> Transport {
+impl TransportServer {
+    async fn start(limits: ConnectionLimits, deadlines: ConnectionDeadlines) -> TransportServer {
         let server = TestServer::start().await;
         let (config, connector) = certificates();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let connections = Connections::new(limits, deadlines);
+        let connections = ConnectionTracker::new(limits, deadlines);
         let config = Arc::new(ArcSwap::from_pointee(config));
         let shutdown = server.server.shutdown.clone();
         let serving = serve(
@@ -60,16 +60,16 @@ impl Transport {
             shutdown,
             Duration::ZERO,
         );
-        Transport { server, connections, address, connector, serving: tokio::spawn(serving) }
+        TransportServer { server, connections, address, connector, serving: tokio::spawn(serving) }
     }
 
-    async fn with(change: impl FnOnce(&mut Deadlines)) -> Transport {
-        let mut deadlines = Deadlines::default();
+    async fn with(change: impl FnOnce(&mut ConnectionDeadlines)) -> TransportServer {
+        let mut deadlines = ConnectionDeadlines::default();
         change(&mut deadlines);
-        Transport::start(ConnectionLimits::default(), deadlines).await
+        TransportServer::start(ConnectionLimits::default(), deadlines).await
     }
 
-    async fn tls(&self) -> TlsStream<TcpStream> {
+    async fn connect_tls(&self) -> TlsStream<TcpStream> {
         self.tls_over(TcpStream::connect(self.address).await.unwrap()).await
     }
 
@@ -79,14 +79,14 @@ impl Transport {
     }
 
     /// An HTTP/2 connection whose streams have a window of so many bytes.
-    async fn http2(&self, window: u32) -> Http2 {
+    async fn http2(&self, window: u32) -> Http2Client {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window);
-        let (sender, connection) = builder.handshake(self.tls().await).await.unwrap();
+        let (sender, connection) = builder.handshake(self.connect_tls().await).await.unwrap();
         let ended = tokio::spawn(async move {
             let _ = connection.await;
         });
-        Http2 { sender, ended }
+        Http2Client { sender, ended }
     }
 
     /// Waits for a line among the metrics of connections.
@@ -105,12 +105,12 @@ impl Transport {
     }
 }
 
-struct Http2 {
+struct Http2Client {
     sender: SendRequest<Bytes>,
     ended: JoinHandle<()>,
 }
 
-impl Http2 {
+impl Http2Client {
     async fn get(&mut self, path: &str, token: Option<&str>) -> ResponseFuture {
         let mut request = Request::get(format!("https://localhost{path}"));
         if let Some(token) = token {
@@ -121,16 +121,16 @@ impl Http2 {
     }
 
     async fn status(&mut self, path: &str, token: Option<&str>) -> StatusCode {
-        patiently(self.get(path, token).await).await.unwrap().status()
+        with_timeout(self.get(path, token).await).await.unwrap().status()
     }
 
     /// Waits until the server has closed the connection.
     async fn ended(&mut self) {
-        patiently(&mut self.ended).await.unwrap();
+        with_timeout(&mut self.ended).await.unwrap();
     }
 }
 
-async fn patiently<F: IntoFuture>(future: F) -> F::Output {
+async fn with_timeout<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap()
 }
 
@@ -139,12 +139,12 @@ fn certificates() -> (rustls::ServerConfig, TlsConnector) {
     let serial = || Serial::random(&SystemRandom::new()).unwrap();
     let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(1)).unwrap();
     let subject = Subject::new("transport-ca", &[]).unwrap();
-    let ca = Authority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial());
+    let ca = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial());
     let (ca, key) = (ca.unwrap(), PrivateKey::generate().unwrap());
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: Subject::new("server", &[]).unwrap(),
         alt_names: vec![AltName::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST))],
-        purposes: vec![Purpose::ServerAuth],
+        purposes: vec![KeyPurpose::ServerAuth],
         validity,
         public_key: key.public_key(),
         serial: serial(),
@@ -162,7 +162,7 @@ fn certificates() -> (rustls::ServerConfig, TlsConnector) {
     (config, TlsConnector::from(Arc::new(client)))
 }
 
-async fn ask(stream: &mut TlsStream<TcpStream>, path: &str, token: Option<&str>) {
+async fn send_request(stream: &mut TlsStream<TcpStream>, path: &str, token: Option<&str>) {
     let token = token.map_or(String::new(), |t| format!("Authorization: Bearer {t}\r\n"));
     let text = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
@@ -171,21 +171,21 @@ async fn ask(stream: &mut TlsStream<TcpStream>, path: &str, token: Option<&str>)
 /// Everything until the end of the connection.
 async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut bytes = Vec::new();
-    let _ = patiently(stream.read_to_end(&mut bytes)).await;
+    let _ = with_timeout(stream.read_to_end(&mut bytes)).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[tokio::test]
 async fn an_unauthenticated_request_is_the_last_of_its_connection() {
-    let transport = Transport::with(|_| {}).await;
+    let transport = TransportServer::with(|_| {}).await;
     for (path, token, code) in
         [("/version", None, 200), ("/api", None, 403), ("/version", Some("no-such-token"), 401)]
     {
         let mut http = transport.http2(65_535).await;
         assert_eq!(http.status(path, token).await, code, "{path}");
         http.ended().await;
-        let mut stream = transport.tls().await;
-        ask(&mut stream, path, token).await;
+        let mut stream = transport.connect_tls().await;
+        send_request(&mut stream, path, token).await;
         let answer = rest(&mut stream).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
@@ -198,7 +198,7 @@ async fn an_unauthenticated_request_is_the_last_of_its_connection() {
 
 #[tokio::test]
 async fn authenticated_requests_keep_their_connection() {
-    let transport = Transport::with(|_| {}).await;
+    let transport = TransportServer::with(|_| {}).await;
     let mut http = transport.http2(65_535).await;
     // Also if they are forbidden, or wrong before that.
     for (path, token, code) in [
@@ -215,15 +215,15 @@ async fn authenticated_requests_keep_their_connection() {
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
-    let transport = Transport::with(|d| d.unread = Duration::from_millis(200)).await;
+    let transport = TransportServer::with(|d| d.unread = Duration::from_millis(200)).await;
     let admin = Some("admin-token");
     let mut http = transport.http2(0).await;
     let watch = http.get(&format!("{MAPS}?watch=true"), admin).await;
-    let mut events = patiently(watch).await.unwrap().into_body();
+    let mut events = with_timeout(watch).await.unwrap().into_body();
     for path in ["/version", "/openapi/v2"] {
         let stalled = http.get(path, admin).await;
-        let mut body = patiently(stalled).await.unwrap().into_body();
-        let failed = patiently(body.data()).await.unwrap().unwrap_err();
+        let mut body = with_timeout(stalled).await.unwrap().into_body();
+        let failed = with_timeout(body.data()).await.unwrap().unwrap_err();
         assert!(failed.is_reset() && failed.is_remote(), "{failed}");
     }
     transport.expect("windlass_server_streams_reset_total 2").await;
@@ -234,13 +234,13 @@ async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
     // With an event that nobody reads it is blocked.
     let map = json!({"metadata": {"name": "news"}});
     assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
-    assert!(patiently(events.data()).await.unwrap().unwrap_err().is_reset());
+    assert!(with_timeout(events.data()).await.unwrap().unwrap_err().is_reset());
     assert!(!http.ended.is_finished());
 }
 
 #[tokio::test]
 async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
-    let transport = Transport::with(|d| d.unread = Duration::from_millis(400)).await;
+    let transport = TransportServer::with(|d| d.unread = Duration::from_millis(400)).await;
     for name in 0..4 {
         let map =
             json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "x".repeat(100_000)}});
@@ -248,10 +248,10 @@ async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
     }
     let mut http = transport.http2(65_535).await;
     let response = http.get(MAPS, Some("admin-token")).await;
-    let mut body = patiently(response).await.unwrap().into_body();
+    let mut body = with_timeout(response).await.unwrap().into_body();
     let (mut read, mut paused, begun) = (0, 0, Instant::now());
     // The client takes three times as long as it may go without reading, at a steady rate.
-    while let Some(data) = patiently(body.data()).await {
+    while let Some(data) = with_timeout(body.data()).await {
         let data = data.unwrap();
         read += data.len();
         body.flow_control().release_capacity(data.len()).unwrap();
@@ -266,18 +266,18 @@ async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
 /// The HTTP library is done with a stream when the last chunk has begun to be written.
 #[tokio::test]
 async fn an_answer_that_is_read_in_part_closes_the_connection() {
-    let transport = Transport::with(|d| d.unread = Duration::from_millis(200)).await;
+    let transport = TransportServer::with(|d| d.unread = Duration::from_millis(200)).await;
     let mut http = transport.http2(1).await;
     let stalled = http.get("/version", Some("admin-token")).await;
-    let mut body = patiently(stalled).await.unwrap().into_body();
-    assert_eq!(patiently(body.data()).await.unwrap().unwrap().len(), 1);
+    let mut body = with_timeout(stalled).await.unwrap().into_body();
+    assert_eq!(with_timeout(body.data()).await.unwrap().unwrap().len(), 1);
     http.ended().await;
     transport.expect("windlass_server_connections_closed_total{reason=\"unread\"} 1").await;
 }
 
 #[tokio::test]
 async fn an_http1_answer_that_is_not_read_closes_the_connection() {
-    let transport = Transport::with(|d| d.unread = Duration::from_millis(300)).await;
+    let transport = TransportServer::with(|d| d.unread = Duration::from_millis(300)).await;
     // More than the socket's buffers hold.
     for name in 0..16 {
         let data = json!({"k": "x".repeat(1_000_000)});
@@ -288,37 +288,37 @@ async fn an_http1_answer_that_is_not_read_closes_the_connection() {
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     let stream = socket.connect(transport.address).await.unwrap();
     let mut stream = transport.tls_over(stream).await;
-    ask(&mut stream, MAPS, Some("admin-token")).await;
+    send_request(&mut stream, MAPS, Some("admin-token")).await;
     transport.expect("windlass_server_connections_closed_total{reason=\"unread\"} 1").await;
     transport.expect("windlass_server_connections{authenticated=\"true\"} 0").await;
 }
 
 #[tokio::test]
 async fn idle_connections_are_closed_and_watches_are_not_idle() {
-    let transport = Transport::with(|d| d.idle = Duration::from_millis(200)).await;
+    let transport = TransportServer::with(|d| d.idle = Duration::from_millis(200)).await;
     let admin = Some("admin-token");
     let mut watching = transport.http2(65_535).await;
     let watch = watching.get(&format!("{MAPS}?watch=true"), admin).await;
-    let mut events = patiently(watch).await.unwrap().into_body();
+    let mut events = with_timeout(watch).await.unwrap().into_body();
     let mut http = transport.http2(65_535).await;
     assert_eq!(http.status("/version", admin).await, 200);
-    let mut stream = transport.tls().await;
-    ask(&mut stream, "/version", admin).await;
+    let mut stream = transport.connect_tls().await;
+    send_request(&mut stream, "/version", admin).await;
     let answer = rest(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     http.ended().await;
     transport.expect("windlass_server_connections{authenticated=\"true\"} 1").await;
     let map = json!({"metadata": {"name": "news"}});
     assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
-    let event = patiently(events.data()).await.unwrap().unwrap();
+    let event = with_timeout(events.data()).await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&event).contains("\"news\""));
 }
 
 #[tokio::test]
 async fn silent_connections_are_closed() {
-    let transport = Transport::with(|d| d.first_request = Duration::from_millis(200)).await;
-    let mut silent = transport.tls().await;
-    let mut slow = transport.tls().await;
+    let transport = TransportServer::with(|d| d.first_request = Duration::from_millis(200)).await;
+    let mut silent = transport.connect_tls().await;
+    let mut slow = transport.connect_tls().await;
     slow.write_all(b"GET /version HT").await.unwrap();
     let mut http = transport.http2(65_535).await;
     assert_eq!(rest(&mut silent).await, "");
@@ -330,12 +330,12 @@ async fn silent_connections_are_closed() {
 #[tokio::test]
 async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
     let limits = ConnectionLimits { unauthenticated_answers: 5, ..ConnectionLimits::default() };
-    let transport = Transport::start(limits, Deadlines::default()).await;
+    let transport = TransportServer::start(limits, ConnectionDeadlines::default()).await;
     let mut stalled = Vec::new();
     for _ in 0..20 {
         let mut http = transport.http2(0).await;
         let response = http.get("/version", None).await;
-        stalled.push((http, patiently(response).await.unwrap()));
+        stalled.push((http, with_timeout(response).await.unwrap()));
         // A client that reads is answered every time.
         let mut probe = transport.http2(65_535).await;
         assert_eq!(probe.status("/version", None).await, 200);
@@ -352,13 +352,13 @@ async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
 #[tokio::test]
 async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
     let limits = ConnectionLimits { per_address: 8, ..ConnectionLimits::new(8) };
-    let transport = Transport::start(limits, Deadlines::default()).await;
+    let transport = TransportServer::start(limits, ConnectionDeadlines::default()).await;
     let admin = Some("admin-token");
     let mut first = transport.http2(65_535).await;
     assert_eq!(first.status("/version", admin).await, 200);
     let mut idle = Vec::new();
     for _ in 0..50 {
-        idle.push(transport.tls().await);
+        idle.push(transport.connect_tls().await);
         assert_eq!(first.status("/version", admin).await, 200);
     }
     let mut later = transport.http2(65_535).await;
@@ -372,8 +372,8 @@ async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
 /// A client that ignores the end of its connection and goes on is cut off.
 #[tokio::test]
 async fn a_client_that_does_not_leave_is_cut_off() {
-    let transport = Transport::with(|d| d.closing = Duration::from_millis(200)).await;
-    let mut stream = transport.tls().await;
+    let transport = TransportServer::with(|d| d.closing = Duration::from_millis(200)).await;
+    let mut stream = transport.connect_tls().await;
     // The preface, empty settings, and nothing after the answers: no acknowledgement of a ping.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
@@ -387,9 +387,9 @@ async fn a_client_that_does_not_leave_is_cut_off() {
 
 #[tokio::test]
 async fn a_large_body_is_answered_before_the_connection_is_closed() {
-    let transport = Transport::with(|_| {}).await;
+    let transport = TransportServer::with(|_| {}).await;
     let body = vec![b'x'; 2_000_000];
-    let mut stream = transport.tls().await;
+    let mut stream = transport.connect_tls().await;
     let method = Method::POST;
     let head =
         format!("{method} {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -398,7 +398,7 @@ async fn a_large_body_is_answered_before_the_connection_is_closed() {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let send = tokio::spawn(async move { writer.write_all(&body).await });
     let mut answer = Vec::new();
-    let _ = patiently(reader.read_to_end(&mut answer)).await;
+    let _ = with_timeout(reader.read_to_end(&mut answer)).await;
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     let _ = send.await;

@@ -7,7 +7,7 @@ use super::fixture::{MAPS, PODS, TestServer, config_map, names, pod, version};
 
 async fn view(server: &TestServer, path: &str, kind: &str, version: &str) -> Value {
     let accept = format!("application/json;as={kind};v={version};g=meta.k8s.io");
-    server.ask(Method::GET, path).header("accept", &accept).send().await.expect(200)
+    server.request(Method::GET, path).header("accept", &accept).send().await.expect(200)
 }
 
 #[tokio::test]
@@ -125,9 +125,9 @@ async fn metadata_comes_alone() {
 async fn writes_are_answered_as_metadata_too() {
     let server = TestServer::start().await;
     let accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-    let asked = server.ask(Method::POST, MAPS).header("accept", accept).json(&config_map("a"));
+    let asked = server.request(Method::POST, MAPS).header("accept", accept).json(&config_map("a"));
     assert_eq!(asked.send().await.expect(201)["kind"], "PartialObjectMetadata");
-    let asked = server.ask(Method::PATCH, &format!("{MAPS}/a")).header("accept", accept);
+    let asked = server.request(Method::PATCH, &format!("{MAPS}/a")).header("accept", accept);
     let asked = asked.header("content-type", "application/merge-patch+json");
     let answer = asked.json(&json!({"metadata": {"labels": {"x": "y"}}})).send().await.expect(200);
     assert_eq!(
@@ -135,7 +135,7 @@ async fn writes_are_answered_as_metadata_too() {
         (&json!("PartialObjectMetadata"), &json!({"x": "y"}))
     );
     // A Status stays a Status.
-    let asked = server.ask(Method::DELETE, &format!("{MAPS}/a")).header("accept", accept);
+    let asked = server.request(Method::DELETE, &format!("{MAPS}/a")).header("accept", accept);
     assert_eq!(asked.send().await.expect(200)["kind"], "Status");
 }
 
@@ -143,7 +143,7 @@ async fn writes_are_answered_as_metadata_too() {
 async fn tables_come_in_yaml_too() {
     let server = TestServer::start().await;
     let accept = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
-    let answer = server.ask(Method::GET, MAPS).header("accept", accept).send().await;
+    let answer = server.request(Method::GET, MAPS).header("accept", accept).send().await;
     assert_eq!(answer.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&answer.body).contains("kind: Table"));
 }
@@ -166,9 +166,9 @@ async fn the_root_names_every_path() {
 async fn unknown_media_types_are_told_as_kubernetes_tells_them() {
     let server = TestServer::start().await;
     let body = server
-        .ask(http::Method::POST, "/api/v1/namespaces")
+        .request(http::Method::POST, "/api/v1/namespaces")
         .header("content-type", "text/plain")
-        .raw("x")
+        .raw_body("x")
         .send()
         .await
         .json();
@@ -197,7 +197,7 @@ async fn reviews_and_actions_have_no_table() {
     ] {
         let ask = |kind: &str| {
             let accept = format!("application/json;as={kind};v=v1;g=meta.k8s.io");
-            server.ask(Method::POST, &path).header("accept", &accept).json(body)
+            server.request(Method::POST, &path).header("accept", &accept).json(body)
         };
         let before = server.revision();
         ask("Table").send().await.fails(406, "NotAcceptable");
@@ -209,7 +209,7 @@ async fn reviews_and_actions_have_no_table() {
         }
         let either = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         let answer =
-            server.ask(Method::POST, &path).header("accept", either).json(body).send().await;
+            server.request(Method::POST, &path).header("accept", either).json(body).send().await;
         assert_ne!(answer.status, 406, "{path}");
     }
 }

@@ -29,7 +29,7 @@ async fn a_watch_begins_where_it_is_told_to() {
         for want in want {
             assert_eq!(watch.brief().await, want, "{query}");
         }
-        assert!(watch.is_quiet(), "{query}");
+        assert!(watch.has_no_event(), "{query}");
     }
 }
 
@@ -37,7 +37,7 @@ async fn a_watch_begins_where_it_is_told_to() {
 async fn changes_are_told_in_order() {
     let server = TestServer::start().await;
     let mut watch = server.watch(&format!("{MAPS}?watch=true")).await;
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     let patch = json!({"data": {"k": "w"}});
     let changed = server.patch(&format!("{MAPS}/a"), "merge", &patch).await.expect(200);
@@ -47,11 +47,11 @@ async fn changes_are_told_in_order() {
     let mut last = changed;
     last["metadata"]["resourceVersion"] = json!(server.revision().to_string());
     assert_eq!(watch.next().await, json!({"type": "DELETED", "object": last}));
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
 }
 
 #[tokio::test]
-async fn who_selects_sees_objects_come_and_go() {
+async fn selecting_watchers_see_objects_enter_and_leave() {
     let server = TestServer::start().await;
     let path = format!("{MAPS}/a");
     let mut red = server.watch(&format!("{MAPS}?watch=1&labelSelector=color%3Dred")).await;
@@ -67,11 +67,11 @@ async fn who_selects_sees_objects_come_and_go() {
     let mut last = turned;
     last["metadata"]["resourceVersion"] = back["metadata"]["resourceVersion"].clone();
     assert_eq!(red.next().await, json!({"type": "DELETED", "object": last}));
-    assert!(red.is_quiet());
+    assert!(red.has_no_event());
     for want in ["ADDED a", "MODIFIED a", "MODIFIED a", "MODIFIED a", "DELETED a"] {
         assert_eq!(named.brief().await, want);
     }
-    assert!(named.is_quiet());
+    assert!(named.has_no_event());
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn a_namespace_is_seen_alone_and_all_are_seen_together() {
         for want in wants {
             assert_eq!(watch.brief().await, *want);
         }
-        assert!(watch.is_quiet());
+        assert!(watch.has_no_event());
     }
 }
 
@@ -140,7 +140,7 @@ async fn initial_events_end_with_a_bookmark() {
             }}),
             "{path}"
         );
-        assert!(watch.is_quiet(), "{path}");
+        assert!(watch.has_no_event(), "{path}");
     }
     // And then everything that happens.
     let mut watch = server.watch(&format!("{public}?watch=1&{INITIAL}")).await;
@@ -150,7 +150,7 @@ async fn initial_events_end_with_a_bookmark() {
     // Without the state: only what happens.
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let mut watch = server.watch(&format!("{MAPS}?watch=1&{none}")).await;
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
     server.post(MAPS, &config_map("later")).await.expect(201);
     assert_eq!(watch.brief().await, "ADDED later");
 }
@@ -305,14 +305,14 @@ async fn a_watcher_too_slow_is_told_and_nobody_else_suffers() {
     assert_eq!(slow.try_next().await, None);
     server.post(MAPS, &config_map("after")).await.expect(201);
     assert_eq!(quick.brief().await, "ADDED after");
-    assert!(others.is_quiet());
+    assert!(others.has_no_event());
 }
 
 #[tokio::test]
 async fn a_shutdown_ends_watches() {
     let server = TestServer::start().await;
     let mut idle = server.watch(&format!("{MAPS}?watch=1")).await;
-    assert!(idle.is_quiet());
+    assert!(idle.has_no_event());
     server.post(MAPS, &config_map("a")).await.expect(201);
     server.shut_down();
     assert_eq!(idle.brief().await, "ADDED a");
@@ -327,7 +327,7 @@ async fn tables_are_watched_row_by_row() {
     let server = TestServer::start().await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}?watch=1");
-    let mut watch = server.ask(Method::GET, &path).header("accept", TABLE).watch().await;
+    let mut watch = server.request(Method::GET, &path).header("accept", TABLE).watch().await;
     let first = watch.next().await;
     server.post(MAPS, &config_map("b")).await.expect(201);
     let second = watch.next().await;
@@ -345,7 +345,7 @@ async fn metadata_is_watched_alone_bookmarks_included() {
     let server = TestServer::start().await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}?watch=1&{INITIAL}");
-    let mut watch = server.ask(Method::GET, &path).header("accept", PARTIAL).watch().await;
+    let mut watch = server.request(Method::GET, &path).header("accept", PARTIAL).watch().await;
     let added = watch.next().await;
     assert_eq!(added["object"]["kind"], "PartialObjectMetadata");
     assert_eq!(added["object"]["apiVersion"], "meta.k8s.io/v1");
@@ -371,7 +371,7 @@ async fn a_watch_may_start_at_a_version_that_is_yet_to_come() {
     let server = TestServer::start().await;
     let soon = server.revision() + 1;
     let mut watch = server.watch(&format!("{MAPS}?watch=1&resourceVersion={soon}")).await;
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
     for name in ["a", "b"] {
         server.post(MAPS, &config_map(name)).await.expect(201);
     }
@@ -381,7 +381,7 @@ async fn a_watch_may_start_at_a_version_that_is_yet_to_come() {
 /// What happens to one object, while others change around it, is told to who watches only that one
 /// exactly as to who watches all.
 #[tokio::test]
-async fn who_watches_one_object_sees_all_of_it_and_nothing_else() {
+async fn single_object_watches_see_only_that_object() {
     const OBJECTS: usize = 8;
     const ROUNDS: usize = 40;
     let server = TestServer::start().await;
@@ -427,12 +427,12 @@ async fn who_watches_one_object_sees_all_of_it_and_nothing_else() {
             let event = single.next().await;
             assert_eq!(format!("{} {}", brief(&event), version(&event["object"])), *expected);
         }
-        assert!(single.is_quiet());
+        assert!(single.has_no_event());
     }
 }
 
 #[tokio::test]
-async fn who_watches_one_object_learns_how_far_the_others_came() {
+async fn single_object_watches_get_bookmarks_for_other_changes() {
     let server = TestServer::start().await;
     let path = "/api/v1/namespaces/default/configmaps";
     server.post(path, &config_map("mine")).await.expect(201);

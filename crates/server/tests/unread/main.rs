@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
-use windlass_server::body::Body;
-use windlass_server::chain::flow::Limits;
+use windlass_server::body::ResponseBody;
+use windlass_server::chain::flow_control::InflightLimits;
 
 use fixture::{MAPS, TestServer};
 
@@ -43,7 +43,7 @@ const LISTS: &[(&str, &str)] = &[
 async fn unread_responses_hold_little_memory() {
     // Nothing is dropped before the end, so that no memory is used twice.
     let mut held = Vec::new();
-    let seats = Limits { reads: 100_000, writes: 10 };
+    let seats = InflightLimits { reads: 100_000, writes: 10 };
     let server = TestServer::with(|setup| setup.flow = seats).await;
     for number in 0..OBJECTS {
         let map = json!({
@@ -76,7 +76,7 @@ async fn check(
     server: &TestServer,
     path: &str,
     accept: &str,
-    held: &mut Vec<(Body, Option<Bytes>)>,
+    held: &mut Vec<(ResponseBody, Option<Bytes>)>,
     wrong: &mut Vec<String>,
 ) {
     // Whatever is computed once is there after this.
@@ -97,8 +97,8 @@ async fn check(
     }
 }
 
-async fn open(server: &TestServer, path: &str, accept: &str) -> Body {
-    let (status, _, body) = server.ask(Method::GET, path).header("accept", accept).open().await;
+async fn open(server: &TestServer, path: &str, accept: &str) -> ResponseBody {
+    let (status, _, body) = server.request(Method::GET, path).header("accept", accept).open().await;
     assert_eq!(status.as_u16(), 200, "{path} as {accept}");
     body
 }

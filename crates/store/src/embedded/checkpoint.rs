@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::failure::{Fuse, OnPath};
-use super::schema::{Access, BUSY, connect, wal_path};
+use super::failure::{FatalLatch, PathContext};
+use super::schema::{AccessMode, BUSY, connect, wal_path};
 use crate::Error;
 
 /// Pages in the log from which on the thread copies.
@@ -29,35 +29,35 @@ const REST: Duration = Duration::from_secs(1);
 
 /// The commit thread's side of checkpointing.
 #[derive(Debug)]
-pub(super) struct Checkpoints {
+pub(super) struct CheckpointScheduler {
     path: PathBuf,
-    failures: Failures,
+    failures: CheckpointBackoff,
     pages: Arc<AtomicU32>,
     working: Arc<AtomicBool>,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Checkpoints {
+impl CheckpointScheduler {
     /// Starts the thread, and counts the log's pages on the commit thread's connection.
-    pub(super) fn start(path: &Path, conn: &mut Connection, fuse: &Fuse) -> Result<Self, Error> {
+    pub(super) fn start(path: &Path, conn: &mut Connection, fuse: &FatalLatch) -> Result<Self, Error> {
         let pages = Arc::new(AtomicU32::new(0));
         let seen = Arc::clone(&pages);
         conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count: std::ffi::c_int| {
             seen.store(u32::try_from(count).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }))
-        .on(path)?;
+        .with_path(path)?;
         let working = Arc::new(AtomicBool::new(false));
         let (wake, woken) = sync_channel(1);
-        let own = connect(path, Access::Write)?;
-        let failures = Failures::new(fuse);
-        let task = Task { path: path.to_owned(), failures, working: Arc::clone(&working) };
+        let own = connect(path, AccessMode::Write)?;
+        let failures = CheckpointBackoff::new(fuse);
+        let task = CheckpointTask { path: path.to_owned(), failures, working: Arc::clone(&working) };
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".to_owned())
             .spawn(move || task.run(&own, &woken))
-            .on(path)?;
-        let (wake, thread, failures) = (Some(wake), Some(thread), Failures::new(fuse));
+            .with_path(path)?;
+        let (wake, thread, failures) = (Some(wake), Some(thread), CheckpointBackoff::new(fuse));
         Ok(Self { path: path.to_owned(), failures, pages, working, wake, thread })
     }
 
@@ -73,15 +73,15 @@ impl Checkpoints {
                 let _ = wake.try_send(());
             }
         } else if !self.working.load(Ordering::Acquire) {
-            self.failures.guard(|| run(&self.path, conn, "PASSIVE"));
+            self.failures.guard(|| run_checkpoint(&self.path, conn, "PASSIVE"));
         }
     }
 
     /// Called when nothing waits to be committed.
-    pub(super) fn when_idle(&self, conn: &Connection) {
+    pub(super) fn on_idle(&self, conn: &Connection) {
         let long = std::fs::metadata(wal_path(&self.path)).is_ok_and(|wal| wal.len() > CUT);
         if long && !self.working.load(Ordering::Acquire) {
-            self.cut(conn);
+            self.truncate_wal(conn);
         }
     }
 
@@ -91,15 +91,15 @@ impl Checkpoints {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.cut(conn);
+        self.truncate_wal(conn);
     }
 
-    fn cut(&self, conn: &Connection) {
+    fn truncate_wal(&self, conn: &Connection) {
         self.failures.guard(|| {
             // Readers may hold on to the log as long as they like; commits do not wait for them.
-            conn.busy_timeout(Duration::ZERO).on(&self.path)?;
-            let result = run(&self.path, conn, "TRUNCATE");
-            conn.busy_timeout(BUSY).on(&self.path)?;
+            conn.busy_timeout(Duration::ZERO).with_path(&self.path)?;
+            let result = run_checkpoint(&self.path, conn, "TRUNCATE");
+            conn.busy_timeout(BUSY).with_path(&self.path)?;
             result?;
             self.pages.store(0, Ordering::Relaxed);
             Ok(())
@@ -107,17 +107,17 @@ impl Checkpoints {
     }
 }
 
-struct Task {
+struct CheckpointTask {
     path: PathBuf,
-    failures: Failures,
+    failures: CheckpointBackoff,
     working: Arc<AtomicBool>,
 }
 
-impl Task {
+impl CheckpointTask {
     fn run(&self, conn: &Connection, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             self.working.store(true, Ordering::Release);
-            self.failures.guard(|| run(&self.path, conn, "PASSIVE"));
+            self.failures.guard(|| run_checkpoint(&self.path, conn, "PASSIVE"));
             self.working.store(false, Ordering::Release);
         }
     }
@@ -125,30 +125,30 @@ impl Task {
 
 /// Keeps checkpoints from failing in a tight loop, and from running on a failed store.
 #[derive(Debug)]
-struct Failures {
-    fuse: Fuse,
+struct CheckpointBackoff {
+    latch: FatalLatch,
     rest_until: Cell<Option<Instant>>,
 }
 
-impl Failures {
-    fn new(fuse: &Fuse) -> Self {
-        Self { fuse: fuse.clone(), rest_until: Cell::new(None) }
+impl CheckpointBackoff {
+    fn new(fuse: &FatalLatch) -> Self {
+        Self { latch: fuse.clone(), rest_until: Cell::new(None) }
     }
 
     fn guard(&self, work: impl FnOnce() -> Result<(), Error>) {
         let resting = self.rest_until.get().is_some_and(|until| Instant::now() < until);
-        if resting || self.fuse.blown().is_some() {
+        if resting || self.latch.cause().is_some() {
             return;
         }
         if let Err(error) = work() {
-            self.fuse.blow_if_fatal(&error);
+            self.latch.trip_if_fatal(&error);
             self.rest_until.set(Some(Instant::now() + REST));
             tracing::warn!(%error, "checkpoint failed");
         }
     }
 }
 
-fn run(path: &Path, conn: &Connection, mode: &str) -> Result<(), Error> {
+fn run_checkpoint(path: &Path, conn: &Connection, mode: &str) -> Result<(), Error> {
     // A column of the answer says "busy"; whoever was in the way, the next run gets further.
-    conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).on(path)
+    conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).with_path(path)
 }

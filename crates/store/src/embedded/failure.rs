@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::Error;
 
 /// Translates an error of a connection on `path`.
-pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Error {
+pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
     use rusqlite::Error as E;
     let path = path.to_owned();
     match error {
@@ -63,7 +63,7 @@ pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Error {
 }
 
 /// Translates an error of the file system.
-pub(crate) fn io(path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn io_error(path: &Path, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
         _ => Error::Unavailable { path: path.to_owned(), what: error.to_string() },
@@ -71,36 +71,36 @@ pub(crate) fn io(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Attaches the path of the file to the results of its connection.
-pub(super) trait OnPath<T> {
-    fn on(self, path: &Path) -> Result<T, Error>;
+pub(super) trait PathContext<T> {
+    fn with_path(self, path: &Path) -> Result<T, Error>;
 }
 
-impl<T> OnPath<T> for rusqlite::Result<T> {
-    fn on(self, path: &Path) -> Result<T, Error> {
-        self.map_err(|error| sqlite(path, &error))
+impl<T> PathContext<T> for rusqlite::Result<T> {
+    fn with_path(self, path: &Path) -> Result<T, Error> {
+        self.map_err(|error| sqlite_error(path, &error))
     }
 }
 
-impl<T> OnPath<T> for std::io::Result<T> {
-    fn on(self, path: &Path) -> Result<T, Error> {
-        self.map_err(|error| io(path, &error))
+impl<T> PathContext<T> for std::io::Result<T> {
+    fn with_path(self, path: &Path) -> Result<T, Error> {
+        self.map_err(|error| io_error(path, &error))
     }
 }
 
 /// The first fatal failure of a store, shared by its threads.
 #[derive(Debug, Clone)]
-pub(crate) struct Fuse {
+pub(crate) struct FatalLatch {
     cause: watch::Sender<Option<Error>>,
     db: PathBuf,
 }
 
-impl Fuse {
+impl FatalLatch {
     pub(crate) fn new(db: PathBuf) -> Self {
         Self { cause: watch::Sender::new(None), db }
     }
 
     /// Stops the store for good, if it has not stopped already.
-    pub(crate) fn blow(&self, error: &Error) {
+    pub(crate) fn trip(&self, error: &Error) {
         self.cause.send_if_modified(|cause| {
             if cause.is_some() {
                 return false;
@@ -112,13 +112,13 @@ impl Fuse {
     }
 
     /// Stops the store if this error is of the kind that does not pass.
-    pub(crate) fn blow_if_fatal(&self, error: &Error) {
+    pub(crate) fn trip_if_fatal(&self, error: &Error) {
         if matches!(error, Error::Failed { .. }) {
-            self.blow(error);
+            self.trip(error);
         }
     }
 
-    pub(crate) fn blown(&self) -> Option<Error> {
+    pub(crate) fn cause(&self) -> Option<Error> {
         self.cause.borrow().clone()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         ];
         for (code, expected) in cases {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-            let text = sqlite(Path::new("x.db"), &error).to_string().to_lowercase();
+            let text = sqlite_error(Path::new("x.db"), &error).to_string().to_lowercase();
             assert!(text.contains(expected) && text.contains("x.db"), "{code}: {text}");
         }
     }

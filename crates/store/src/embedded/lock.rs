@@ -11,31 +11,31 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use windlass_safe_path::private;
 
-use super::failure::io;
+use super::failure::io_error;
 use crate::Error;
 
 /// The held lock; dropping it releases the directory.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct DirectoryLock {
     _file: File,
 }
 
 /// Takes the directory for this process, or says who has it.
-pub(super) fn lock(dir: &Path) -> Result<Lock, Error> {
+pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, Error> {
     let path = dir.join("lock");
     // Not through a link: what it leads to is cut to nothing below.
-    let mut file = private::open_regular(&path).map_err(|e| io(&path, &e))?;
+    let mut file = private::open_regular(&path).map_err(|e| io_error(&path, &e))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             return Err(Error::Locked { dir: dir.to_owned(), holder: holder(&mut file) });
         }
-        Err(errno) => return Err(io(&path, &errno.into())),
+        Err(errno) => return Err(io_error(&path, &errno.into())),
     }
     // The id is a courtesy: a full disk must not keep the store from opening.
     let _ =
         file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-    Ok(Lock { _file: file })
+    Ok(DirectoryLock { _file: file })
 }
 
 fn holder(file: &mut File) -> Option<u32> {

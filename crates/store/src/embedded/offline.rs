@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use super::failure::OnPath;
-use super::schema::{self, Access, Meta, begin_file, connect, db_path, partial, publish};
+use super::failure::PathContext;
+use super::schema::{self, AccessMode, DatabaseMeta, create_file, connect, db_path, partial_path, publish};
 use super::{verify, watermark};
 use crate::{Error, Revision};
 
@@ -21,7 +21,7 @@ pub const RESTORE_JUMP: Revision = 1_000_000;
 
 /// What a sound store holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct StoreReport {
     /// The database file.
     pub path: PathBuf,
     /// The random name the store was given when it was made.
@@ -41,22 +41,22 @@ pub struct Report {
 }
 
 /// Checks a data directory thoroughly. Also works while a server has it open.
-pub fn check(dir: &Path) -> Result<Report, Error> {
+pub fn check(dir: &Path) -> Result<StoreReport, Error> {
     // Read first: a server may commit at any time, and the database only gets newer.
     let noted = watermark::read(dir);
     let report = check_file(&db_path(dir))?;
     match noted {
         Some(noted) if noted > report.revision => {
-            Err(verify::behind(&report.path, report.revision, noted))
+            Err(verify::behind_watermark_error(&report.path, report.revision, noted))
         }
         _ => Ok(report),
     }
 }
 
 /// Checks a database file, for example a backup.
-pub fn check_file(path: &Path) -> Result<Report, Error> {
-    let conn = connect(path, Access::Inspect)?;
-    let tx = conn.unchecked_transaction().on(path)?;
+pub fn check_file(path: &Path) -> Result<StoreReport, Error> {
+    let conn = connect(path, AccessMode::Inspect)?;
+    let tx = conn.unchecked_transaction().with_path(path)?;
     let report = inspect(path, &tx)?;
     drop(tx);
     Ok(report)
@@ -67,55 +67,55 @@ pub fn check_file(path: &Path) -> Result<Report, Error> {
 ///
 /// Until then it is in a directory with `.partial` at the end of its name, which only its owner can
 /// enter: SQLite opens the file and its journals by path, so nobody else may put anything there.
-pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
-    if file.try_exists().on(file)? {
-        return Err(refused(file, "exists already"));
+pub fn backup(dir: &Path, file: &Path) -> Result<StoreReport, Error> {
+    if file.try_exists().with_path(file)? {
+        return Err(refused_error(file, "exists already"));
     }
     refuse_untrusted(file)?;
-    let directory = partial(file);
+    let directory = partial_path(file);
     let unfinished = directory.join("data");
     let source_path = db_path(dir);
-    let source = connect(&source_path, Access::Inspect)?;
-    schema::recognise(&source_path, &source)?;
+    let source = connect(&source_path, AccessMode::Inspect)?;
+    schema::check_format(&source_path, &source)?;
     begin_directory(&directory)?;
     copy(&source_path, &source, &unfinished)?;
     let report = check_file(&unfinished)?;
     publish(&unfinished, file)?;
-    fs::remove_dir(&directory).on(&directory)?;
-    Ok(Report { path: file.to_owned(), ..report })
+    fs::remove_dir(&directory).with_path(&directory)?;
+    Ok(StoreReport { path: file.to_owned(), ..report })
 }
 
 /// Makes a data directory from a backup. The directory must be empty or not exist.
 ///
 /// The restored store continues [`RESTORE_JUMP`] above the backup, without history.
-pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
+pub fn restore(file: &Path, dir: &Path) -> Result<StoreReport, Error> {
     let saved = check_file(file)?;
-    windlass_safe_path::create_directory(dir, 0o700).on(dir)?;
-    if fs::read_dir(dir).on(dir)?.next().is_some() {
-        return Err(refused(
+    windlass_safe_path::create_directory(dir, 0o700).with_path(dir)?;
+    if fs::read_dir(dir).with_path(dir)?.next().is_some() {
+        return Err(refused_error(
             dir,
             "is not empty; a backup is restored only into an empty directory",
         ));
     }
     let path = db_path(dir);
-    let unfinished = partial(&path);
-    let source = connect(file, Access::Inspect)?;
+    let unfinished = partial_path(&path);
+    let source = connect(file, AccessMode::Inspect)?;
     copy(file, &source, &unfinished)?;
-    let mut conn = connect(&unfinished, Access::Write)?;
+    let mut conn = connect(&unfinished, AccessMode::Write)?;
     super::retention::raise_floor(&unfinished, &mut conn, saved.revision + RESTORE_JUMP)?;
     close(&unfinished, conn)?;
     let report = check_file(&unfinished)?;
     publish(&unfinished, &path)?;
-    Ok(Report { path, ..report })
+    Ok(StoreReport { path, ..report })
 }
 
 /// Refuses to write a file with secrets where other users can replace it while it is written.
 pub(crate) fn refuse_untrusted(file: &Path) -> Result<(), Error> {
     let above = file.parent().unwrap_or(Path::new(""));
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    match windlass_safe_path::untrusted(above).on(above)? {
+    match windlass_safe_path::find_untrusted_directory(above).with_path(above)? {
         None => Ok(()),
-        Some(untrusted) => Err(refused(
+        Some(untrusted) => Err(refused_error(
             file,
             &format!("is not written: {untrusted}; choose a directory that only you can write to"),
         )),
@@ -127,22 +127,22 @@ fn begin_directory(path: &Path) -> Result<(), Error> {
     let create = || DirBuilder::new().mode(0o700).create(path);
     match create() {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        created => return created.on(path),
+        created => return created.with_path(path),
     }
-    let there = fs::symlink_metadata(path).on(path)?;
+    let there = fs::symlink_metadata(path).with_path(path)?;
     let is_own = there.uid() == rustix::process::geteuid().as_raw();
     if !(there.is_dir() && is_own && there.mode() & 0o077 == 0) {
-        return Err(refused(path, "was not made by an earlier backup of the same user; remove it"));
+        return Err(refused_error(path, "was not made by an earlier backup of the same user; remove it"));
     }
     schema::remove(&path.join("data"))
 }
 
-fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {
-    schema::recognise(path, conn)?;
+fn inspect(path: &Path, conn: &Connection) -> Result<StoreReport, Error> {
+    schema::check_format(path, conn)?;
     let contents = verify::verify(path, conn)?;
-    let meta = Meta::read(path, conn)?;
+    let meta = DatabaseMeta::read(path, conn)?;
     verify::verify_links(path, conn, meta.floor)?;
-    Ok(Report {
+    Ok(StoreReport {
         path: path.to_owned(),
         store: meta.store,
         format: schema::FORMAT,
@@ -156,12 +156,12 @@ fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {
 
 /// Copies a database, as it is at one moment, into a file that stands alone.
 fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
-    begin_file(to)?;
-    let mut target = Connection::open(to).on(to)?;
+    create_file(to)?;
+    let mut target = Connection::open(to).with_path(to)?;
     {
-        let backup = Backup::new(source, &mut target).on(to)?;
+        let backup = Backup::new(source, &mut target).with_path(to)?;
         // All pages in one step, so that commits on the source cannot come between.
-        match backup.step(-1).on(to)? {
+        match backup.step(-1).with_path(to)? {
             StepResult::Done => {}
             _ => {
                 return Err(Error::Unavailable {
@@ -172,14 +172,14 @@ fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
         }
     }
     // The copy remembers the write-ahead log of its source; one file is easier to keep.
-    target.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).on(to)?;
+    target.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).with_path(to)?;
     close(to, target)
 }
 
 fn close(path: &Path, conn: Connection) -> Result<(), Error> {
-    conn.close().map_err(|(_, error)| error).on(path)
+    conn.close().map_err(|(_, error)| error).with_path(path)
 }
 
-fn refused(path: &Path, what: &str) -> Error {
+fn refused_error(path: &Path, what: &str) -> Error {
     Error::Refused { path: path.to_owned(), what: what.to_owned() }
 }

@@ -9,20 +9,20 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Transaction};
 use tokio::sync::Semaphore;
 
-use super::failure::OnPath;
-use super::record::{Record, damaged, from_sql, to_sql};
-use super::schema::{Access, Meta, connect};
-use crate::{Error, Event, Page, Range, Revision};
+use super::failure::PathContext;
+use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
+use super::schema::{AccessMode, DatabaseMeta, connect};
+use crate::{Error, ChangeEvent, RangePage, KeyRange, Revision};
 
 /// A few read connections that async callers share.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ReaderPool {
     path: PathBuf,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
-impl Readers {
+impl ReaderPool {
     pub(super) fn new(path: PathBuf, connections: usize) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(connections.max(1)));
         Arc::new(Self { path, permits, idle: Mutex::new(Vec::new()) })
@@ -59,10 +59,10 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let result = match idle {
             Some(conn) => Ok(conn),
-            None => connect(&self.path, Access::Read),
+            None => connect(&self.path, AccessMode::Read),
         }
         .and_then(|mut conn| {
-            let tx = conn.transaction().on(&self.path)?;
+            let tx = conn.transaction().with_path(&self.path)?;
             let answer = read(&self.path, &tx)?;
             drop(tx);
             if !self.permits.is_closed() {
@@ -86,17 +86,17 @@ impl Readers {
 
 /// The newest revision and the floor in a snapshot.
 fn bounds(path: &Path, conn: &Connection) -> Result<(Revision, Revision), Error> {
-    let floor = Meta::read(path, conn)?.floor;
+    let floor = DatabaseMeta::read(path, conn)?.floor;
     let newest: Option<i64> = conn
         .prepare_cached("SELECT max(rev) FROM kv")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .on(path)?;
+        .with_path(path)?;
     // Compaction may have dropped the newest records, if they were deletions; the floor remembers.
     let newest = newest.map(|number| from_sql(path, number)).transpose()?;
     Ok((newest.unwrap_or(floor).max(floor), floor))
 }
 
-fn within(asked: Revision, (newest, floor): (Revision, Revision)) -> Result<(), Error> {
+fn check_bounds(asked: Revision, (newest, floor): (Revision, Revision)) -> Result<(), Error> {
     if asked < floor {
         return Err(Error::Compacted { floor });
     }
@@ -119,29 +119,29 @@ const RANGE: &str = "
     LIMIT ?4";
 
 /// Reads a page.
-pub(super) fn range(path: &Path, conn: &Connection, range: &Range) -> Result<Page, Error> {
+pub(super) fn range(path: &Path, conn: &Connection, range: &KeyRange) -> Result<RangePage, Error> {
     let bounds = bounds(path, conn)?;
     let revision = range.at.unwrap_or(bounds.0);
-    within(revision, bounds)?;
-    let mut page = Page { revision, items: Vec::new(), more: false };
+    check_bounds(revision, bounds)?;
+    let mut page = RangePage { revision, items: Vec::new(), more: false };
     let (from, to) = key_bounds(range);
     let limit = range.limit.unwrap_or(usize::MAX);
     // One more than asked for tells whether there is more.
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut statement = conn.prepare_cached(RANGE).on(path)?;
-    let mut rows = statement.query((from, to, to_sql(revision), fetch)).on(path)?;
-    while let Some(row) = rows.next().on(path)? {
+    let mut statement = conn.prepare_cached(RANGE).with_path(path)?;
+    let mut rows = statement.query((from, to, to_sql(revision), fetch)).with_path(path)?;
+    while let Some(row) = rows.next().with_path(path)? {
         if page.items.len() == limit {
             page.more = true;
             break;
         }
-        let record = Record::read(path, row, 0)?;
+        let record = ChangeRecord::read(path, row, 0)?;
         let rev = record.rev;
-        let Some((key, stored)) = record.stored() else {
-            return Err(damaged(path, rev, "it is a deletion where a value was found"));
+        let Some((key, stored)) = record.into_stored() else {
+            return Err(damaged_error(path, rev, "it is a deletion where a value was found"));
         };
         if page.items.last().is_some_and(|(last, _)| *last >= key) {
-            return Err(damaged(path, rev, "its key is out of order"));
+            return Err(damaged_error(path, rev, "its key is out of order"));
         }
         page.items.push((key, stored));
     }
@@ -149,7 +149,7 @@ pub(super) fn range(path: &Path, conn: &Connection, range: &Range) -> Result<Pag
 }
 
 /// The inclusive lower and the exclusive upper bound of the keys in a range.
-fn key_bounds(range: &Range) -> (String, Value) {
+fn key_bounds(range: &KeyRange) -> (String, Value) {
     let from = match &range.after {
         // The next key after one is that one with the smallest character appended.
         Some(after) if *after >= range.prefix => format!("{after}\0"),
@@ -188,23 +188,23 @@ pub(super) fn history(
     conn: &Connection,
     after: Revision,
     limit: usize,
-) -> Result<Vec<Event>, Error> {
-    within(after, bounds(path, conn)?)?;
-    let mut statement = conn.prepare_cached(HISTORY).on(path)?;
+) -> Result<Vec<ChangeEvent>, Error> {
+    check_bounds(after, bounds(path, conn)?)?;
+    let mut statement = conn.prepare_cached(HISTORY).with_path(path)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = statement.query((to_sql(after), limit)).on(path)?;
-    let mut events: Vec<Event> = Vec::new();
-    while let Some(row) = rows.next().on(path)? {
-        let record = Record::read(path, row, 0)?;
+    let mut rows = statement.query((to_sql(after), limit)).with_path(path)?;
+    let mut events: Vec<ChangeEvent> = Vec::new();
+    while let Some(row) = rows.next().with_path(path)? {
+        let record = ChangeRecord::read(path, row, 0)?;
         let expected = events.last().map_or(after, |event| event.revision) + 1;
         if record.rev != expected {
-            return Err(damaged(path, expected, "it is missing"));
+            return Err(damaged_error(path, expected, "it is missing"));
         }
         let previous = match record.prev {
             0 => None,
             prev => Some(previous(path, row, prev, &record)?),
         };
-        events.push(record.event(previous));
+        events.push(record.into_event(previous));
     }
     Ok(events)
 }
@@ -213,20 +213,20 @@ fn previous(
     path: &Path,
     row: &rusqlite::Row<'_>,
     prev: Revision,
-    record: &Record,
-) -> Result<crate::Stored, Error> {
-    let found: Option<i64> = row.get(6).on(path)?;
+    record: &ChangeRecord,
+) -> Result<crate::StoredValue, Error> {
+    let found: Option<i64> = row.get(6).with_path(path)?;
     if found.is_none() {
-        return Err(damaged(
+        return Err(damaged_error(
             path,
             prev,
             &format!("record {} replaced it, but it is missing", record.rev),
         ));
     }
-    let old = Record::read(path, row, 6)?;
-    match old.stored() {
+    let old = ChangeRecord::read(path, row, 6)?;
+    match old.into_stored() {
         Some((key, stored)) if key == record.key => Ok(stored),
-        _ => Err(damaged(path, record.rev, "the record it replaced is not of its key")),
+        _ => Err(damaged_error(path, record.rev, "the record it replaced is not of its key")),
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         super::super::schema::create(dir.path()).unwrap();
         let path = super::super::schema::db_path(dir.path());
-        let conn = connect(&path, Access::Read).unwrap();
+        let conn = connect(&path, AccessMode::Read).unwrap();
         let plan = |sql: &str| -> Vec<String> {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let count = statement.parameter_count();

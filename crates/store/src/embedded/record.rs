@@ -5,12 +5,12 @@ use std::path::Path;
 use bytes::Bytes;
 use rusqlite::Row;
 
-use super::failure::OnPath;
-use crate::{Error, Event, Revision, Stored};
+use super::failure::PathContext;
+use crate::{Error, ChangeEvent, Revision, StoredValue};
 
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct ChangeRecord {
     pub(super) rev: Revision,
     pub(super) key: String,
     /// The revision that created this incarnation of the key.
@@ -21,10 +21,10 @@ pub(super) struct Record {
     pub(super) value: Option<Bytes>,
 }
 
-impl Record {
+impl ChangeRecord {
     /// Reads a record from the columns that start at `first`, and verifies its checksum.
     pub(super) fn read(path: &Path, row: &Row<'_>, first: usize) -> Result<Self, Error> {
-        let rev = from_sql(path, row.get(first).on(path)?)?;
+        let rev = from_sql(path, row.get(first).with_path(path)?)?;
         let read = || -> rusqlite::Result<_> {
             let key: String = row.get(first + 1)?;
             let value: Option<&[u8]> = match row.get_ref(first + 4)? {
@@ -41,11 +41,11 @@ impl Record {
             ))
         };
         let (key, created, prev, value, checksum) =
-            read().map_err(|e| damaged(path, rev, &e.to_string()))?;
+            read().map_err(|e| damaged_error(path, rev, &e.to_string()))?;
         let created = from_sql(path, created)?;
         let record = Self { rev, key, created, prev: from_sql(path, prev)?, value };
         if i64::from(record.checksum()) != checksum {
-            return Err(damaged(path, rev, "its checksum does not match"));
+            return Err(damaged_error(path, rev, "its checksum does not match"));
         }
         Ok(record)
     }
@@ -62,13 +62,13 @@ impl Record {
     }
 
     /// The state this change left its key in; `None` if it deleted it.
-    pub(super) fn stored(self) -> Option<(String, Stored)> {
-        let stored = Stored { revision: self.rev, created: self.created, value: self.value? };
+    pub(super) fn into_stored(self) -> Option<(String, StoredValue)> {
+        let stored = StoredValue { revision: self.rev, created: self.created, value: self.value? };
         Some((self.key, stored))
     }
 
-    pub(super) fn event(self, previous: Option<Stored>) -> Event {
-        Event {
+    pub(super) fn into_event(self, previous: Option<StoredValue>) -> ChangeEvent {
+        ChangeEvent {
             revision: self.rev,
             key: self.key,
             value: self.value,
@@ -79,7 +79,7 @@ impl Record {
 }
 
 /// The error for a record that is not as it was written.
-pub(super) fn damaged(path: &Path, rev: Revision, why: &str) -> Error {
+pub(super) fn damaged_error(path: &Path, rev: Revision, why: &str) -> Error {
     Error::Corrupt { path: path.to_owned(), what: format!("record {rev}: {why}") }
 }
 

@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::Clock;
-use super::failure::OnPath;
+use super::failure::PathContext;
 use super::record::to_sql;
-use super::schema::Meta;
+use super::schema::DatabaseMeta;
 use crate::{Error, Revision};
 
 /// Each limit is measured in about this many samples, so memory stays small.
 const SAMPLES: u32 = 64;
 
 /// Decides up to where history may go.
-pub(super) struct Retention {
+pub(super) struct RetentionPolicy {
     age: Duration,
     events: u64,
     bytes: u64,
     clock: Clock,
     /// In order. Every sample lies above the floor.
-    samples: VecDeque<Sample>,
+    samples: VecDeque<HistorySample>,
     /// The bytes of all changes ever seen, and of those up to the floor.
     total: u64,
     forgotten: u64,
@@ -33,7 +33,7 @@ pub(super) struct Retention {
 
 /// Some changes that came close together.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct HistorySample {
     /// When the first of them came, which one it was, and the bytes of all before it.
     begun: Instant,
     first: Revision,
@@ -44,7 +44,7 @@ struct Sample {
     total: u64,
 }
 
-impl Retention {
+impl RetentionPolicy {
     pub(super) fn new(age: Duration, events: u64, bytes: u64, clock: Clock) -> Self {
         let samples = VecDeque::new();
         Self { age, events, bytes, clock, samples, total: 0, forgotten: 0 }
@@ -62,11 +62,11 @@ impl Retention {
                     && revision - last.first < self.events / u64::from(SAMPLES)
                     && total - last.before < self.bytes / u64::from(SAMPLES) =>
             {
-                *last = Sample { at, revision, total, ..*last };
+                *last = HistorySample { at, revision, total, ..*last };
             }
             _ => {
                 let first = revision;
-                self.samples.push_back(Sample { begun: at, first, before, at, revision, total });
+                self.samples.push_back(HistorySample { begun: at, first, before, at, revision, total });
             }
         }
     }
@@ -74,12 +74,12 @@ impl Retention {
     /// The revision up to which history should be forgotten, if any.
     pub(super) fn target(&self, revision: Revision) -> Option<Revision> {
         let now = (self.clock)();
-        let old = |s: &Sample| now.saturating_duration_since(s.at) >= self.age;
-        let many = |s: &Sample| revision - s.revision >= self.events;
+        let old = |s: &HistorySample| now.saturating_duration_since(s.at) >= self.age;
+        let many = |s: &HistorySample| revision - s.revision >= self.events;
         let by_age = self.samples.iter().rev().find(|s| old(s));
         let by_events = self.samples.iter().rev().find(|s| many(s));
         let by_bytes = if self.total - self.forgotten > self.bytes {
-            let fits = |s: &Sample| self.total - s.total <= self.bytes;
+            let fits = |s: &HistorySample| self.total - s.total <= self.bytes;
             self.samples.iter().find(|s| fits(s)).or(self.samples.back())
         } else {
             None
@@ -88,7 +88,7 @@ impl Retention {
     }
 
     /// Takes note of history that was forgotten.
-    pub(super) fn forgot(&mut self, floor: Revision) {
+    pub(super) fn set_floor(&mut self, floor: Revision) {
         while let Some(first) = self.samples.front()
             && first.revision <= floor
         {
@@ -100,9 +100,9 @@ impl Retention {
 
 /// How many revisions to forget at once, so that a commit never waits long for it.
 #[derive(Debug)]
-pub(super) struct Stride(u64);
+pub(super) struct CompactionStride(u64);
 
-impl Stride {
+impl CompactionStride {
     const MAX: u64 = 1_024;
 
     pub(super) fn new() -> Self {
@@ -110,12 +110,12 @@ impl Stride {
     }
 
     /// The end of the next step.
-    pub(super) fn from(&self, floor: Revision, target: Revision) -> Revision {
+    pub(super) fn next_target(&self, floor: Revision, target: Revision) -> Revision {
         target.min(floor + self.0)
     }
 
     /// Adapts to how long a step took.
-    pub(super) fn took(&mut self, time: Duration) {
+    pub(super) fn record_duration(&mut self, time: Duration) {
         if time > Duration::from_millis(4) {
             self.0 = (self.0 / 2).max(1);
         } else if time < Duration::from_millis(2) {
@@ -129,16 +129,16 @@ impl Stride {
 /// Below the floor each key has at most its one living record. So among the records that come
 /// under it now, each makes the one it replaced needless, and a deletion also itself.
 pub(super) fn raise_floor(path: &Path, conn: &mut Connection, upto: Revision) -> Result<(), Error> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).on(path)?;
-    let meta = Meta::read(path, &tx)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).with_path(path)?;
+    let meta = DatabaseMeta::read(path, &tx)?;
     let bounds = (to_sql(meta.floor), to_sql(upto));
     for sql in [
         "DELETE FROM kv WHERE rev IN
              (SELECT prev FROM kv WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",
         "DELETE FROM kv WHERE rev > ?1 AND rev <= ?2 AND value IS NULL",
     ] {
-        tx.prepare_cached(sql).and_then(|mut statement| statement.execute(bounds)).on(path)?;
+        tx.prepare_cached(sql).and_then(|mut statement| statement.execute(bounds)).with_path(path)?;
     }
-    Meta { floor: upto, ..meta }.write(path, &tx)?;
-    tx.commit().on(path)
+    DatabaseMeta { floor: upto, ..meta }.write(path, &tx)?;
+    tx.commit().with_path(path)
 }

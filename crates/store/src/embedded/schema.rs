@@ -14,7 +14,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::failure::OnPath;
+use super::failure::PathContext;
 use super::record::{from_sql, to_sql};
 use crate::{Error, Revision};
 
@@ -48,20 +48,20 @@ pub(super) fn db_path(dir: &Path) -> PathBuf {
 
 /// The write-ahead log beside a database file.
 pub(super) fn wal_path(db: &Path) -> PathBuf {
-    beside(db, "-wal")
+    with_suffix(db, "-wal")
 }
 
 /// The name a database has until it is complete.
-pub(crate) fn partial(db: &Path) -> PathBuf {
-    beside(db, ".partial")
+pub(crate) fn partial_path(db: &Path) -> PathBuf {
+    with_suffix(db, ".partial")
 }
 
 /// The name a database has while an import fills it.
-pub(super) fn importing(db: &Path) -> PathBuf {
-    beside(db, ".import")
+pub(super) fn importing_path(db: &Path) -> PathBuf {
+    with_suffix(db, ".import")
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -69,7 +69,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AccessMode {
     /// Changing the database.
     Write,
     /// Looking at all of it, also at what is wrong with it, and leaving it as it is.
@@ -79,24 +79,24 @@ pub(super) enum Access {
 }
 
 /// Opens a database file that exists, with the settings durability depends on.
-pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> {
+pub(super) fn connect(path: &Path, access: AccessMode) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
         | match access {
-            Access::Write | Access::Inspect => OpenFlags::SQLITE_OPEN_READ_WRITE,
-            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+            AccessMode::Write | AccessMode::Inspect => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            AccessMode::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
-    let conn = Connection::open_with_flags(path, flags).on(path)?;
-    conn.busy_timeout(BUSY).on(path)?;
+    let conn = Connection::open_with_flags(path, flags).with_path(path)?;
+    conn.busy_timeout(BUSY).with_path(path)?;
     conn.set_prepared_statement_cache_capacity(32);
     // The operating system caches the file anyway, and the server keeps every current object; what
     // the writer looks up is the index of keys.
     let cache_kib = match access {
-        Access::Write => 4 << 10,
-        Access::Inspect | Access::Read => 512,
+        AccessMode::Write => 4 << 10,
+        AccessMode::Inspect | AccessMode::Read => 512,
     };
-    if access == Access::Inspect {
+    if access == AccessMode::Inspect {
         // Who closes a database last moves its log into it, unless told not to.
-        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).on(path)?;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).with_path(path)?;
     }
     // Both fullfsync settings only matter on macOS, where fsync alone does not reach the disk.
     conn.execute_batch(&format!(
@@ -109,14 +109,14 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> 
          PRAGMA temp_store = MEMORY;
          PRAGMA cache_size = -{cache_kib};"
     ))
-    .on(path)?;
+    .with_path(path)?;
     Ok(conn)
 }
 
 /// Switches a checked database to the write-ahead log, which the file then remembers.
 pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
     let mode: String =
-        conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).on(path)?;
+        conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).with_path(path)?;
     if mode != "wal" {
         return Err(Error::Unavailable {
             path: path.to_owned(),
@@ -133,36 +133,36 @@ pub(super) fn create(dir: &Path) -> Result<(), Error> {
 
 /// Makes a new empty database of any name, at a revision.
 pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
-    let fresh = beside(path, ".new");
-    begin_file(&fresh)?;
-    let conn = connect(&fresh, Access::Write)?;
+    let fresh = with_suffix(path, ".new");
+    create_file(&fresh)?;
+    let conn = connect(&fresh, AccessMode::Write)?;
     let store: String =
-        conn.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0)).on(&fresh)?;
-    conn.execute_batch("BEGIN IMMEDIATE").on(&fresh)?;
+        conn.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0)).with_path(&fresh)?;
+    conn.execute_batch("BEGIN IMMEDIATE").with_path(&fresh)?;
     for (_, sql) in OBJECTS {
-        conn.execute_batch(sql).on(&fresh)?;
+        conn.execute_batch(sql).with_path(&fresh)?;
     }
-    Meta { store, floor }.write(&fresh, &conn)?;
-    conn.execute_batch("COMMIT").on(&fresh)?;
-    conn.close().map_err(|(_, error)| error).on(&fresh)?;
+    DatabaseMeta { store, floor }.write(&fresh, &conn)?;
+    conn.execute_batch("COMMIT").with_path(&fresh)?;
+    conn.close().map_err(|(_, error)| error).with_path(&fresh)?;
     publish(&fresh, path)
 }
 
 /// Makes an empty file that only its owner can read, without remains of an earlier attempt.
-pub(super) fn begin_file(path: &Path) -> Result<(), Error> {
+pub(super) fn create_file(path: &Path) -> Result<(), Error> {
     remove(path)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    options.open(path).map(drop).on(path)
+    options.open(path).map(drop).with_path(path)
 }
 
 /// Removes a database, if it is there. The journals go first: without their file they would be
 /// taken for those of the next one.
 pub(super) fn remove(path: &Path) -> Result<(), Error> {
-    for remains in [beside(path, "-journal"), wal_path(path), path.to_owned()] {
+    for remains in [with_suffix(path, "-journal"), wal_path(path), path.to_owned()] {
         match fs::remove_file(&remains) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).on(&remains);
+                return Err(error).with_path(&remains);
             }
             _ => {}
         }
@@ -172,26 +172,26 @@ pub(super) fn remove(path: &Path) -> Result<(), Error> {
 
 /// Gives a finished file its name, durably. No connection may have it open.
 pub(crate) fn publish(from: &Path, to: &Path) -> Result<(), Error> {
-    File::open(from).and_then(|file| file.sync_all()).on(from)?;
-    fs::rename(from, to).on(to)?;
+    File::open(from).and_then(|file| file.sync_all()).with_path(from)?;
+    fs::rename(from, to).with_path(to)?;
     sync_dir(to.parent().unwrap_or(Path::new(".")))
 }
 
 /// Makes the names in a directory durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), Error> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|file| file.sync_all()).on(dir)
+    File::open(dir).and_then(|file| file.sync_all()).with_path(dir)
 }
 
 /// What the database says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct DatabaseMeta {
     /// A random name, given when the store was made.
     pub(super) store: String,
     pub(super) floor: Revision,
 }
 
-impl Meta {
+impl DatabaseMeta {
     /// Reads it, refusing what is not a store of this format.
     pub(super) fn read(path: &Path, conn: &Connection) -> Result<Self, Error> {
         let corrupt = |what: &str| Error::Corrupt { path: path.to_owned(), what: what.to_owned() };
@@ -205,7 +205,7 @@ impl Meta {
                     })
                     .optional()
             })
-            .on(path)?;
+            .with_path(path)?;
         let Some((format, store, floor, checksum)) = row else {
             return Err(corrupt("its meta table is empty"));
         };
@@ -218,13 +218,13 @@ impl Meta {
 
     /// Replaces it, within the caller's transaction.
     pub(super) fn write(&self, path: &Path, conn: &Connection) -> Result<(), Error> {
-        conn.prepare_cached("DELETE FROM meta").and_then(|mut s| s.execute([])).on(path)?;
+        conn.prepare_cached("DELETE FROM meta").and_then(|mut s| s.execute([])).with_path(path)?;
         conn.prepare_cached("INSERT INTO meta VALUES (?1, ?2, ?3, ?4)")
             .and_then(|mut statement| {
                 let checksum = self.checksum(FORMAT);
                 statement.execute((FORMAT, &self.store, to_sql(self.floor), checksum))
             })
-            .on(path)?;
+            .with_path(path)?;
         Ok(())
     }
 
@@ -240,16 +240,16 @@ impl Meta {
 /// Refuses a file that is not a store of the supported format.
 ///
 /// The format is looked at first, and only it: a newer format may have changed everything else.
-pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
+pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
     let tables: i64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'meta'", [], |row| row.get(0))
-        .on(path)?;
+        .with_path(path)?;
     if tables == 0 {
         return Err(corrupt("it does not hold a store (it has no meta table)".to_owned()));
     }
     let format: Option<i64> =
-        conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().on(path)?;
+        conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().with_path(path)?;
     refuse_foreign_header(path, conn)?;
     match format {
         None => return Err(corrupt("its meta table is empty".to_owned())),
@@ -260,11 +260,11 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
         }
     }
     let mut statement =
-        conn.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").on(path)?;
-    let mut rows = statement.query([]).on(path)?;
+        conn.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").with_path(path)?;
+    let mut rows = statement.query([]).with_path(path)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().on(path)? {
-        let pair: (String, String) = (row.get(0).on(path)?, row.get(1).on(path)?);
+    while let Some(row) = rows.next().with_path(path)? {
+        let pair: (String, String) = (row.get(0).with_path(path)?, row.get(1).with_path(path)?);
         found.push(pair);
     }
     let expected = OBJECTS.iter().map(|(name, sql)| (*name, *sql));
@@ -276,7 +276,7 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
 
 /// Refuses a file that can be read but not written, while nothing depends on it yet.
 pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Error> {
-    if conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+    if conn.is_readonly(rusqlite::MAIN_DB).with_path(path)? {
         let what = "it cannot be written".to_owned();
         return Err(Error::Unavailable { path: path.to_owned(), what });
     }
@@ -286,7 +286,7 @@ pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Err
 /// Refuses a file that SQLite will not write although it may: its header was changed.
 fn refuse_foreign_header(path: &Path, conn: &Connection) -> Result<(), Error> {
     let permitted = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
-    if permitted && conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+    if permitted && conn.is_readonly(rusqlite::MAIN_DB).with_path(path)? {
         let what = "its header asks for a format that cannot be written".to_owned();
         return Err(Error::Corrupt { path: path.to_owned(), what });
     }

@@ -10,54 +10,54 @@ mod retention;
 use bytes::Bytes;
 
 use super::*;
-use crate::suite::{Fixture, conformance};
-use crate::{Change, Expect};
+use crate::suite::{StoreFixture, conformance};
+use crate::{KeyChange, WritePrecondition};
 
 conformance!(fixture);
 
-fn fixture() -> Fixture {
+fn fixture() -> StoreFixture {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new(dir.path());
-    Fixture {
-        open: Box::new(move || Arc::new(Embedded::open(options.clone()).unwrap())),
+    let options = EmbeddedOptions::new(dir.path());
+    StoreFixture {
+        open: Box::new(move || Arc::new(EmbeddedStore::open(options.clone()).unwrap())),
         _keep: Box::new(dir),
     }
 }
 
-fn open(dir: &Path) -> Result<Embedded, Error> {
-    Embedded::open(Options::new(dir))
+fn open(dir: &Path) -> Result<EmbeddedStore, Error> {
+    EmbeddedStore::open(EmbeddedOptions::new(dir))
 }
 
-fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
-    let change = Change::Put(Bytes::from(value.into()));
-    Write { key: key.to_owned(), expect: Expect::Any, change }
+fn put(key: &str, value: impl Into<Vec<u8>>) -> WriteRequest {
+    let change = KeyChange::Put(Bytes::from(value.into()));
+    WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change }
 }
 
-fn delete(key: &str) -> Write {
-    Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
+fn delete(key: &str) -> WriteRequest {
+    WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change: KeyChange::Delete }
 }
 
 /// Everything a store serves.
 #[derive(Debug, Clone, PartialEq)]
-struct Served {
+struct StoreSnapshot {
     revision: Revision,
     floor: Revision,
-    page: Page,
-    history: Vec<Event>,
+    page: RangePage,
+    history: Vec<ChangeEvent>,
 }
 
-async fn served(store: &Embedded) -> Result<Served, Error> {
+async fn snapshot(store: &EmbeddedStore) -> Result<StoreSnapshot, Error> {
     let (revision, floor) = (store.revision(), store.floor());
-    let page = store.range(Range::default()).await?;
+    let page = store.range(KeyRange::default()).await?;
     let history = store.history(floor, usize::MAX).await?;
     for (key, stored) in &page.items {
         assert_eq!(store.get(key).await?.as_ref(), Some(stored));
     }
-    Ok(Served { revision, floor, page, history })
+    Ok(StoreSnapshot { revision, floor, page, history })
 }
 
 /// Puts in a store what makes all kinds of pages: long and short values, old versions, deletions.
-async fn populate(store: &Embedded) {
+async fn populate(store: &EmbeddedStore) {
     for n in 0..40 {
         let value = vec![n as u8; if n % 10 == 0 { 9_000 } else { 150 }];
         store.commit(put(&format!("/registry/things/{n:03}"), value)).await.unwrap();

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::failure::OnPath;
-use super::record::{Record, damaged, from_sql, to_sql};
-use super::schema::Meta;
+use super::failure::PathContext;
+use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
+use super::schema::DatabaseMeta;
 use crate::{Error, Revision};
 
 /// What a verified database holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Contents {
+pub(super) struct VerifiedContents {
     pub(super) revision: Revision,
     pub(super) floor: Revision,
     /// How many changes are stored.
@@ -26,21 +26,21 @@ pub(super) struct Contents {
 }
 
 /// Reads the whole database and finds what it holds.
-pub(super) fn verify(path: &Path, conn: &Connection) -> Result<Contents, Error> {
+pub(super) fn verify(path: &Path, conn: &Connection) -> Result<VerifiedContents, Error> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
     let answer: String =
-        conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).on(path)?;
+        conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).with_path(path)?;
     if answer != "ok" {
         return Err(corrupt(answer));
     }
-    let floor = Meta::read(path, conn)?.floor;
-    let mut contents = Contents { revision: floor, floor, ..Contents::default() };
+    let floor = DatabaseMeta::read(path, conn)?.floor;
+    let mut contents = VerifiedContents { revision: floor, floor, ..VerifiedContents::default() };
     let mut statement = conn
         .prepare("SELECT rev, key, created, prev, value, checksum FROM kv ORDER BY rev")
-        .on(path)?;
-    let mut rows = statement.query([]).on(path)?;
-    while let Some(row) = rows.next().on(path)? {
-        let record = Record::read(path, row, 0)?;
+        .with_path(path)?;
+    let mut rows = statement.query([]).with_path(path)?;
+    while let Some(row) = rows.next().with_path(path)? {
+        let record = ChangeRecord::read(path, row, 0)?;
         let rev = record.rev;
         if rev > floor {
             if rev != contents.revision + 1 {
@@ -49,7 +49,7 @@ pub(super) fn verify(path: &Path, conn: &Connection) -> Result<Contents, Error> 
             contents.revision = rev;
             contents.history.push((rev, size(&record)));
         }
-        if let Some(problem) = nonsense(&record, floor) {
+        if let Some(problem) = find_inconsistency(&record, floor) {
             return Err(corrupt(format!("record {rev}: {problem}")));
         }
         contents.records += 1;
@@ -59,7 +59,7 @@ pub(super) fn verify(path: &Path, conn: &Connection) -> Result<Contents, Error> 
 }
 
 /// Refuses a database whose end does not reach what was acknowledged.
-pub(super) fn behind(path: &Path, revision: Revision, noted: Revision) -> Error {
+pub(super) fn behind_watermark_error(path: &Path, revision: Revision, noted: Revision) -> Error {
     Error::Corrupt {
         path: path.to_owned(),
         what: format!(
@@ -89,10 +89,10 @@ pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> R
         ),
     ];
     for (sql, problem) in checks {
-        let mut statement = conn.prepare(sql).on(path)?;
-        let found = statement.query_row([to_sql(floor)], |row| row.get(0)).optional().on(path)?;
+        let mut statement = conn.prepare(sql).with_path(path)?;
+        let found = statement.query_row([to_sql(floor)], |row| row.get(0)).optional().with_path(path)?;
         if let Some(rev) = found {
-            return Err(damaged(path, from_sql(path, rev)?, problem));
+            return Err(damaged_error(path, from_sql(path, rev)?, problem));
         }
     }
     Ok(())
@@ -102,15 +102,15 @@ pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> R
 pub(super) fn count_keys(path: &Path, conn: &Connection) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT max(rev) AS rev FROM kv GROUP BY key) AS newest
                CROSS JOIN kv ON kv.rev = newest.rev WHERE kv.value IS NOT NULL";
-    let count = conn.query_row(sql, [], |row| row.get(0)).on(path)?;
+    let count = conn.query_row(sql, [], |row| row.get(0)).with_path(path)?;
     from_sql(path, count)
 }
 
-fn size(record: &Record) -> u64 {
+fn size(record: &ChangeRecord) -> u64 {
     (record.key.len() + record.value.as_ref().map_or(0, |value| value.len())) as u64
 }
 
-fn nonsense(record: &Record, floor: Revision) -> Option<&'static str> {
+fn find_inconsistency(record: &ChangeRecord, floor: Revision) -> Option<&'static str> {
     let creates = record.created == record.rev;
     match record {
         r if r.rev == 0 || r.created == 0 => Some("its revision is 0"),

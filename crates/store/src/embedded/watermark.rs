@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_safe_path::private;
 
-use super::failure::io;
+use super::failure::io_error;
 use crate::{Error, Revision};
 
 const FILE: &str = "revision";
@@ -20,7 +20,7 @@ const WIDTH: usize = 20;
 
 /// The open note.
 #[derive(Debug)]
-pub(super) struct Watermark {
+pub(super) struct WatermarkFile {
     path: PathBuf,
     file: File,
     warned: bool,
@@ -32,15 +32,15 @@ pub(super) fn read(dir: &Path) -> Option<Revision> {
     text.trim().parse().ok()
 }
 
-impl Watermark {
+impl WatermarkFile {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
-        let file = private::open_regular(&path).map_err(|e| io(&path, &e))?;
+        let file = private::open_regular(&path).map_err(|e| io_error(&path, &e))?;
         Ok(Self { path, file, warned: false })
     }
 
     /// Notes a revision that is durable in the database.
-    pub(super) fn note(&mut self, revision: Revision) {
+    pub(super) fn record(&mut self, revision: Revision) {
         let text = format!("{revision:0WIDTH$}\n");
         match self.file.write_all_at(text.as_bytes(), 0) {
             Ok(()) => self.warned = false,

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::checkpoint::Checkpoints;
-use super::failure::{Fuse, OnPath};
-use super::lock::Lock;
+use super::checkpoint::CheckpointScheduler;
+use super::failure::{FatalLatch, PathContext};
+use super::lock::DirectoryLock;
 use super::reader;
-use super::record::{Record, to_sql};
-use super::retention::{Retention, Stride, raise_floor};
-use super::watermark::Watermark;
-use crate::{Change, Committed, Error, Event, Expect, Message, Revision, Sink, Write};
+use super::record::{ChangeRecord, to_sql};
+use super::retention::{RetentionPolicy, CompactionStride, raise_floor};
+use super::watermark::WatermarkFile;
+use crate::{KeyChange, CommittedWrite, Error, ChangeEvent, WritePrecondition, FeedMessage, Revision, Sink, WriteRequest};
 
 /// The most writes in one transaction, which bounds how long the first of them waits.
 const BATCH_WRITES: usize = 256;
@@ -35,92 +35,92 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) const REPLAY: usize = 1_000;
 
 /// What the commit thread is asked to do.
-pub(super) enum Command {
-    Write(Job),
-    Follow { after: Revision, sink: Sink, done: SyncSender<Result<(), Error>> },
+pub(super) enum WriterCommand {
+    Write(WriteJob),
+    AttachSink { after: Revision, sink: Sink, done: SyncSender<Result<(), Error>> },
     Compact { upto: Revision, done: oneshot::Sender<Result<(), Error>> },
     Close,
 }
 
 /// A write and whom to answer.
-pub(super) struct Job {
-    pub(super) write: Write,
-    pub(super) done: oneshot::Sender<Result<Committed, Error>>,
+pub(super) struct WriteJob {
+    pub(super) write: WriteRequest,
+    pub(super) done: oneshot::Sender<Result<CommittedWrite, Error>>,
 }
 
 /// Where the store is, for everyone to read.
 #[derive(Debug)]
-pub(super) struct Position {
+pub(super) struct StorePosition {
     pub(super) revision: AtomicU64,
     pub(super) floor: AtomicU64,
 }
 
 /// The commit thread's state.
-pub(super) struct Writer {
+pub(super) struct CommitWriter {
     pub(super) path: PathBuf,
     pub(super) conn: Connection,
-    pub(super) inbox: Receiver<Command>,
-    pub(super) position: Arc<Position>,
-    pub(super) fuse: Fuse,
+    pub(super) inbox: Receiver<WriterCommand>,
+    pub(super) position: Arc<StorePosition>,
+    pub(super) latch: FatalLatch,
     pub(super) sinks: Vec<Sink>,
-    pub(super) watermark: Watermark,
-    pub(super) checkpoints: Checkpoints,
-    pub(super) retention: Retention,
-    pub(super) stride: Stride,
+    pub(super) watermark: WatermarkFile,
+    pub(super) checkpoints: CheckpointScheduler,
+    pub(super) retention: RetentionPolicy,
+    pub(super) stride: CompactionStride,
     /// Compactions that were asked for and are not done.
     pub(super) compactions: Vec<(Revision, oneshot::Sender<Result<(), Error>>)>,
     pub(super) resting_until: Option<Instant>,
     /// Released last, when everything else is closed.
-    pub(super) lock: Lock,
+    pub(super) lock: DirectoryLock,
 }
 
-impl Writer {
+impl CommitWriter {
     /// Works until the store is closed.
     pub(super) fn run(mut self) {
-        let fuse = self.fuse.clone();
+        let fuse = self.latch.clone();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            while self.turn().is_continue() {}
+            while self.run_once().is_continue() {}
             self.finish();
         }));
         if result.is_err() {
-            fuse.blow(&Error::Failed { what: "the commit thread panicked".to_owned() });
+            fuse.trip(&Error::Failed { what: "the commit thread panicked".to_owned() });
         }
     }
 
-    fn turn(&mut self) -> std::ops::ControlFlow<()> {
+    fn run_once(&mut self) -> std::ops::ControlFlow<()> {
         use std::ops::ControlFlow::{Break, Continue};
         let wait = if self.compaction_target().is_some() { Duration::ZERO } else { TICK };
         let next = match self.inbox.recv_timeout(wait) {
-            Ok(Command::Write(job)) => self.commit_with(job),
+            Ok(WriterCommand::Write(job)) => self.commit_with(job),
             Ok(command) => Some(command),
             Err(RecvTimeoutError::Timeout) => {
                 if !wait.is_zero() {
-                    self.checkpoints.when_idle(&self.conn);
+                    self.checkpoints.on_idle(&self.conn);
                 }
                 None
             }
             Err(RecvTimeoutError::Disconnected) => return Break(()),
         };
         match next {
-            Some(Command::Close) => return Break(()),
-            Some(Command::Follow { after, sink, done }) => {
-                let _ = done.send(self.follow(after, sink));
+            Some(WriterCommand::Close) => return Break(()),
+            Some(WriterCommand::AttachSink { after, sink, done }) => {
+                let _ = done.send(self.attach_sink(after, sink));
             }
-            Some(Command::Compact { upto, done }) => self.ask_compaction(upto, done),
-            Some(Command::Write(_)) | None => {}
+            Some(WriterCommand::Compact { upto, done }) => self.request_compaction(upto, done),
+            Some(WriterCommand::Write(_)) | None => {}
         }
-        self.compact_a_little();
+        self.compact_step();
         Continue(())
     }
 
     /// Commits a write together with all that wait behind it; returns what waits behind those.
-    fn commit_with(&mut self, first: Job) -> Option<Command> {
+    fn commit_with(&mut self, first: WriteJob) -> Option<WriterCommand> {
         let mut bytes = size(&first.write);
         let mut batch = vec![first];
         let mut next = None;
         while batch.len() < BATCH_WRITES && bytes < BATCH_BYTES {
             match self.inbox.try_recv() {
-                Ok(Command::Write(job)) => {
+                Ok(WriterCommand::Write(job)) => {
                     bytes += size(&job.write);
                     batch.push(job);
                 }
@@ -136,13 +136,13 @@ impl Writer {
         next
     }
 
-    fn commit(&mut self, mut batch: Vec<Job>) {
+    fn commit(&mut self, mut batch: Vec<WriteJob>) {
         // Whoever stopped waiting gave up before anything was written.
         batch.retain(|job| !job.done.is_closed());
         if batch.is_empty() {
             return;
         }
-        let outcome = match self.fuse.blown() {
+        let outcome = match self.latch.cause() {
             Some(error) => Err(error),
             None => self.transact(&batch),
         };
@@ -152,7 +152,7 @@ impl Writer {
                 Err(error) => vec![Err(error); batch.len()],
             },
             Err(error) => {
-                self.fuse.blow_if_fatal(&error);
+                self.latch.trip_if_fatal(&error);
                 vec![Err(error); batch.len()]
             }
         };
@@ -165,12 +165,12 @@ impl Writer {
     #[expect(clippy::type_complexity, reason = "an answer for each write, and what happened")]
     fn transact(
         &mut self,
-        batch: &[Job],
-    ) -> Result<(Vec<Result<Committed, Error>>, Vec<Event>), Error> {
+        batch: &[WriteJob],
+    ) -> Result<(Vec<Result<CommittedWrite, Error>>, Vec<ChangeEvent>), Error> {
         let path = &self.path;
         let outcome = (|| {
             let tx =
-                self.conn.transaction_with_behavior(TransactionBehavior::Immediate).on(path)?;
+                self.conn.transaction_with_behavior(TransactionBehavior::Immediate).with_path(path)?;
             let mut revision = self.position.revision.load(Ordering::Acquire);
             let mut answers = Vec::with_capacity(batch.len());
             let mut events = Vec::with_capacity(batch.len());
@@ -181,12 +181,12 @@ impl Writer {
                         answers.push(Ok(committed(&event)));
                         events.push(event);
                     }
-                    Err(Refusal::Write(error)) => answers.push(Err(error)),
-                    Err(Refusal::Batch(error)) => return Err(error),
+                    Err(WriteRefusal::Write(error)) => answers.push(Err(error)),
+                    Err(WriteRefusal::Batch(error)) => return Err(error),
                 }
             }
             if !events.is_empty() {
-                tx.commit().on(path)?;
+                tx.commit().with_path(path)?;
             }
             Ok((answers, events))
         })();
@@ -198,17 +198,17 @@ impl Writer {
     }
 
     /// Shows durable events to everyone who follows.
-    fn publish(&mut self, events: &[Event]) -> Result<(), Error> {
+    fn publish(&mut self, events: &[ChangeEvent]) -> Result<(), Error> {
         let Some(last) = events.last() else { return Ok(()) };
-        self.watermark.note(last.revision);
+        self.watermark.record(last.revision);
         for event in events {
             self.retention.record(event.revision, event_size(event));
         }
         let mut result = Ok(());
-        self.sinks.retain_mut(|sink| match feed(sink, events) {
+        self.sinks.retain_mut(|sink| match deliver_changes(sink, events) {
             Ok(()) => true,
             Err(error) => {
-                self.fuse.blow(&error);
+                self.latch.trip(&error);
                 result = Err(error);
                 false
             }
@@ -218,8 +218,8 @@ impl Writer {
     }
 
     /// Gives a follower what it has not seen, and the live events from then on.
-    fn follow(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
-        if let Some(error) = self.fuse.blown() {
+    fn attach_sink(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+        if let Some(error) = self.latch.cause() {
             return Err(error);
         }
         let mut seen = after;
@@ -227,15 +227,15 @@ impl Writer {
             let events = reader::history(&self.path, &self.conn, seen, REPLAY)?;
             let Some(last) = events.last() else { break };
             seen = last.revision;
-            feed(&mut sink, &events)?;
+            deliver_changes(&mut sink, &events)?;
         }
         self.sinks.push(sink);
         Ok(())
     }
 
-    fn ask_compaction(&mut self, upto: Revision, done: oneshot::Sender<Result<(), Error>>) {
+    fn request_compaction(&mut self, upto: Revision, done: oneshot::Sender<Result<(), Error>>) {
         let revision = self.position.revision.load(Ordering::Acquire);
-        let answer = match self.fuse.blown() {
+        let answer = match self.latch.cause() {
             Some(error) => Err(error),
             None if upto > revision => Err(Error::Future { revision }),
             None if upto <= self.position.floor.load(Ordering::Acquire) => Ok(()),
@@ -249,7 +249,7 @@ impl Writer {
 
     /// Where the floor should be, if that is above where it is.
     fn compaction_target(&self) -> Option<Revision> {
-        if self.fuse.blown().is_some() || self.resting_until.is_some_and(|t| Instant::now() < t) {
+        if self.latch.cause().is_some() || self.resting_until.is_some_and(|t| Instant::now() < t) {
             return None;
         }
         let revision = self.position.revision.load(Ordering::Acquire);
@@ -259,16 +259,16 @@ impl Writer {
     }
 
     /// Forgets a few revisions of history, if any are due.
-    fn compact_a_little(&mut self) {
+    fn compact_step(&mut self) {
         let Some(target) = self.compaction_target() else { return };
         let floor = self.position.floor.load(Ordering::Acquire);
-        let upto = self.stride.from(floor, target);
+        let upto = self.stride.next_target(floor, target);
         let started = Instant::now();
         match raise_floor(&self.path, &mut self.conn, upto) {
             Ok(()) => {
-                self.stride.took(started.elapsed());
+                self.stride.record_duration(started.elapsed());
                 self.position.floor.store(upto, Ordering::Release);
-                self.retention.forgot(upto);
+                self.retention.set_floor(upto);
                 let done = self.compactions.extract_if(.., |(wanted, _)| *wanted <= upto);
                 for (_, done) in done {
                     let _ = done.send(Ok(()));
@@ -276,7 +276,7 @@ impl Writer {
                 self.checkpoints.after_commit(&self.conn);
             }
             Err(error) => {
-                self.fuse.blow_if_fatal(&error);
+                self.latch.trip_if_fatal(&error);
                 tracing::warn!(%error, "compaction failed");
                 for (_, done) in self.compactions.drain(..) {
                     let _ = done.send(Err(error.clone()));
@@ -291,10 +291,10 @@ impl Writer {
         let Self { inbox, compactions, sinks, .. } = &mut self;
         for command in inbox.try_iter() {
             match command {
-                Command::Write(job) => drop(job.done.send(Err(Error::Closed))),
-                Command::Follow { done, .. } => drop(done.send(Err(Error::Closed))),
-                Command::Compact { done, .. } => drop(done.send(Err(Error::Closed))),
-                Command::Close => {}
+                WriterCommand::Write(job) => drop(job.done.send(Err(Error::Closed))),
+                WriterCommand::AttachSink { done, .. } => drop(done.send(Err(Error::Closed))),
+                WriterCommand::Compact { done, .. } => drop(done.send(Err(Error::Closed))),
+                WriterCommand::Close => {}
             }
         }
         for (_, done) in compactions.drain(..) {
@@ -309,7 +309,7 @@ impl Writer {
 }
 
 /// Why a write was not applied.
-enum Refusal {
+enum WriteRefusal {
     /// The write itself is at fault; others in the batch are not concerned.
     Write(Error),
     /// The transaction cannot go on.
@@ -319,50 +319,50 @@ enum Refusal {
 fn apply(
     path: &Path,
     tx: &Transaction<'_>,
-    write: &Write,
+    write: &WriteRequest,
     revision: Revision,
-) -> Result<Event, Refusal> {
+) -> Result<ChangeEvent, WriteRefusal> {
     let current = current(path, tx, &write.key).map_err(|error| match error {
-        Error::Corrupt { .. } => Refusal::Write(error),
-        other => Refusal::Batch(other),
+        Error::Corrupt { .. } => WriteRefusal::Write(error),
+        other => WriteRefusal::Batch(other),
     })?;
-    let current = current.and_then(Record::stored).map(|(_, stored)| stored);
+    let current = current.and_then(ChangeRecord::into_stored).map(|(_, stored)| stored);
     let at = current.as_ref().map(|stored| stored.revision);
     let holds = match write.expect {
-        Expect::Any => true,
-        Expect::Absent => at.is_none(),
-        Expect::Revision(expected) => at == Some(expected),
+        WritePrecondition::Any => true,
+        WritePrecondition::Absent => at.is_none(),
+        WritePrecondition::Revision(expected) => at == Some(expected),
     };
     let value = match &write.change {
-        Change::Put(value) => Some(value.clone()),
-        Change::Delete => None,
+        KeyChange::Put(value) => Some(value.clone()),
+        KeyChange::Delete => None,
     };
     if !holds || (value.is_none() && at.is_none()) {
-        return Err(Refusal::Write(Error::Conflict { current: at }));
+        return Err(WriteRefusal::Write(Error::Conflict { current: at }));
     }
-    let record = Record {
+    let record = ChangeRecord {
         rev: revision,
         key: write.key.clone(),
         created: current.as_ref().map_or(revision, |stored| stored.created),
         prev: at.unwrap_or(0),
         value,
     };
-    insert(path, tx, &record).map_err(Refusal::Batch)?;
-    Ok(record.event(current))
+    insert(path, tx, &record).map_err(WriteRefusal::Batch)?;
+    Ok(record.into_event(current))
 }
 
 /// The newest record of a key.
-fn current(path: &Path, tx: &Transaction<'_>, key: &str) -> Result<Option<Record>, Error> {
+fn current(path: &Path, tx: &Transaction<'_>, key: &str) -> Result<Option<ChangeRecord>, Error> {
     let sql = "SELECT rev, key, created, prev, value, checksum FROM kv
                WHERE key = ?1 ORDER BY rev DESC LIMIT 1";
-    let mut statement = tx.prepare_cached(sql).on(path)?;
-    let found = statement.query_row([key], |row| Ok(Record::read(path, row, 0))).optional();
-    found.on(path)?.transpose()
+    let mut statement = tx.prepare_cached(sql).with_path(path)?;
+    let found = statement.query_row([key], |row| Ok(ChangeRecord::read(path, row, 0))).optional();
+    found.with_path(path)?.transpose()
 }
 
-fn insert(path: &Path, tx: &Transaction<'_>, record: &Record) -> Result<(), Error> {
+fn insert(path: &Path, tx: &Transaction<'_>, record: &ChangeRecord) -> Result<(), Error> {
     let mut statement =
-        tx.prepare_cached("INSERT INTO kv VALUES (?1, ?2, ?3, ?4, ?5, ?6)").on(path)?;
+        tx.prepare_cached("INSERT INTO kv VALUES (?1, ?2, ?3, ?4, ?5, ?6)").with_path(path)?;
     let columns = (
         to_sql(record.rev),
         &record.key,
@@ -371,34 +371,34 @@ fn insert(path: &Path, tx: &Transaction<'_>, record: &Record) -> Result<(), Erro
         record.value.as_deref(),
         record.checksum(),
     );
-    statement.execute(columns).on(path)?;
+    statement.execute(columns).with_path(path)?;
     Ok(())
 }
 
-fn committed(event: &Event) -> Committed {
-    let Event { revision, created, previous, .. } = event;
-    Committed { revision: *revision, created: *created, previous: previous.clone() }
+fn committed(event: &ChangeEvent) -> CommittedWrite {
+    let ChangeEvent { revision, created, previous, .. } = event;
+    CommittedWrite { revision: *revision, created: *created, previous: previous.clone() }
 }
 
-fn size(write: &Write) -> usize {
+fn size(write: &WriteRequest) -> usize {
     write.key.len()
         + match &write.change {
-            Change::Put(value) => value.len(),
-            Change::Delete => 0,
+            KeyChange::Put(value) => value.len(),
+            KeyChange::Delete => 0,
         }
 }
 
-fn event_size(event: &Event) -> u64 {
+fn event_size(event: &ChangeEvent) -> u64 {
     (event.key.len() + event.value.as_ref().map_or(0, |value| value.len())) as u64
 }
 
 /// Gives changes to a sink.
-pub(crate) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
-    tell(sink, Message::Changes(events))
+pub(crate) fn deliver_changes(sink: &mut Sink, events: &[ChangeEvent]) -> Result<(), Error> {
+    deliver(sink, FeedMessage::Changes(events))
 }
 
 /// Calls a sink; one that panics is an error.
-pub(crate) fn tell(sink: &mut Sink, message: Message<'_>) -> Result<(), Error> {
+pub(crate) fn deliver(sink: &mut Sink, message: FeedMessage<'_>) -> Result<(), Error> {
     catch_unwind(AssertUnwindSafe(|| sink(message))).map_err(|panic| {
         let text = panic
             .downcast_ref::<&str>()

@@ -17,14 +17,14 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::Options;
-use super::keys::Keys;
-use super::members::{Link, Members, Purpose};
+use super::keys::KeySpace;
+use super::members::{MemberConnection, ClusterMembers, ConnectionPurpose};
 use super::wire::{
-    self, CompactionRequest, CompactionResponse, Header, KeyValue, RangeRequest, RangeResponse,
+    self, CompactionRequest, CompactionResponse, ResponseHeader, KeyValue, RangeRequest, RangeResponse,
     TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::Error;
-use crate::embedded::Fuse;
+use crate::embedded::FatalLatch;
 
 /// The pause between attempts on one call.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -34,20 +34,20 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     /// The revision asked for has been compacted.
     Compacted,
     /// The revision asked for has not happened.
     Future,
     /// Nothing was done, and another member or a moment's wait may help.
-    NotDone(Error),
+    NotApplied(Error),
     /// Whether anything was done is open.
-    Open(Error),
+    Unknown(Error),
     /// Asking again will not help.
     Final(Error),
 }
 
-impl Failure {
+impl CallFailure {
     /// The error for a caller who did not ask for a revision.
     pub(super) fn into_error(self, name: &std::path::Path) -> Error {
         match self {
@@ -55,33 +55,33 @@ impl Failure {
                 path: name.to_owned(),
                 what: "the revision read from is out of reach".to_owned(),
             },
-            Self::NotDone(error) | Self::Open(error) | Self::Final(error) => error,
+            Self::NotApplied(error) | Self::Unknown(error) | Self::Final(error) => error,
         }
     }
 }
 
 /// A stream of answers that is cancelled when it is dropped.
-pub(super) struct Stream {
+pub(super) struct WatchStream {
     /// Both are there until the stream is dropped.
     open: Option<(Arc<UnboundedSender<WatchRequest>>, Streaming<WatchResponse>)>,
-    link: Arc<Link>,
+    link: Arc<MemberConnection>,
 }
 
 /// Asks a stream how far it is, for as long as it is there.
 #[derive(Default, Clone)]
-pub(super) struct Inquiry(Weak<UnboundedSender<WatchRequest>>);
+pub(super) struct ProgressRequester(Weak<UnboundedSender<WatchRequest>>);
 
-impl Inquiry {
+impl ProgressRequester {
     /// Asks; the answer comes on the stream, if the stream has told everything by then. Returns
     /// whether there was somebody to ask.
-    pub(super) fn ask(&self) -> bool {
+    pub(super) fn request(&self) -> bool {
         let order = wire::WatchOrder::Progress(wire::WatchProgressRequest {});
         let ask = WatchRequest { order: Some(order) };
         self.0.upgrade().is_some_and(|requests| requests.unbounded_send(ask).is_ok())
     }
 }
 
-impl Stream {
+impl WatchStream {
     /// The next answer; may be dropped while it waits.
     pub(super) async fn message(&mut self) -> Result<Option<WatchResponse>, Status> {
         match &mut self.open {
@@ -91,15 +91,15 @@ impl Stream {
     }
 
     /// A way to ask how far the stream is, if its member can be believed.
-    pub(super) fn inquiry(&self) -> Inquiry {
+    pub(super) fn progress_requester(&self) -> ProgressRequester {
         match &self.open {
-            Some((requests, _)) if self.link.true_progress => Inquiry(Arc::downgrade(requests)),
-            _ => Inquiry::default(),
+            Some((requests, _)) if self.link.true_progress => ProgressRequester(Arc::downgrade(requests)),
+            _ => ProgressRequester::default(),
         }
     }
 }
 
-impl Drop for Stream {
+impl Drop for WatchStream {
     fn drop(&mut self) {
         let Some((requests, mut answers)) = self.open.take() else { return };
         // The end of the requests makes etcd end the answers. What it sends until then has to be
@@ -114,34 +114,34 @@ impl Drop for Stream {
 }
 
 /// A cluster, through one of its members at a time.
-pub(super) struct Client {
-    members: Members,
+pub(super) struct EtcdClient {
+    members: ClusterMembers,
     /// How the cluster is called in errors.
     pub(super) name: PathBuf,
     /// How long one attempt may take, so that another member gets its turn.
     pub(super) attempt: Duration,
     /// How long a call may take with all its attempts.
     pub(super) patience: Duration,
-    fuse: Fuse,
+    latch: FatalLatch,
 }
 
-impl Client {
+impl EtcdClient {
     /// Finds out whether the members that answer are of one cluster.
-    pub(super) async fn open(options: &Options, name: PathBuf, fuse: Fuse) -> Result<Self, Error> {
-        let members = Members::new(options, name.clone(), fuse.clone())?;
+    pub(super) async fn open(options: &Options, name: PathBuf, fuse: FatalLatch) -> Result<Self, Error> {
+        let members = ClusterMembers::new(options, name.clone(), fuse.clone())?;
         members.verify().await?;
-        Ok(Self { members, name, attempt: options.attempt, patience: options.patience, fuse })
+        Ok(Self { members, name, attempt: options.attempt, patience: options.patience, latch: fuse })
     }
 
-    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let answer: RangeResponse = self.ask(wire::RANGE, request).await?;
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, CallFailure> {
+        let answer: RangeResponse = self.call(wire::RANGE, request).await?;
         self.check(answer.header)?;
         Ok(answer)
     }
 
-    pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
+    pub(super) async fn compact(&self, revision: i64) -> Result<(), CallFailure> {
         let request = CompactionRequest { revision };
-        let answer: CompactionResponse = self.ask(wire::COMPACT, request).await?;
+        let answer: CompactionResponse = self.call(wire::COMPACT, request).await?;
         self.check(answer.header)?;
         Ok(())
     }
@@ -150,11 +150,11 @@ impl Client {
     ///
     /// One that was on its way to a leader that died is answered by etcd after more than five
     /// seconds. Nobody can say sooner what became of it, but whoever waits can be told that.
-    pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
+    pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, CallFailure> {
         let begun = Instant::now();
         loop {
             match self.try_once(wire::TXN, request.clone()).await {
-                Err(Failure::NotDone(_)) if begun.elapsed() < self.patience => {
+                Err(CallFailure::NotApplied(_)) if begun.elapsed() < self.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
@@ -168,29 +168,29 @@ impl Client {
     }
 
     /// The newest revision of the cluster; a read that a quorum confirms.
-    pub(super) async fn revision(&self, key: Bytes) -> Result<i64, Failure> {
+    pub(super) async fn revision(&self, key: Bytes) -> Result<i64, CallFailure> {
         let request = RangeRequest { key, count_only: true, ..RangeRequest::default() };
         let answer = self.range(request).await?;
         self.check(answer.header)
     }
 
     /// The newest revision of the cluster and the mark of a store, confirmed by a quorum.
-    pub(super) async fn mark(&self, keys: &Keys) -> Result<(i64, Option<KeyValue>), Failure> {
-        let request = RangeRequest { key: keys.mark(), ..RangeRequest::default() };
+    pub(super) async fn get_meta_key(&self, keys: &KeySpace) -> Result<(i64, Option<KeyValue>), CallFailure> {
+        let request = RangeRequest { key: keys.meta_key(), ..RangeRequest::default() };
         let answer = self.range(request).await?;
         Ok((self.check(answer.header)?, answer.kvs.into_iter().next()))
     }
 
     /// Opens a stream of changes; it ends by itself when its member loses the leader.
-    pub(super) async fn watch(&self, order: wire::WatchCreateRequest) -> Result<Stream, Failure> {
+    pub(super) async fn watch(&self, order: wire::WatchCreateRequest) -> Result<WatchStream, CallFailure> {
         let create = WatchRequest { order: Some(wire::WatchOrder::Create(order)) };
         // The stream of requests must stay open for as long as answers are wanted.
         let (sender, requests) = unbounded();
         let _ = sender.unbounded_send(create);
-        let link = self.members.link(Purpose::Streams).await?;
+        let link = self.members.connection(ConnectionPurpose::Streams).await?;
         let call = async {
             let mut grpc = grpc(&link.channel);
-            grpc.ready().await.map_err(not_sent)?;
+            grpc.ready().await.map_err(unsent_status)?;
             let mut request = tonic::Request::new(requests);
             require_leader(request.metadata_mut());
             let path = PathAndQuery::from_static(wire::WATCH);
@@ -198,12 +198,12 @@ impl Client {
             grpc.streaming(request, path, codec).await
         };
         let answers = self.within_attempt(&link, call).await?.into_inner();
-        Ok(Stream { open: Some((Arc::new(sender), answers)), link })
+        Ok(WatchStream { open: Some((Arc::new(sender), answers)), link })
     }
 
     /// Gives up the connection that a stream came on, for another member's.
-    pub(super) fn leave(&self, stream: &Stream) {
-        self.members.leave(&stream.link, true);
+    pub(super) fn abandon(&self, stream: &WatchStream) {
+        self.members.abandon(&stream.link, true);
     }
 
     /// Waits until a member has become silent.
@@ -212,12 +212,12 @@ impl Client {
     }
 
     /// Whether a stream comes from a member that has become silent.
-    pub(super) fn is_silent(&self, stream: &Stream) -> bool {
-        self.members.is_shunned(&stream.link)
+    pub(super) fn is_silent(&self, stream: &WatchStream) -> bool {
+        self.members.is_avoided(&stream.link)
     }
 
     /// Checks that an answer comes from the cluster this store began with; returns its revision.
-    pub(super) fn check(&self, header: Option<Header>) -> Result<i64, Failure> {
+    pub(super) fn check(&self, header: Option<ResponseHeader>) -> Result<i64, CallFailure> {
         let header = header.unwrap_or_default();
         let expected = self.members.cluster(header.cluster_id);
         if header.cluster_id != expected {
@@ -226,7 +226,7 @@ impl Client {
                 self.name.display(),
                 header.cluster_id
             );
-            return Err(Failure::Final(self.fail(what)));
+            return Err(CallFailure::Final(self.fail(what)));
         }
         Ok(header.revision)
     }
@@ -234,13 +234,13 @@ impl Client {
     /// Fails the store for good.
     pub(super) fn fail(&self, what: String) -> Error {
         let error = Error::Failed { what };
-        self.fuse.blow(&error);
+        self.latch.trip(&error);
         error
     }
 
     /// Fails the store because its mark is not the one it was opened with: every revision that it
     /// told from now on would be wrong.
-    pub(super) fn recounted(&self) -> Error {
+    pub(super) fn fail_offset_changed(&self) -> Error {
         self.fail(format!("the revisions of {} were changed", self.name.display()))
     }
 
@@ -254,38 +254,38 @@ impl Client {
     }
 
     /// Translates what etcd or the transport said.
-    pub(super) fn explain(&self, status: &Status) -> Failure {
+    pub(super) fn explain(&self, status: &Status) -> CallFailure {
         let text = status.message();
         let path = self.name.clone();
         if text.contains("has been compacted") {
-            return Failure::Compacted;
+            return CallFailure::Compacted;
         }
         if text.contains("is a future revision") {
-            return Failure::Future;
+            return CallFailure::Future;
         }
         if text.contains("database space exceeded") {
-            return Failure::Final(Error::Full { path });
+            return CallFailure::Final(Error::Full { path });
         }
         // Above its own limit etcd refuses; far above, its transport does.
         if text.contains("request is too large") || text.contains("message larger than max") {
-            return Failure::Final(Error::Refused { path, what: format!("refused: {text}") });
+            return CallFailure::Final(Error::Refused { path, what: format!("refused: {text}") });
         }
         // etcd says these before it proposes anything to its peers.
         let refused = ["too many requests", "no leader", "not supported for learner"];
-        if refused.iter().any(|what| text.ends_with(what)) || unsent(status) {
-            return Failure::NotDone(self.unavailable(&describe(status)));
+        if refused.iter().any(|what| text.ends_with(what)) || is_unsent(status) {
+            return CallFailure::NotApplied(self.unavailable(&describe(status)));
         }
         match status.code() {
             Code::InvalidArgument
             | Code::Unauthenticated
             | Code::PermissionDenied
-            | Code::Unimplemented => Failure::Final(self.unavailable(&describe(status))),
-            _ => Failure::Open(self.unavailable(&describe(status))),
+            | Code::Unimplemented => CallFailure::Final(self.unavailable(&describe(status))),
+            _ => CallFailure::Unknown(self.unavailable(&describe(status))),
         }
     }
 
     /// A call that may be made more than once.
-    async fn ask<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Failure>
+    async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallFailure>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -293,7 +293,7 @@ impl Client {
         let begun = Instant::now();
         loop {
             match self.try_once(path, request.clone()).await {
-                Err(Failure::NotDone(_) | Failure::Open(_)) if begun.elapsed() < self.patience => {
+                Err(CallFailure::NotApplied(_) | CallFailure::Unknown(_)) if begun.elapsed() < self.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 answer => return answer,
@@ -301,24 +301,24 @@ impl Client {
         }
     }
 
-    async fn try_once<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Failure>
+    async fn try_once<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, CallFailure>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let link = self.members.link(Purpose::Calls).await?;
+        let link = self.members.connection(ConnectionPurpose::Calls).await?;
         self.within_attempt(&link, unary(&link.channel, path, ask, true)).await
     }
 
     /// Waits for an answer; if there is none that is final, turns to another member.
     async fn within_attempt<T>(
         &self,
-        link: &Arc<Link>,
+        link: &Arc<MemberConnection>,
         call: impl Future<Output = Result<T, Status>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallFailure> {
         let silence = async {
             tokio::time::sleep(self.attempt / 4).await;
-            self.members.silence(link).await;
+            self.members.mark_silent(link).await;
         };
         let answer = tokio::time::timeout(self.attempt, async {
             tokio::select! {
@@ -327,15 +327,15 @@ impl Client {
             }
         });
         let Ok(Some(answer)) = answer.await else {
-            self.members.leave(link, true);
+            self.members.abandon(link, true);
             let what = format!("{}: no answer in time", link.url);
-            return Err(Failure::Open(self.unavailable(&what)));
+            return Err(CallFailure::Unknown(self.unavailable(&what)));
         };
         answer.map_err(|status| {
             let failure = self.explain(&status);
-            if let Failure::NotDone(_) | Failure::Open(_) = failure {
+            if let CallFailure::NotApplied(_) | CallFailure::Unknown(_) = failure {
                 // What the transport says has a cause, what etcd says has none.
-                self.members.leave(link, status.source().is_some());
+                self.members.abandon(link, status.source().is_some());
             }
             failure
         })
@@ -358,7 +358,7 @@ where
     A: Message + Default + 'static,
 {
     let mut grpc = grpc(channel);
-    grpc.ready().await.map_err(not_sent)?;
+    grpc.ready().await.map_err(unsent_status)?;
     let mut request = tonic::Request::new(ask);
     if leader {
         require_leader(request.metadata_mut());
@@ -374,12 +374,12 @@ fn require_leader(metadata: &mut tonic::metadata::MetadataMap) {
 }
 
 /// The status of a call that never left this process.
-fn not_sent(error: tonic::transport::Error) -> Status {
+fn unsent_status(error: tonic::transport::Error) -> Status {
     Status::from_error(Box::new(tonic::ConnectError(error.into())))
 }
 
 /// Whether a call failed before it left this process.
-fn unsent(status: &Status) -> bool {
+fn is_unsent(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
         if error.is::<tonic::ConnectError>() {
@@ -392,11 +392,11 @@ fn unsent(status: &Status) -> bool {
 
 /// What a status says, down to the cause.
 fn describe(status: &Status) -> String {
-    causes(status.message().to_owned(), status)
+    append_causes(status.message().to_owned(), status)
 }
 
 /// What an error says, down to the cause.
-pub(super) fn causes(mut text: String, error: &dyn StdError) -> String {
+pub(super) fn append_causes(mut text: String, error: &dyn StdError) -> String {
     let mut source = error.source();
     while let Some(error) = source {
         let cause = error.to_string();
@@ -413,21 +413,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_etcd_says_is_understood() {
+    fn etcd_errors_are_classified() {
         let options = Options::new(["http://127.0.0.1:1"]);
         let name = PathBuf::from("etcd");
-        let fuse = Fuse::new(name.clone());
-        let members = Members::new(&options, name.clone(), fuse.clone()).unwrap();
+        let fuse = FatalLatch::new(name.clone());
+        let members = ClusterMembers::new(&options, name.clone(), fuse.clone()).unwrap();
         let client =
-            Client { members, name, attempt: options.attempt, patience: options.patience, fuse };
+            EtcdClient { members, name, attempt: options.attempt, patience: options.patience, latch: fuse };
         let meaning = |code, text: &str| match client.explain(&Status::new(code, text)) {
-            Failure::Compacted => "compacted",
-            Failure::Future => "future",
-            Failure::NotDone(Error::Unavailable { .. }) => "not done",
-            Failure::Open(Error::Unavailable { .. }) => "open",
-            Failure::Final(Error::Full { .. }) => "full",
-            Failure::Final(Error::Refused { .. }) => "refused",
-            Failure::Final(Error::Unavailable { .. }) => "final",
+            CallFailure::Compacted => "compacted",
+            CallFailure::Future => "future",
+            CallFailure::NotApplied(Error::Unavailable { .. }) => "not done",
+            CallFailure::Unknown(Error::Unavailable { .. }) => "open",
+            CallFailure::Final(Error::Full { .. }) => "full",
+            CallFailure::Final(Error::Refused { .. }) => "refused",
+            CallFailure::Final(Error::Unavailable { .. }) => "final",
             failure => panic!("{failure:?}"),
         };
         for (code, text, is) in [

@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::client::Failure;
-use super::core::Core;
+use super::client::CallFailure;
+use super::core::EtcdCore;
 use super::reader;
 use super::wire::{
     Compare, CompareResult, CompareTarget, CompareTo, KeyValue, PutRequest, RangeRequest, Request,
     Response, TxnRequest,
 };
-use crate::{Error, Range, Revision};
+use crate::{Error, KeyRange, Revision};
 
 /// How often to look at least whether somebody has compacted.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Who has compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum CompactedBy {
     /// This store.
-    Us,
+    ThisStore,
     /// Another server on the same store.
     Sibling,
     /// etcd by itself, or another of its users.
@@ -36,25 +36,25 @@ pub(super) enum By {
 
 /// Compacts, and keeps the store's floor up to date.
 pub(super) struct Compactor {
-    core: Arc<Core>,
-    plan: Option<Plan>,
+    core: Arc<EtcdCore>,
+    plan: Option<CompactionPlan>,
     /// How often the shared key had been written when this was last known.
     turn: i64,
     /// The last floor that was told of.
-    told: Revision,
+    logged_floor: Revision,
 }
 
 impl Compactor {
     /// One that compacts every `interval`, or only looks on, and leaves history younger than `age`.
     pub(super) fn new(
-        core: Arc<Core>,
+        core: Arc<EtcdCore>,
         interval: Option<Duration>,
         age: Duration,
         now: Instant,
     ) -> Self {
-        let told = core.floor();
-        let plan = interval.map(|interval| Plan::new(interval, age, now));
-        Self { core, plan, turn: 0, told }
+        let logged_floor = core.floor();
+        let plan = interval.map(|interval| CompactionPlan::new(interval, age, now));
+        Self { core, plan, turn: 0, logged_floor }
     }
 
     /// Works until the store is closed.
@@ -65,7 +65,7 @@ impl Compactor {
             loop {
                 tokio::time::sleep(period).await;
                 match self.round(Instant::now()).await {
-                    Ok(Some((by, floor))) => tell(by, floor),
+                    Ok(Some((by, floor))) => log_compaction(by, floor),
                     Ok(None) => {}
                     Err(error) => {
                         tracing::warn!(%error, "how far history goes back could not be found out");
@@ -74,16 +74,16 @@ impl Compactor {
             }
         };
         tokio::select! {
-            () = core.ended() => {}
+            () = core.wait_for_shutdown() => {}
             () = work => {}
         }
     }
 
     /// Compacts if it is time, and else looks whether somebody has; says who has since the last round.
-    pub(super) async fn round(&mut self, now: Instant) -> Result<Option<(By, Revision)>, Error> {
+    pub(super) async fn round(&mut self, now: Instant) -> Result<Option<(CompactedBy, Revision)>, Error> {
         let target = match &mut self.plan {
             Some(plan) => {
-                plan.note(now, self.core.newest().await?);
+                plan.record(now, self.core.newest_revision().await?);
                 plan.target(now).filter(|target| *target > self.core.floor())
             }
             None => None,
@@ -96,26 +96,26 @@ impl Compactor {
                 Err(error) => tracing::warn!(%error, "history could not be compacted"),
             }
         }
-        let floor = self.look().await?;
-        if floor == self.told {
+        let floor = self.read_floor().await?;
+        if floor == self.logged_floor {
             return Ok(None);
         }
-        self.told = floor;
+        self.logged_floor = floor;
         if ours == Some(floor) {
-            return Ok(Some((By::Us, floor)));
+            return Ok(Some((CompactedBy::ThisStore, floor)));
         }
-        let claim = self.claim().await.unwrap_or_else(|error| {
+        let claim = self.read_claim().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "who compacts could not be read");
             None
         });
         let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
-        Ok(Some((if claimed == Some(floor) { By::Sibling } else { By::Other }, floor)))
+        Ok(Some((if claimed == Some(floor) { CompactedBy::Sibling } else { CompactedBy::Other }, floor)))
     }
 
     /// The revision that history is there from.
-    async fn look(&self) -> Result<Revision, Error> {
+    async fn read_floor(&self) -> Result<Revision, Error> {
         let at = Some(self.core.floor());
-        let nothing = Range { at, limit: Some(0), ..Range::default() };
+        let nothing = KeyRange { at, limit: Some(0), ..KeyRange::default() };
         match reader::range(&self.core, &nothing).await {
             // If it was, the floor has been raised by now.
             Ok(_) | Err(Error::Compacted { .. }) => Ok(self.core.floor()),
@@ -125,11 +125,11 @@ impl Compactor {
 
     /// Compacts if it is this store's turn; whether it was.
     async fn compact(&mut self, target: Revision) -> Result<bool, Error> {
-        match self.take_turn(target).await {
+        match self.claim_turn(target).await {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             // Compacting is what makes room, so it must not need any.
-            Err(Failure::Final(Error::Full { .. })) => {}
+            Err(CallFailure::Final(Error::Full { .. })) => {}
             Err(failure) => return Err(failure.into_error(&self.core.client.name)),
         }
         reader::compact(&self.core, target).await?;
@@ -138,8 +138,8 @@ impl Compactor {
         Ok(true)
     }
 
-    async fn take_turn(&mut self, target: Revision) -> Result<bool, Failure> {
-        let key = self.core.keys.compaction();
+    async fn claim_turn(&mut self, target: Revision) -> Result<bool, CallFailure> {
+        let key = self.core.keys.compaction_key();
         let unchanged = Compare {
             result: CompareResult::Equal.into(),
             target: CompareTarget::Version.into(),
@@ -168,26 +168,26 @@ impl Compactor {
     }
 
     /// What the shared key holds.
-    async fn claim(&self) -> Result<Option<KeyValue>, Error> {
-        let key = self.core.keys.compaction();
+    async fn read_claim(&self) -> Result<Option<KeyValue>, Error> {
+        let key = self.core.keys.compaction_key();
         let answer = self.core.client.range(RangeRequest { key, ..RangeRequest::default() }).await;
         let answer = answer.map_err(|failure| failure.into_error(&self.core.client.name))?;
         Ok(answer.kvs.into_iter().next())
     }
 }
 
-fn tell(by: By, floor: Revision) {
+fn log_compaction(by: CompactedBy, floor: Revision) {
     match by {
-        By::Us => tracing::info!(floor, "compacted the history"),
-        By::Sibling => tracing::info!(floor, "another server has compacted the history"),
-        By::Other => {
+        CompactedBy::ThisStore => tracing::info!(floor, "compacted the history"),
+        CompactedBy::Sibling => tracing::info!(floor, "another server has compacted the history"),
+        CompactedBy::Other => {
             tracing::info!(floor, "etcd or another of its users has compacted the history");
         }
     }
 }
 
 /// When to compact, and up to where.
-struct Plan {
+struct CompactionPlan {
     interval: Duration,
     age: Duration,
     /// When this store last wanted to.
@@ -196,13 +196,13 @@ struct Plan {
     seen: VecDeque<(Instant, Revision)>,
 }
 
-impl Plan {
+impl CompactionPlan {
     fn new(interval: Duration, age: Duration, now: Instant) -> Self {
         Self { interval, age, last: now, seen: VecDeque::new() }
     }
 
     /// Takes note of where the store is.
-    fn note(&mut self, now: Instant, revision: Revision) {
+    fn record(&mut self, now: Instant, revision: Revision) {
         self.seen.push_back((now, revision));
     }
 
@@ -234,11 +234,11 @@ mod tests {
             (10, 5, vec![(10, 105), (20, 115)]),
             (5, 0, vec![(5, 105), (10, 110), (15, 115), (20, 120)]),
         ] {
-            let mut plan = Plan::new(minutes(interval), minutes(age), begin);
+            let mut plan = CompactionPlan::new(minutes(interval), minutes(age), begin);
             let mut found = Vec::new();
             for n in 1..=20 {
                 let now = begin + minutes(n);
-                plan.note(now, 100 + n);
+                plan.record(now, 100 + n);
                 found.extend(plan.target(now).map(|revision| (n, revision)));
                 assert!(plan.seen.len() <= 7, "memory is bounded");
             }

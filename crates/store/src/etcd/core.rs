@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, oneshot, watch};
 
-use super::client::{Client, Failure, Inquiry};
-use super::keys::Keys;
-use super::mark::{self, Mark};
-use super::position::Position;
-use super::watcher::{End, News, Watcher, compacted_at};
+use super::client::{EtcdClient, CallFailure, ProgressRequester};
+use super::keys::KeySpace;
+use super::meta_key::{self, MetaKeyValue};
+use super::applied_revision::AppliedRevision;
+use super::watcher::{WatchEnd, WatchBatch, EtcdWatcher, compacted_at};
 use super::wire::RangeRequest;
-use crate::embedded::Fuse;
-use crate::{Error, Event, Revision};
+use crate::embedded::FatalLatch;
+use crate::{Error, ChangeEvent, Revision};
 
 /// How long the feed may take before it is suspected that nothing of ours is on its way: what is comes
 /// within a few milliseconds, and where others write to the same etcd, every reader waits this long.
@@ -24,32 +24,32 @@ const QUIET: Duration = Duration::from_millis(50);
 const INQUIRIES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// Whether a listener wants more of the history.
-pub(super) enum Go {
-    On,
-    Enough,
+pub(super) enum ReplayControl {
+    Continue,
+    Stop,
 }
 
 /// Receives history in pieces.
-pub(super) type Tell<'a> = &'a mut (dyn FnMut(&[Event]) -> Result<Go, Error> + Send);
+pub(super) type EventCallback<'a> = &'a mut (dyn FnMut(&[ChangeEvent]) -> Result<ReplayControl, Error> + Send);
 
 /// Somebody who wants to know when the sinks have caught up.
-type CatchingUp = oneshot::Sender<Result<Revision, Error>>;
+type CatchUpWaiter = oneshot::Sender<Result<Revision, Error>>;
 
 /// Rounds of catching up, one at a time.
 #[derive(Default)]
-struct Rounds {
+struct CatchUpRounds {
     /// Whether one is under way.
-    going: bool,
+    running: bool,
     /// Those whom the next is for.
-    waiting: Vec<CatchingUp>,
+    waiting: Vec<CatchUpWaiter>,
 }
 
-pub(super) struct Core {
-    pub(super) client: Client,
-    pub(super) keys: Keys,
-    pub(super) fuse: Fuse,
+pub(super) struct EtcdCore {
+    pub(super) client: EtcdClient,
+    pub(super) keys: KeySpace,
+    pub(super) latch: FatalLatch,
     /// The newest revision all sinks have seen.
-    position: Position,
+    position: AppliedRevision,
     floor: AtomicU64,
     /// Where the feed began: the store's revision when it was opened, or began anew.
     opened: AtomicU64,
@@ -58,12 +58,12 @@ pub(super) struct Core {
     /// Asks the feed for another stream.
     pub(super) stalled: Notify,
     /// Asks the feed's stream how far it is.
-    inquiry: Mutex<Inquiry>,
+    progress_requester: Mutex<ProgressRequester>,
     /// Since when the feed has had no stream.
     lost: Mutex<Option<Instant>>,
     /// One mark at a time serves all who wait.
-    marking: tokio::sync::Mutex<()>,
-    rounds: Mutex<Rounds>,
+    meta_key_write: tokio::sync::Mutex<()>,
+    rounds: Mutex<CatchUpRounds>,
     pub(super) closed: AtomicBool,
     /// Ends the tasks of the store.
     end: watch::Sender<bool>,
@@ -71,37 +71,37 @@ pub(super) struct Core {
     pub(super) gate: RwLock<()>,
 }
 
-impl Core {
+impl EtcdCore {
     /// Finds out where the cluster is.
-    pub(super) async fn open(client: Client, mut keys: Keys, fuse: Fuse) -> Result<Self, Error> {
-        let fail = |failure: Failure| failure.into_error(&client.name);
-        let (newest, found) = client.mark(&keys).await.map_err(fail)?;
-        keys.count = mark::counting(&client, found.as_ref())?;
+    pub(super) async fn open(client: EtcdClient, mut keys: KeySpace, fuse: FatalLatch) -> Result<Self, Error> {
+        let fail = |failure: CallFailure| failure.into_error(&client.name);
+        let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;
+        keys.offset = meta_key::serving_offset(&client, found.as_ref())?;
         let opened = keys.revision(newest);
         let first = RangeRequest {
-            key: keys.mark(),
+            key: keys.meta_key(),
             revision: 1,
             count_only: true,
             ..RangeRequest::default()
         };
         let floor = match client.range(first).await {
             Ok(_) => keys.revision(1),
-            Err(Failure::Compacted) => compacted_at(&client, &keys).await.map_err(fail)?,
+            Err(CallFailure::Compacted) => compacted_at(&client, &keys).await.map_err(fail)?,
             Err(failure) => return Err(fail(failure)),
         };
-        let floor = floor.max(keys.count.floor);
+        let floor = floor.max(keys.offset.floor);
         Ok(Self {
             client,
             keys,
-            fuse,
-            position: Position::new(opened),
+            latch: fuse,
+            position: AppliedRevision::new(opened),
             floor: AtomicU64::new(floor),
             opened: AtomicU64::new(opened),
             last: AtomicU64::new(opened),
             stalled: Notify::new(),
-            inquiry: Mutex::default(),
+            progress_requester: Mutex::default(),
             lost: Mutex::new(None),
-            marking: tokio::sync::Mutex::new(()),
+            meta_key_write: tokio::sync::Mutex::new(()),
             rounds: Mutex::default(),
             closed: AtomicBool::new(false),
             end: watch::Sender::new(false),
@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Notes that all sinks have seen the news.
-    pub(super) fn advance(&self, news: &News) {
+    pub(super) fn advance(&self, news: &WatchBatch) {
         // A mark is a change too: it proves that nothing else came before it.
         if news.changed {
             self.last.fetch_max(news.upto, Ordering::AcqRel);
@@ -131,36 +131,36 @@ impl Core {
     }
 
     /// Notes that all sinks have been given the whole state at a revision.
-    pub(super) fn begin_anew(&self, revision: Revision) {
+    pub(super) fn reset_position(&self, revision: Revision) {
         self.last.store(revision, Ordering::Release);
         self.opened.store(revision, Ordering::Release);
-        self.advance(&News { events: Vec::new(), upto: revision, changed: false });
+        self.advance(&WatchBatch { events: Vec::new(), upto: revision, changed: false });
     }
 
     /// Ends the tasks of the store.
-    pub(super) fn end(&self) {
+    pub(super) fn shut_down(&self) {
         self.end.send_replace(true);
     }
 
     /// Waits until the tasks of the store are to end.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_for_shutdown(&self) {
         let _ = self.end.subscribe().wait_for(|end| *end).await;
     }
 
     /// Notes whom to ask how far the feed's stream is.
-    pub(super) fn set_inquiry(&self, inquiry: Inquiry) {
-        *self.inquiry.lock().unwrap_or_else(PoisonError::into_inner) = inquiry;
+    pub(super) fn set_progress_requester(&self, inquiry: ProgressRequester) {
+        *self.progress_requester.lock().unwrap_or_else(PoisonError::into_inner) = inquiry;
     }
 
-    pub(super) fn inquiry(&self) -> Inquiry {
-        self.inquiry.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn progress_requester(&self) -> ProgressRequester {
+        self.progress_requester.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn heard(&self) {
+    pub(super) fn mark_connected(&self) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn lost(&self) {
+    pub(super) fn mark_disconnected(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert_with(Instant::now);
     }
@@ -189,21 +189,21 @@ impl Core {
     }
 
     /// Waits until all sinks have seen everything up to a revision that may be another's.
-    pub(super) async fn reach(&self, target: Revision) -> Result<(), Error> {
-        if self.inquire(target).await {
+    pub(super) async fn wait_for_revision(&self, target: Revision) -> Result<(), Error> {
+        if self.poll_progress(target).await {
             return Ok(());
         }
         let reached = self.position.wait(target);
         if tokio::time::timeout(QUIET, reached).await.is_ok() {
             return Ok(());
         }
-        self.mark(target).await
+        self.write_meta_key(target).await
     }
 
     /// Asks the feed's stream how far it is until it is past a revision; whether that came to pass.
     ///
     /// A member that is behind the others says so, and is asked again.
-    async fn inquire(&self, target: Revision) -> bool {
+    async fn poll_progress(&self, target: Revision) -> bool {
         let begun = Instant::now();
         let mut pause = INQUIRIES.0;
         while begun.elapsed() < self.client.attempt {
@@ -211,7 +211,7 @@ impl Core {
             if tokio::time::timeout(pause, reached).await.is_ok() {
                 return true;
             }
-            if !self.inquiry().ask() {
+            if !self.progress_requester().request() {
                 return false;
             }
             pause = (pause * 2).min(INQUIRIES.1);
@@ -225,28 +225,28 @@ impl Core {
     ///
     /// etcd can be asked how far a stream is, but before 3.4.31 and 3.5.13 it answers for changes
     /// that are still on their way.
-    async fn mark(&self, target: Revision) -> Result<(), Error> {
-        let _one = self.marking.lock().await;
+    async fn write_meta_key(&self, target: Revision) -> Result<(), Error> {
+        let _one = self.meta_key_write.lock().await;
         if self.position() >= target {
             return Ok(());
         }
-        let fail = |failure: Failure| failure.into_error(&self.client.name);
-        for request in mark::confirm(&self.keys) {
+        let fail = |failure: CallFailure| failure.into_error(&self.client.name);
+        for request in meta_key::confirm_requests(&self.keys) {
             let answer = self.client.txn(request).await.map_err(fail)?;
             if answer.succeeded {
                 let at = self.client.check(answer.header).map_err(fail)?;
                 return self.await_feed(self.keys.revision(at)).await;
             }
         }
-        Err(self.client.recounted())
+        Err(self.client.fail_offset_changed())
     }
 
     /// Fails the store if its mark was changed while the feed did not look.
-    pub(super) async fn verify_mark(&self) -> Result<(), Error> {
-        let found = self.client.mark(&self.keys).await;
+    pub(super) async fn verify_meta_key(&self) -> Result<(), Error> {
+        let found = self.client.get_meta_key(&self.keys).await;
         let (_, found) = found.map_err(|failure| failure.into_error(&self.client.name))?;
-        let same = Mark::read(found.as_ref()) == Some(Mark::Counting(self.keys.count));
-        if same { Ok(()) } else { Err(self.client.recounted()) }
+        let same = MetaKeyValue::parse(found.as_ref()) == Some(MetaKeyValue::Serving(self.keys.offset));
+        if same { Ok(()) } else { Err(self.client.fail_offset_changed()) }
     }
 
     /// Waits until all sinks have seen what was committed before the call; see
@@ -257,37 +257,37 @@ impl Core {
         runtime: &Handle,
     ) -> impl Future<Output = Result<Revision, Error>> + use<> {
         let (who, told) = oneshot::channel();
-        if self.join(who) {
+        if self.enqueue_waiter(who) {
             let core = Arc::clone(self);
-            runtime.spawn(async move { core.go_round().await });
+            runtime.spawn(async move { core.run_catch_up_rounds().await });
         }
         async move { told.await.unwrap_or(Err(Error::Closed)) }
     }
 
     /// Takes somebody into the next round. Returns whether nobody goes round, so that the caller has
     /// to see to it.
-    fn join(&self, who: CatchingUp) -> bool {
+    fn enqueue_waiter(&self, who: CatchUpWaiter) -> bool {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         rounds.waiting.push(who);
-        !std::mem::replace(&mut rounds.going, true)
+        !std::mem::replace(&mut rounds.running, true)
     }
 
     /// Tells all who have joined when all sinks have seen what was committed before they did. Returns
     /// when there is nobody left.
     ///
     /// One question to the cluster serves all who came before it was asked.
-    async fn go_round(&self) {
+    async fn run_catch_up_rounds(&self) {
         loop {
             let waiting = {
                 let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-                rounds.going = !rounds.waiting.is_empty();
-                if !rounds.going {
+                rounds.running = !rounds.waiting.is_empty();
+                if !rounds.running {
                     return;
                 }
                 std::mem::take(&mut rounds.waiting)
             };
-            let outcome = match self.newest().await {
-                Ok(newest) => self.reach(newest).await.map(|()| newest),
+            let outcome = match self.newest_revision().await {
+                Ok(newest) => self.wait_for_revision(newest).await.map(|()| newest),
                 Err(error) => Err(error),
             };
             for who in waiting {
@@ -297,9 +297,9 @@ impl Core {
     }
 
     /// The newest revision, confirmed by a quorum.
-    pub(super) async fn newest(&self) -> Result<Revision, Error> {
+    pub(super) async fn newest_revision(&self) -> Result<Revision, Error> {
         let seen = self.position();
-        let revision = self.client.revision(self.keys.mark()).await;
+        let revision = self.client.revision(self.keys.meta_key()).await;
         let revision = revision.map_err(|failure| failure.into_error(&self.client.name))?;
         let revision = self.keys.revision(revision);
         if revision < seen {
@@ -311,7 +311,7 @@ impl Core {
     }
 
     /// The error for a revision that etcd says is compacted.
-    pub(super) async fn compacted(&self) -> Error {
+    pub(super) async fn compacted_error(&self) -> Error {
         match compacted_at(&self.client, &self.keys).await {
             Ok(floor) => {
                 self.raise_floor(floor);
@@ -322,21 +322,21 @@ impl Core {
     }
 
     /// Refuses a revision whose history is not there; else returns the newest.
-    pub(super) async fn within(&self, after: Revision) -> Result<Revision, Error> {
+    pub(super) async fn check_history(&self, after: Revision) -> Result<Revision, Error> {
         if after < self.floor() {
             return Err(Error::Compacted { floor: self.floor() });
         }
-        let revision = self.newest().await?;
+        let revision = self.newest_revision().await?;
         if after > revision { Err(Error::Future { revision }) } else { Ok(revision) }
     }
 
     /// Makes sure that the feed is past `upto` and that it is known which change is the last.
     pub(super) async fn prepare(&self, after: Revision, upto: Revision) -> Result<(), Error> {
-        self.reach(upto).await?;
+        self.wait_for_revision(upto).await?;
         let opened = self.opened.load(Ordering::Acquire);
         if after < opened && self.last.load(Ordering::Acquire) == opened {
             // What happened last before the feed began can only be told by what follows.
-            self.mark(self.position() + 1).await?;
+            self.write_meta_key(self.position() + 1).await?;
         }
         Ok(())
     }
@@ -346,7 +346,7 @@ impl Core {
         &self,
         after: Revision,
         upto: Revision,
-        tell: Tell<'_>,
+        tell: EventCallback<'_>,
     ) -> Result<(), Error> {
         let target = self.last.load(Ordering::Acquire).min(upto);
         let mut told = after;
@@ -358,15 +358,15 @@ impl Core {
             }
             match outcome {
                 Ok(()) => {}
-                Err(End::Compacted { floor }) => {
+                Err(WatchEnd::Compacted { floor }) => {
                     self.raise_floor(floor);
                     return Err(Error::Compacted { floor: self.floor() });
                 }
-                Err(End::Broken(error @ Error::Failed { .. })) => return Err(error),
-                Err(End::Broken(error)) if progress.1.elapsed() > self.client.patience => {
+                Err(WatchEnd::Broken(error @ Error::Failed { .. })) => return Err(error),
+                Err(WatchEnd::Broken(error)) if progress.1.elapsed() > self.client.patience => {
                     return Err(error);
                 }
-                Err(End::Broken(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(WatchEnd::Broken(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
         Ok(())
@@ -377,23 +377,23 @@ impl Core {
         told: &mut Revision,
         target: Revision,
         upto: Revision,
-        tell: Tell<'_>,
-    ) -> Result<(), End> {
-        let broken = |failure: Failure| End::Broken(failure.into_error(&self.client.name));
-        let mut watcher = Watcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
+        tell: EventCallback<'_>,
+    ) -> Result<(), WatchEnd> {
+        let broken = |failure: CallFailure| WatchEnd::Broken(failure.into_error(&self.client.name));
+        let mut watcher = EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
         while *told < target {
             let next = watcher.next(&self.client, &self.keys);
             let news = match tokio::time::timeout(self.client.attempt, next).await {
                 Ok(Ok(news)) => news,
                 Ok(Err(end)) => return Err(end),
                 Err(_) => {
-                    watcher.leave(&self.client);
-                    return Err(End::Broken(self.client.unavailable("no answer in time")));
+                    watcher.abandon(&self.client);
+                    return Err(WatchEnd::Broken(self.client.unavailable("no answer in time")));
                 }
             };
             let wanted = news.events.partition_point(|event| event.revision <= upto);
             if let Some(events) = news.events.get(..wanted).filter(|events| !events.is_empty())
-                && let Go::Enough = tell(events).map_err(End::Broken)?
+                && let ReplayControl::Stop = tell(events).map_err(WatchEnd::Broken)?
             {
                 *told = target;
                 return Ok(());

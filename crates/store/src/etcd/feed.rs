@@ -9,101 +9,101 @@ use futures::FutureExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use super::core::{Core, Go};
+use super::core::{EtcdCore, ReplayControl};
 use super::reader;
-use super::watcher::{End, News, Watcher};
-use crate::embedded::{feed, tell};
-use crate::{Error, Event, Message, Range, Revision, Sink};
+use super::watcher::{WatchEnd, WatchBatch, EtcdWatcher};
+use crate::embedded::{deliver_changes, deliver};
+use crate::{Error, ChangeEvent, FeedMessage, KeyRange, Revision, Sink};
 
 /// The first and the longest pause before the stream is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Asks the feed to attach a sink that has seen everything up to `after`.
-pub(super) struct Follow {
+pub(super) struct AttachRequest {
     pub(super) after: Revision,
     pub(super) sink: Sink,
     pub(super) done: SyncSender<Result<(), Error>>,
 }
 
 /// The task that owns the sinks.
-pub(super) struct Feed {
-    core: Arc<Core>,
+pub(super) struct EventFeed {
+    core: Arc<EtcdCore>,
     /// Each with the newest revision it has seen.
     sinks: Vec<(Revision, Sink)>,
-    watcher: Option<Watcher>,
+    watcher: Option<EtcdWatcher>,
     /// How long it waited before it last tried again, and when it will.
     pause: Duration,
     retry: Instant,
     /// History the sinks have not seen is gone: they need the whole state.
-    anew: bool,
+    needs_resync: bool,
     /// Last, so that it is dropped after the sinks: who closes the store waits for its end.
-    inbox: UnboundedReceiver<Follow>,
+    inbox: UnboundedReceiver<AttachRequest>,
 }
 
-impl Feed {
-    pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Follow>) -> Self {
+impl EventFeed {
+    pub(super) fn new(core: Arc<EtcdCore>, inbox: UnboundedReceiver<AttachRequest>) -> Self {
         let (pause, retry) = (Duration::ZERO, Instant::now());
-        Self { core, sinks: Vec::new(), watcher: None, pause, retry, anew: false, inbox }
+        Self { core, sinks: Vec::new(), watcher: None, pause, retry, needs_resync: false, inbox }
     }
 
     /// Feeds the sinks until the store is closed.
     pub(super) async fn run(mut self) {
         let core = Arc::clone(&self.core);
         tokio::select! {
-            () = core.ended() => {}
-            () = self.work() => {}
+            () = core.wait_for_shutdown() => {}
+            () = self.run_once() => {}
         }
     }
 
-    async fn work(&mut self) {
+    async fn run_once(&mut self) {
         let core = Arc::clone(&self.core);
         loop {
             // Not among what follows, because none of that must interrupt it.
-            if self.anew {
-                self.begin_anew().await;
+            if self.needs_resync {
+                self.resync().await;
             }
             tokio::select! {
                 wanted = self.inbox.recv() => match wanted {
-                    Some(Follow { after, sink, done }) => {
-                        let _ = done.send(self.follow(after, sink).await);
+                    Some(AttachRequest { after, sink, done }) => {
+                        let _ = done.send(self.attach_sink(after, sink).await);
                     }
                     None => break,
                 },
                 // Without a stream there is nothing that could stall, and nothing to interrupt.
                 () = core.stalled.notified(), if self.watcher.is_some() => {
                     tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
-                    self.give_up_stream();
+                    self.drop_stream();
                 }
                 // What a call has found out about a member goes for the stream as well.
                 () = core.client.silenced(), if self.watcher.is_some() => {
                     if self.watcher.as_ref().is_some_and(|watcher| watcher.is_silent(&core.client)) {
-                        self.give_up_stream();
+                        self.drop_stream();
                     }
                 }
-                () = tokio::time::sleep_until(self.retry), if self.anew => {}
-                news = next(&core, &mut self.watcher, self.retry), if !self.anew => self.take(news),
+                () = tokio::time::sleep_until(self.retry), if self.needs_resync => {}
+                news = next_batch(&core, &mut self.watcher, self.retry), if !self.needs_resync => self.handle(news),
             }
         }
     }
 
-    fn take(&mut self, news: Result<Option<News>, End>) {
+    fn handle(&mut self, news: Result<Option<WatchBatch>, WatchEnd>) {
         match news {
             Ok(None) => {
-                self.core.heard();
+                self.core.mark_connected();
                 // Who complained did so about the stream before.
                 let _ = self.core.stalled.notified().now_or_never();
             }
             Ok(Some(news)) => {
                 self.pause = Duration::ZERO;
-                self.core.heard();
+                self.core.mark_connected();
                 self.publish(&news);
             }
-            Err(End::Broken(error)) => {
+            Err(WatchEnd::Broken(error)) => {
                 tracing::debug!(%error, "the watch broke; opening it again");
-                self.give_up_stream();
-                self.lost();
+                self.drop_stream();
+                self.schedule_retry();
             }
-            Err(End::Compacted { floor }) => {
+            Err(WatchEnd::Compacted { floor }) => {
                 self.watcher = None;
                 self.core.raise_floor(floor);
                 let seen = self.core.position();
@@ -112,58 +112,58 @@ impl Feed {
                     seen,
                     "history was compacted before it was seen; reading everything again"
                 );
-                self.anew = true;
+                self.needs_resync = true;
             }
         }
     }
 
     /// Notes that nothing is heard, and when to try again.
-    fn lost(&mut self) {
-        self.core.lost();
+    fn schedule_retry(&mut self) {
+        self.core.mark_disconnected();
         self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
         self.retry = Instant::now() + self.pause;
     }
 
     /// Has the next stream come from another member.
-    fn give_up_stream(&mut self) {
+    fn drop_stream(&mut self) {
         if let Some(watcher) = self.watcher.take() {
-            watcher.leave(&self.core.client);
+            watcher.abandon(&self.core.client);
         }
     }
 
     /// Gives all sinks the newest state, from which the stream goes on.
-    async fn begin_anew(&mut self) {
-        let state = reader::range(&self.core, &Range::default()).await;
+    async fn resync(&mut self) {
+        let state = reader::range(&self.core, &KeyRange::default()).await;
         // A change of the mark may be among what was missed.
-        match self.core.verify_mark().await.and(state) {
+        match self.core.verify_meta_key().await.and(state) {
             Ok(page) => {
                 let core = &self.core;
                 // Taking in everything takes long, and the calls go on meanwhile.
                 tokio::task::block_in_place(|| {
                     self.sinks.retain_mut(|(seen, sink)| {
                         *seen = page.revision;
-                        tell(sink, Message::Reset(&page))
-                            .map_err(|error| core.fuse.blow(&error))
+                        deliver(sink, FeedMessage::Reset(&page))
+                            .map_err(|error| core.latch.trip(&error))
                             .is_ok()
                     });
                 });
-                core.begin_anew(page.revision);
-                core.heard();
-                (self.anew, self.pause) = (false, Duration::ZERO);
+                core.reset_position(page.revision);
+                core.mark_connected();
+                (self.needs_resync, self.pause) = (false, Duration::ZERO);
             }
             Err(error) => {
                 tracing::debug!(%error, "everything could not be read; trying again");
-                self.lost();
+                self.schedule_retry();
             }
         }
     }
 
-    fn publish(&mut self, news: &News) {
+    fn publish(&mut self, news: &WatchBatch) {
         let core = &self.core;
-        self.sinks.retain_mut(|(seen, sink)| match give(sink, seen, &news.events) {
+        self.sinks.retain_mut(|(seen, sink)| match deliver_new(sink, seen, &news.events) {
             Ok(()) => true,
             Err(error) => {
-                core.fuse.blow(&error);
+                core.latch.trip(&error);
                 false
             }
         });
@@ -171,7 +171,7 @@ impl Feed {
     }
 
     /// Attaches a sink after giving it what came since its replay.
-    async fn follow(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+    async fn attach_sink(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
         let upto = self.core.position();
         let seen = if self.core.last.load(Ordering::Acquire) > after {
             replay(&self.core, after, upto, &mut sink).await?
@@ -188,13 +188,13 @@ impl Feed {
 ///
 /// If a compaction overtakes the replay, the sink is given the newest state instead.
 pub(super) async fn replay(
-    core: &Core,
+    core: &EtcdCore,
     after: Revision,
     upto: Revision,
     sink: &mut Sink,
 ) -> Result<Revision, Error> {
     let mut seen = after;
-    let mut tell_changes = |events: &[Event]| give(sink, &mut seen, events).map(|()| Go::On);
+    let mut tell_changes = |events: &[ChangeEvent]| deliver_new(sink, &mut seen, events).map(|()| ReplayControl::Continue);
     match core.replay(after, upto, &mut tell_changes).await {
         Ok(()) => Ok(seen.max(upto)),
         Err(Error::Compacted { floor }) => {
@@ -203,8 +203,8 @@ pub(super) async fn replay(
                 seen,
                 "history was compacted while it was read; reading everything"
             );
-            let page = reader::range(core, &Range::default()).await?;
-            tell(sink, Message::Reset(&page))?;
+            let page = reader::range(core, &KeyRange::default()).await?;
+            deliver(sink, FeedMessage::Reset(&page))?;
             Ok(page.revision)
         }
         Err(error) => Err(error),
@@ -212,27 +212,27 @@ pub(super) async fn replay(
 }
 
 /// The next news of the stream; nothing when it has just been opened.
-async fn next(
-    core: &Core,
-    watcher: &mut Option<Watcher>,
+async fn next_batch(
+    core: &EtcdCore,
+    watcher: &mut Option<EtcdWatcher>,
     retry: Instant,
-) -> Result<Option<News>, End> {
+) -> Result<Option<WatchBatch>, WatchEnd> {
     if let Some(watcher) = watcher {
         return watcher.next(&core.client, &core.keys).await.map(Some);
     }
     tokio::time::sleep_until(retry).await;
-    let started = Watcher::start(&core.client, &core.keys, core.position()).await;
-    let started = started.map_err(|failure| End::Broken(failure.into_error(&core.client.name)))?;
-    core.set_inquiry(started.inquiry());
+    let started = EtcdWatcher::start(&core.client, &core.keys, core.position()).await;
+    let started = started.map_err(|failure| WatchEnd::Broken(failure.into_error(&core.client.name)))?;
+    core.set_progress_requester(started.progress_requester());
     *watcher = Some(started);
     Ok(None)
 }
 
 /// Gives a sink those events it has not seen.
-pub(super) fn give(sink: &mut Sink, seen: &mut Revision, events: &[Event]) -> Result<(), Error> {
+pub(super) fn deliver_new(sink: &mut Sink, seen: &mut Revision, events: &[ChangeEvent]) -> Result<(), Error> {
     let fresh = events.partition_point(|event| event.revision <= *seen);
     let Some(events) = events.get(fresh..) else { return Ok(()) };
     let Some(last) = events.last() else { return Ok(()) };
     *seen = last.revision;
-    feed(sink, events)
+    deliver_changes(sink, events)
 }

@@ -3,32 +3,32 @@
 
 use bytes::Bytes;
 
-use super::mark::Count;
+use super::meta_key::RevisionOffset;
 use super::wire::KeyValue;
-use crate::{Range, Revision, Stored};
+use crate::{KeyRange, Revision, StoredValue};
 
 /// The keys of one store: all that start with its prefix.
 ///
 /// The prefix itself is a key too, the mark: it says how the store counts, and no reader sees it.
 /// Writing it puts a change into the feed that shows how far the feed has come.
 #[derive(Debug, Clone)]
-pub(super) struct Keys {
+pub(super) struct KeySpace {
     prefix: String,
-    pub(super) count: Count,
+    pub(super) offset: RevisionOffset,
 }
 
-impl Keys {
+impl KeySpace {
     /// Keys below a prefix, which is made to end in `/`.
-    pub(super) fn below(prefix: &str) -> Self {
-        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), count: Count::default() }
+    pub(super) fn with_prefix(prefix: &str) -> Self {
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), offset: RevisionOffset::default() }
     }
 
-    pub(super) fn mark(&self) -> Bytes {
+    pub(super) fn meta_key(&self) -> Bytes {
         Bytes::copy_from_slice(self.prefix.as_bytes())
     }
 
     /// The key by which servers agree on who compacts. No feed shows it.
-    pub(super) fn compaction(&self) -> Bytes {
+    pub(super) fn compaction_key(&self) -> Bytes {
         Bytes::from(format!("{}.compaction", self.prefix.trim_end_matches('/')))
     }
 
@@ -36,12 +36,12 @@ impl Keys {
         after_prefix(self.prefix.as_bytes())
     }
 
-    pub(super) fn full(&self, key: &str) -> Bytes {
+    pub(super) fn etcd_key(&self, key: &str) -> Bytes {
         Bytes::from(format!("{}{key}", self.prefix))
     }
 
     /// The store's name for a key; `None` for the mark and for what no store has written.
-    pub(super) fn short(&self, key: &[u8]) -> Option<String> {
+    pub(super) fn store_key(&self, key: &[u8]) -> Option<String> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?;
         if rest.is_empty() {
             return None;
@@ -54,31 +54,31 @@ impl Keys {
     }
 
     /// The first key of a range and the one after its last; `None` if there is nothing between.
-    pub(super) fn bounds(&self, range: &Range) -> Option<(Bytes, Bytes)> {
+    pub(super) fn bounds(&self, range: &KeyRange) -> Option<(Bytes, Bytes)> {
         let from = match range.after.as_deref() {
-            Some(after) if after >= range.prefix.as_str() => successor(&self.full(after)),
-            _ if range.prefix.is_empty() => successor(&self.mark()),
-            _ => self.full(&range.prefix),
+            Some(after) if after >= range.prefix.as_str() => successor(&self.etcd_key(after)),
+            _ if range.prefix.is_empty() => successor(&self.meta_key()),
+            _ => self.etcd_key(&range.prefix),
         };
-        let end = after_prefix(&self.full(&range.prefix));
+        let end = after_prefix(&self.etcd_key(&range.prefix));
         (from < end).then_some((from, end))
     }
 
     /// A revision of the store, from etcd's number, which is never negative.
     pub(super) fn revision(&self, number: i64) -> Revision {
-        self.count.base + u64::try_from(number).unwrap_or_default()
+        self.offset.base + u64::try_from(number).unwrap_or_default()
     }
 
     /// etcd's number for a revision; `None` if it has none, because that lies before etcd's first
     /// or after its last.
-    pub(super) fn number(&self, revision: Revision) -> Option<i64> {
-        let number = revision.checked_sub(self.count.base)?;
+    pub(super) fn etcd_revision(&self, revision: Revision) -> Option<i64> {
+        let number = revision.checked_sub(self.offset.base)?;
         i64::try_from(number).ok().filter(|number| *number > 0)
     }
 
     /// The state of a key, as the store tells it.
-    pub(super) fn stored(&self, kv: KeyValue) -> Stored {
-        Stored {
+    pub(super) fn stored_value(&self, kv: KeyValue) -> StoredValue {
+        StoredValue {
             revision: self.revision(kv.mod_revision),
             created: self.revision(kv.create_revision),
             value: kv.value,
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn bounds_hold_the_prefix_and_not_the_mark() {
-        let keys = Keys::below("/windlass");
+        let keys = KeySpace::with_prefix("/windlass");
         let bounds = |prefix: &str, after: Option<&str>| {
-            let range = Range {
+            let range = KeyRange {
                 prefix: prefix.to_owned(),
                 after: after.map(ToOwned::to_owned),
-                ..Range::default()
+                ..KeyRange::default()
             };
             keys.bounds(&range).map(|(from, end)| {
                 (from.escape_ascii().to_string(), end.escape_ascii().to_string())
@@ -124,16 +124,16 @@ mod tests {
         assert_eq!(bounds("a/", Some("a/b")), some("/windlass/a/b\\x00", "/windlass/a0"));
         assert_eq!(bounds("b/", Some("a")), some("/windlass/b/", "/windlass/b0"));
         assert_eq!(bounds("b/", Some("c")), None);
-        assert_eq!(keys.compaction(), "/windlass.compaction");
-        assert!(keys.compaction() < keys.mark());
-        assert_eq!(keys.short(b"/windlass/"), None);
-        assert_eq!(keys.short(b"/windlassa"), None);
-        assert_eq!(keys.short(b"/windlass/a"), Some("a".to_owned()));
+        assert_eq!(keys.compaction_key(), "/windlass.compaction");
+        assert!(keys.compaction_key() < keys.meta_key());
+        assert_eq!(keys.store_key(b"/windlass/"), None);
+        assert_eq!(keys.store_key(b"/windlassa"), None);
+        assert_eq!(keys.store_key(b"/windlass/a"), Some("a".to_owned()));
     }
 
     #[test]
     fn revisions_are_counted_from_the_base() {
-        let mut keys = Keys::below("/windlass");
+        let mut keys = KeySpace::with_prefix("/windlass");
         for (base, revision, number) in [
             (0, 1, Some(1)),
             (0, 0, None),
@@ -142,8 +142,8 @@ mod tests {
             (100, 100, None),
             (100, 7, None),
         ] {
-            keys.count.base = base;
-            assert_eq!(keys.number(revision), number, "{base} {revision}");
+            keys.offset.base = base;
+            assert_eq!(keys.etcd_revision(revision), number, "{base} {revision}");
             if let Some(number) = number {
                 assert_eq!(keys.revision(number), revision);
             }

@@ -19,13 +19,13 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
-use super::client::{Failure, causes, unary};
-use super::keys::Keys;
-use super::version::progress_is_true;
+use super::client::{CallFailure, append_causes, unary};
+use super::keys::KeySpace;
+use super::version::has_reliable_progress;
 use super::wire::{self, RangeRequest, RangeResponse, StatusRequest, StatusResponse};
-use super::{Options, Tls};
+use super::{Options, EtcdTlsFiles};
 use crate::Error;
-use crate::embedded::Fuse;
+use crate::embedded::FatalLatch;
 
 /// etcd ends connections whose pings come more often than every five seconds, or come though there is
 /// no call and no stream.
@@ -38,41 +38,41 @@ const SHUN: Duration = Duration::from_secs(10);
 /// What a connection is for. Streams have their own, so that what they carry, and how they end, does
 /// not touch the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ConnectionPurpose {
     Calls,
     Streams,
 }
 
 /// A connection to a member of the cluster.
-pub(super) struct Link {
+pub(super) struct MemberConnection {
     pub(super) channel: Channel,
     /// Where it leads.
     pub(super) url: String,
     /// Whether the member, asked how far a stream is, tells the truth.
     pub(super) true_progress: bool,
     at: usize,
-    purpose: Purpose,
+    purpose: ConnectionPurpose,
 }
 
-struct Member {
+struct ClusterMember {
     url: String,
     /// The cluster it was last found in; 0 as long as nobody knows.
     cluster: AtomicU64,
     /// When it last was silent.
     silent: Mutex<Option<Instant>>,
-    calls: Slot,
-    streams: Slot,
+    calls: ConnectionSlot,
+    streams: ConnectionSlot,
 }
 
 /// Holds the connection that is in use.
 #[derive(Default)]
-struct Slot {
-    link: Mutex<Option<Arc<Link>>>,
+struct ConnectionSlot {
+    link: Mutex<Option<Arc<MemberConnection>>>,
     connecting: tokio::sync::Mutex<()>,
 }
 
-pub(super) struct Members {
-    list: Vec<Member>,
+pub(super) struct ClusterMembers {
+    list: Vec<ClusterMember>,
     calls: AtomicUsize,
     streams: AtomicUsize,
     /// The cluster that the store is in: that of the first member that answered.
@@ -83,24 +83,24 @@ pub(super) struct Members {
     pub(super) silenced: Notify,
     /// A key that this client may read.
     key: Bytes,
-    tls: Option<Tls>,
+    tls: Option<EtcdTlsFiles>,
     /// What the files last held that was of use.
     last_good: Mutex<Option<ClientTlsConfig>>,
-    fuse: Fuse,
+    latch: FatalLatch,
 }
 
-impl Members {
+impl ClusterMembers {
     /// Takes the addresses, and reads the files; connections are made when they are first used.
-    pub(super) fn new(options: &Options, name: PathBuf, fuse: Fuse) -> Result<Self, Error> {
+    pub(super) fn new(options: &Options, name: PathBuf, fuse: FatalLatch) -> Result<Self, Error> {
         if options.endpoints.is_empty() {
             return Err(Error::Refused { path: name, what: "has no endpoints".to_owned() });
         }
-        let member = |url: &String| Member {
+        let member = |url: &String| ClusterMember {
             url: url.clone(),
             cluster: AtomicU64::new(0),
             silent: Mutex::new(None),
-            calls: Slot::default(),
-            streams: Slot::default(),
+            calls: ConnectionSlot::default(),
+            streams: ConnectionSlot::default(),
         };
         let members = Self {
             list: options.endpoints.iter().map(member).collect(),
@@ -110,10 +110,10 @@ impl Members {
             name,
             attempt: options.attempt,
             silenced: Notify::new(),
-            key: Keys::below(&options.prefix).mark(),
+            key: KeySpace::with_prefix(&options.prefix).meta_key(),
             tls: options.tls.clone(),
             last_good: Mutex::new(None),
-            fuse,
+            latch: fuse,
         };
         let tls = members.tls_config()?;
         for url in &options.endpoints {
@@ -128,10 +128,10 @@ impl Members {
     /// Those that do not answer now are asked when they do.
     pub(super) async fn verify(&self) -> Result<(), Error> {
         let ask = |at| async move {
-            let _ = tokio::time::timeout(self.attempt, self.link_to(at, Purpose::Calls)).await;
+            let _ = tokio::time::timeout(self.attempt, self.connection_to(at, ConnectionPurpose::Calls)).await;
         };
         join_all((0..self.list.len()).map(ask)).await;
-        let found = |member: &Member| {
+        let found = |member: &ClusterMember| {
             let cluster = member.cluster.load(Ordering::Acquire);
             (cluster != 0).then(|| (cluster, member.url.clone()))
         };
@@ -151,22 +151,22 @@ impl Members {
     }
 
     /// A connection to the member whose turn it is, made if there is none.
-    pub(super) async fn link(&self, purpose: Purpose) -> Result<Arc<Link>, Failure> {
-        let at = self.turn(purpose).load(Ordering::Relaxed);
-        let linked = tokio::time::timeout(self.attempt, self.link_to(at, purpose)).await;
+    pub(super) async fn connection(&self, purpose: ConnectionPurpose) -> Result<Arc<MemberConnection>, CallFailure> {
+        let at = self.current_index(purpose).load(Ordering::Relaxed);
+        let linked = tokio::time::timeout(self.attempt, self.connection_to(at, purpose)).await;
         let linked = linked.unwrap_or_else(|_| {
-            self.shun(at);
+            self.avoid(at);
             let what = format!("{}: no connection in time", self.member(at).url);
-            Err(Failure::NotDone(self.unavailable(what)))
+            Err(CallFailure::NotApplied(self.unavailable(what)))
         });
         if linked.is_err() {
-            self.pass_on(purpose, at);
+            self.advance_turn(purpose, at);
         }
         linked
     }
 
     /// Turns to the next member, and gives up a connection that is of no more use.
-    pub(super) fn leave(&self, link: &Arc<Link>, broken: bool) {
+    pub(super) fn abandon(&self, link: &Arc<MemberConnection>, broken: bool) {
         if broken {
             let slot = self.member(link.at).slot(link.purpose);
             let mut kept = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,27 +174,27 @@ impl Members {
                 *kept = None;
             }
         }
-        self.pass_on(link.purpose, link.at);
+        self.advance_turn(link.purpose, link.at);
     }
 
     /// Whether nobody is at the other end. Never returns if there is.
     ///
     /// A member that has no leader, or believes in one that is gone, lets a call wait. This it answers.
-    pub(super) async fn silence(&self, link: &Link) {
+    pub(super) async fn mark_silent(&self, link: &MemberConnection) {
         let asked =
             unary::<_, StatusResponse>(&link.channel, wire::STATUS, StatusRequest {}, false);
         if tokio::time::timeout(self.attempt / 2, asked).await.is_ok() {
             std::future::pending::<()>().await;
         }
-        self.shun(link.at);
+        self.avoid(link.at);
     }
 
     /// Whether the member that a connection leads to was silent a short while ago.
-    pub(super) fn is_shunned(&self, link: &Link) -> bool {
-        self.member(link.at).is_shunned()
+    pub(super) fn is_avoided(&self, link: &MemberConnection) -> bool {
+        self.member(link.at).is_avoided()
     }
 
-    fn shun(&self, at: usize) {
+    fn avoid(&self, at: usize) {
         let member = self.member(at);
         *member.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         tracing::debug!(url = %member.url, "a member of etcd is silent");
@@ -202,30 +202,30 @@ impl Members {
     }
 
     /// Of many who find the same member wanting, the first passes the turn on.
-    fn pass_on(&self, purpose: Purpose, at: usize) {
-        let turn = self.turn(purpose);
+    fn advance_turn(&self, purpose: ConnectionPurpose, at: usize) {
+        let turn = self.current_index(purpose);
         let now = turn.load(Ordering::Relaxed);
         if now % self.list.len() == at % self.list.len() {
             let others = (1..self.list.len()).map(|step| now.wrapping_add(step));
-            let mut heard = others.filter(|at| !self.member(*at).is_shunned());
+            let mut heard = others.filter(|at| !self.member(*at).is_avoided());
             let next = heard.next().unwrap_or_else(|| now.wrapping_add(1));
             let _ = turn.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    fn turn(&self, purpose: Purpose) -> &AtomicUsize {
+    fn current_index(&self, purpose: ConnectionPurpose) -> &AtomicUsize {
         match purpose {
-            Purpose::Calls => &self.calls,
-            Purpose::Streams => &self.streams,
+            ConnectionPurpose::Calls => &self.calls,
+            ConnectionPurpose::Streams => &self.streams,
         }
     }
 
     #[expect(clippy::indexing_slicing, reason = "`new` refuses to have no members")]
-    fn member(&self, at: usize) -> &Member {
+    fn member(&self, at: usize) -> &ClusterMember {
         &self.list[at % self.list.len()]
     }
 
-    async fn link_to(&self, at: usize, purpose: Purpose) -> Result<Arc<Link>, Failure> {
+    async fn connection_to(&self, at: usize, purpose: ConnectionPurpose) -> Result<Arc<MemberConnection>, CallFailure> {
         let slot = self.member(at).slot(purpose);
         if let Some(link) = slot.current() {
             return Ok(link);
@@ -239,31 +239,31 @@ impl Members {
         Ok(link)
     }
 
-    async fn connect(&self, at: usize, purpose: Purpose) -> Result<Link, Failure> {
+    async fn connect(&self, at: usize, purpose: ConnectionPurpose) -> Result<MemberConnection, CallFailure> {
         let member = self.member(at);
         let url = member.url.clone();
         let refused =
-            |what: String| Failure::NotDone(self.unavailable(format!("{}: {what}", member.url)));
-        let endpoint = self.fresh_endpoint(&url).map_err(Failure::NotDone)?;
+            |what: String| CallFailure::NotApplied(self.unavailable(format!("{}: {what}", member.url)));
+        let endpoint = self.fresh_endpoint(&url).map_err(CallFailure::NotApplied)?;
         let channel = endpoint
             .connect_with_connector(single_use(self.attempt))
             .await
-            .map_err(|error| refused(causes(error.to_string(), &error)))?;
+            .map_err(|error| refused(append_causes(error.to_string(), &error)))?;
         let (cluster, version) = self.identify(&channel).await.map_err(|status| {
             let hint = if status.source().is_some() { self.hint(&url) } else { "" };
-            refused(causes(status.message().to_owned(), &status) + hint)
+            refused(append_causes(status.message().to_owned(), &status) + hint)
         })?;
         self.admit(member, cluster)?;
-        let true_progress = progress_is_true(&version);
+        let true_progress = has_reliable_progress(&version);
         tracing::debug!(%url, %version, ?purpose, "connected to etcd");
-        Ok(Link { channel, url, true_progress, at, purpose })
+        Ok(MemberConnection { channel, url, true_progress, at, purpose })
     }
 
     /// What may be behind a connection that ends at once. In TLS 1.3 a client learns only after the
     /// handshake that its certificate was refused, and the transport does not tell it why.
     fn hint(&self, url: &str) -> &'static str {
         match &self.tls {
-            Some(Tls { identity: None, .. }) if url.starts_with("https:") => {
+            Some(EtcdTlsFiles { identity: None, .. }) if url.starts_with("https:") => {
                 "; it may want a client certificate, and none was given"
             }
             Some(_) if url.starts_with("https:") => "; it may not accept the client certificate",
@@ -295,7 +295,7 @@ impl Members {
     }
 
     /// Lets a member take part if it is in the right cluster. The store fails when no member can be.
-    fn admit(&self, member: &Member, found: u64) -> Result<(), Failure> {
+    fn admit(&self, member: &ClusterMember, found: u64) -> Result<(), CallFailure> {
         let expected = self.cluster(found);
         let before = member.cluster.swap(found, Ordering::AcqRel);
         if found == expected {
@@ -305,19 +305,19 @@ impl Members {
             "{} answers as cluster {found:x}, but this store is in cluster {expected:x}",
             member.url
         );
-        let foreign = |member: &Member| {
+        let foreign = |member: &ClusterMember| {
             let cluster = member.cluster.load(Ordering::Acquire);
             cluster != 0 && cluster != expected
         };
         if self.list.iter().all(foreign) {
             let error = Error::Failed { what };
-            self.fuse.blow(&error);
-            return Err(Failure::Final(error));
+            self.latch.trip(&error);
+            return Err(CallFailure::Final(error));
         }
         if before != found {
             tracing::error!("{what}; it is not used");
         }
-        Err(Failure::NotDone(self.unavailable(what)))
+        Err(CallFailure::NotApplied(self.unavailable(what)))
     }
 
     fn unavailable(&self, what: String) -> Error {
@@ -352,7 +352,7 @@ impl Members {
             .initial_stream_window_size(4 << 20);
         match tls {
             Some(tls) if url.starts_with("https:") => endpoint.tls_config(tls).map_err(|error| {
-                let what = causes(error.to_string(), &error);
+                let what = append_causes(error.to_string(), &error);
                 refuse(format!("cannot use the certificates for {url}: {what}"))
             }),
             _ => Ok(endpoint),
@@ -376,22 +376,22 @@ impl Members {
     }
 }
 
-impl Member {
-    fn is_shunned(&self) -> bool {
+impl ClusterMember {
+    fn is_avoided(&self) -> bool {
         let silent = *self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.is_some_and(|since| since.elapsed() < SHUN)
     }
 
-    fn slot(&self, purpose: Purpose) -> &Slot {
+    fn slot(&self, purpose: ConnectionPurpose) -> &ConnectionSlot {
         match purpose {
-            Purpose::Calls => &self.calls,
-            Purpose::Streams => &self.streams,
+            ConnectionPurpose::Calls => &self.calls,
+            ConnectionPurpose::Streams => &self.streams,
         }
     }
 }
 
-impl Slot {
-    fn current(&self) -> Option<Arc<Link>> {
+impl ConnectionSlot {
+    fn current(&self) -> Option<Arc<MemberConnection>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,10 +1,10 @@
 //! Ranges of keys, read in pages at one revision.
 
-use super::client::Failure;
-use super::core::Core;
+use super::client::CallFailure;
+use super::core::EtcdCore;
 use super::keys::successor;
 use super::wire::{KeyValue, RangeRequest};
-use crate::{Error, Page, Range, Revision};
+use crate::{Error, RangePage, KeyRange, Revision};
 
 /// How many keys are asked for at once, at first and at most. For each answer a member walks over all
 /// keys that follow, so there should be few; but none should block it for long.
@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 8 << 20;
 const TRIES: usize = 3;
 
 /// Reads a range; see [`crate::Store::range`].
-pub(super) async fn range(core: &Core, range: &Range) -> Result<Page, Error> {
+pub(super) async fn range(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, Error> {
     if range.at.is_some_and(|at| at < core.floor()) {
         return Err(Error::Compacted { floor: core.floor() });
     }
@@ -23,9 +23,9 @@ pub(super) async fn range(core: &Core, range: &Range) -> Result<Page, Error> {
     loop {
         match read(core, range).await {
             Ok(page) => return Ok(page),
-            Err(Failure::Compacted) => {
+            Err(CallFailure::Compacted) => {
                 tries += 1;
-                let error = core.compacted().await;
+                let error = core.compacted_error().await;
                 if range.at.is_some() {
                     return Err(error);
                 }
@@ -33,22 +33,22 @@ pub(super) async fn range(core: &Core, range: &Range) -> Result<Page, Error> {
                     return Err(core.client.unavailable("compactions overtook the read"));
                 }
             }
-            Err(Failure::Future) => {
-                return Err(Error::Future { revision: core.newest().await? });
+            Err(CallFailure::Future) => {
+                return Err(Error::Future { revision: core.newest_revision().await? });
             }
             Err(failure) => return Err(failure.into_error(&core.client.name)),
         }
     }
 }
 
-async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
-    let at = range.at.map_or(Some(0), |at| core.keys.number(at)).ok_or(Failure::Future)?;
+async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailure> {
+    let at = range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
     // A range without keys has a revision all the same.
     let (mut key, range_end) =
         core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
     let nothing = core.keys.bounds(range).is_none();
     let limit = range.limit.unwrap_or(usize::MAX);
-    let mut page = Page { revision: 0, items: Vec::new(), more: false };
+    let mut page = RangePage { revision: 0, items: Vec::new(), more: false };
     let mut revision = at;
     let mut chunk = if range.limit.is_some() { CHUNK.1 } else { CHUNK.0 };
     loop {
@@ -78,7 +78,7 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
         }
         chunk = next_chunk(&answer.kvs);
         let last = answer.kvs.last().map(|kv| successor(&kv.key));
-        page.items.extend(answer.kvs.into_iter().filter_map(|kv| item(core, kv)));
+        page.items.extend(answer.kvs.into_iter().filter_map(|kv| to_item(core, kv)));
         page.more = answer.more;
         match last {
             Some(next) if answer.more && page.items.len() < limit => key = next,
@@ -94,28 +94,28 @@ fn next_chunk(kvs: &[KeyValue]) -> usize {
     (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK.1)
 }
 
-fn item(core: &Core, kv: KeyValue) -> Option<(String, crate::Stored)> {
-    core.keys.short(&kv.key).map(|key| (key, core.keys.stored(kv)))
+fn to_item(core: &EtcdCore, kv: KeyValue) -> Option<(String, crate::StoredValue)> {
+    core.keys.store_key(&kv.key).map(|key| (key, core.keys.stored_value(kv)))
 }
 
 /// Forgets history; see [`crate::Store::compact`].
-pub(super) async fn compact(core: &Core, upto: Revision) -> Result<(), Error> {
+pub(super) async fn compact(core: &EtcdCore, upto: Revision) -> Result<(), Error> {
     if upto <= core.floor() {
         return Ok(());
     }
-    let revision = core.newest().await?;
+    let revision = core.newest_revision().await?;
     if upto > revision {
         return Err(Error::Future { revision });
     }
     // What the feed has not told yet must stay.
-    core.reach(upto).await?;
-    match core.client.compact(core.keys.number(upto).unwrap_or(1)).await {
+    core.wait_for_revision(upto).await?;
+    match core.client.compact(core.keys.etcd_revision(upto).unwrap_or(1)).await {
         Ok(()) => {
             core.raise_floor(upto);
             Ok(())
         }
         // Somebody else was faster, and went further.
-        Err(Failure::Compacted) => match core.compacted().await {
+        Err(CallFailure::Compacted) => match core.compacted_error().await {
             Error::Compacted { .. } => Ok(()),
             error => Err(error),
         },

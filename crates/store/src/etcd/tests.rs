@@ -4,9 +4,9 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
-mod busy;
+mod retries;
 mod compaction;
-mod counting;
+mod revision_offset;
 mod faults;
 mod members;
 mod pauses;
@@ -17,53 +17,53 @@ mod reset;
 use bytes::Bytes;
 
 use super::*;
-use crate::suite::{Fixture, conformance};
-use crate::{Change, Expect};
-use process::Process;
+use crate::suite::{StoreFixture, conformance};
+use crate::{KeyChange, WritePrecondition};
+use process::EtcdProcess;
 
 conformance!(fixture);
 
 /// A new prefix on an etcd that nobody else uses, with no history before it.
-fn fixture() -> Fixture {
-    let process = Process::take();
-    let options = patient(vec![process.url()], &format!("/test-{}", process.uses()));
+fn fixture() -> StoreFixture {
+    let process = EtcdProcess::acquire();
+    let options = long_timeout_options(vec![process.url()], &format!("/test-{}", process.uses()));
     without_history(process, options)
 }
 
 /// A store that has forgotten what was before.
-fn without_history(process: Process, options: EtcdOptions) -> Fixture {
-    let store = Etcd::open(options.clone()).unwrap();
-    wait(&store.handle, {
+fn without_history(process: EtcdProcess, options: EtcdOptions) -> StoreFixture {
+    let store = EtcdStore::open(options.clone()).unwrap();
+    block_on(&store.handle, {
         let core = Arc::clone(&store.core);
         async move { reader::compact(&core, core.position()).await }
     })
     .unwrap();
-    Fixture {
-        open: Box::new(move || Arc::new(Etcd::open(options.clone()).unwrap())),
+    StoreFixture {
+        open: Box::new(move || Arc::new(EtcdStore::open(options.clone()).unwrap())),
         _keep: Box::new(process),
     }
 }
 
-fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
-    let change = Change::Put(Bytes::from(value.into()));
-    Write { key: key.to_owned(), expect: Expect::Any, change }
+fn put(key: &str, value: impl Into<Vec<u8>>) -> WriteRequest {
+    let change = KeyChange::Put(Bytes::from(value.into()));
+    WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change }
 }
 
-fn delete(key: &str) -> Write {
-    Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
+fn delete(key: &str) -> WriteRequest {
+    WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change: KeyChange::Delete }
 }
 
 /// Opens a store under a prefix, with patience for a machine that has much else to do.
-fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
-    Etcd::open(patient(vec![process.url()], prefix))
+fn open(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
+    EtcdStore::open(long_timeout_options(vec![process.url()], prefix))
 }
 
 /// Opens a store that soon gives up.
-fn open_hasty(process: &Process, prefix: &str) -> Result<Etcd, Error> {
-    Etcd::open(hasty(vec![process.url()], prefix))
+fn open_with_short_timeouts(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
+    EtcdStore::open(short_timeout_options(vec![process.url()], prefix))
 }
 
-fn patient(urls: Vec<String>, prefix: &str) -> EtcdOptions {
+fn long_timeout_options(urls: Vec<String>, prefix: &str) -> EtcdOptions {
     let mut options = EtcdOptions::new(urls);
     options.prefix = prefix.to_owned();
     options.attempt = Duration::from_secs(10);
@@ -71,29 +71,29 @@ fn patient(urls: Vec<String>, prefix: &str) -> EtcdOptions {
     options
 }
 
-fn hasty(urls: Vec<String>, prefix: &str) -> EtcdOptions {
-    let mut options = patient(urls, prefix);
+fn short_timeout_options(urls: Vec<String>, prefix: &str) -> EtcdOptions {
+    let mut options = long_timeout_options(urls, prefix);
     options.attempt = Duration::from_secs(1);
     options.patience = Duration::from_secs(3);
     options
 }
 
 /// The keys a sink has seen change, in order.
-fn keys_seen(store: &Etcd, after: Revision) -> Arc<Mutex<Vec<String>>> {
+fn record_keys(store: &EtcdStore, after: Revision) -> Arc<Mutex<Vec<String>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let take = move |message: crate::Message<'_>| {
+    let take = move |message: crate::FeedMessage<'_>| {
         sink.lock().unwrap().extend(message.changes().iter().map(|event| event.key.clone()));
     };
-    store.follow(after, Box::new(take)).unwrap();
+    store.watch(after, Box::new(take)).unwrap();
     seen
 }
 
-async fn until(holds: impl Fn() -> bool) {
-    until_within(Duration::from_secs(10), holds).await;
+async fn wait_until(holds: impl Fn() -> bool) {
+    wait_until_within(Duration::from_secs(10), holds).await;
 }
 
-async fn until_within(limit: Duration, holds: impl Fn() -> bool) {
+async fn wait_until_within(limit: Duration, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < limit, "it never came");
@@ -102,7 +102,7 @@ async fn until_within(limit: Duration, holds: impl Fn() -> bool) {
 }
 
 /// Commits as often as it takes.
-async fn commit_at_last(store: &Etcd, write: Write) -> crate::Committed {
+async fn commit_with_retry(store: &EtcdStore, write: WriteRequest) -> crate::CommittedWrite {
     let begun = Instant::now();
     loop {
         match store.commit(write.clone()).await {

@@ -2,9 +2,9 @@
 
 /// Whether a member of this version, asked how far a stream is, answers only for changes that it has
 /// sent before. Before 3.4.31 and 3.5.13 the answer could overtake them.
-pub(super) fn progress_is_true(version: &str) -> bool {
+pub(super) fn has_reliable_progress(version: &str) -> bool {
     // What comes before a release may have been made before its repairs.
-    let Some([major, minor, patch]) = numbers(version) else { return false };
+    let Some([major, minor, patch]) = parse_version(version) else { return false };
     match (major, minor) {
         (3, 0..=3) => false,
         (3, 4) => patch >= 31,
@@ -13,7 +13,7 @@ pub(super) fn progress_is_true(version: &str) -> bool {
     }
 }
 
-fn numbers(version: &str) -> Option<[u32; 3]> {
+fn parse_version(version: &str) -> Option<[u32; 3]> {
     let release = version.split('+').next()?;
     let mut parts = release.split('.').map(|part| part.parse().ok());
     let numbers = [parts.next()??, parts.next()??, parts.next()??];
@@ -44,7 +44,7 @@ mod tests {
             ("", false),
             ("3.5.16.1", false),
         ] {
-            assert_eq!(progress_is_true(version), is_true, "{version}");
+            assert_eq!(has_reliable_progress(version), is_true, "{version}");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Header {
+pub(super) struct ResponseHeader {
     #[prost(uint64, tag = "1")]
     pub(super) cluster_id: u64,
     #[prost(uint64, tag = "2")]
@@ -59,7 +59,7 @@ pub(super) struct RangeRequest {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
@@ -190,7 +190,7 @@ pub(super) struct TxnRequest {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TxnResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
     pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
@@ -206,7 +206,7 @@ pub(super) struct CompactionRequest {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CompactionResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -232,7 +232,7 @@ pub(super) struct StatusRequest {}
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub(super) version: String,
 }
@@ -254,7 +254,7 @@ pub(super) struct WatchCreateRequest {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+    pub(super) header: Option<ResponseHeader>,
     #[prost(bool, tag = "3")]
     pub(super) created: bool,
     #[prost(bool, tag = "4")]

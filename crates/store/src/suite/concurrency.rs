@@ -8,29 +8,29 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::Page;
+use crate::RangePage;
 
 const CLIENTS: u64 = 8;
 const OPERATIONS: u64 = 60;
 const KEYS: u64 = 5;
 
 /// One operation, with the newest revision acknowledged to anyone before it began.
-struct Recorded {
+struct RecordedOperation {
     floor: Revision,
     ceiling: Revision,
-    what: Operation,
+    what: ClientOperation,
 }
 
-enum Operation {
-    Write(Write, Result<Committed, Error>),
-    List(Page),
+enum ClientOperation {
+    Write(WriteRequest, Result<CommittedWrite, Error>),
+    List(RangePage),
 }
 
-pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> Fixture) {
+pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     let start = store.revision();
-    let feed = Seen::follow(&*store, start).unwrap();
+    let feed = RecordingSink::attach(&*store, start).unwrap();
     let acknowledged = Arc::new(AtomicU64::new(start));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| tokio::spawn(client(n, Arc::clone(&store), Arc::clone(&acknowledged))))
@@ -39,37 +39,37 @@ pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> Fixture)
     for client in clients {
         recorded.extend(client.await.unwrap());
     }
-    explain(start, &feed.events(), &recorded);
-    assert!(recorded.iter().any(|r| matches!(r.what, Operation::Write(_, Err(_)))), "some raced");
+    check_linearizable(start, &feed.events(), &recorded);
+    assert!(recorded.iter().any(|r| matches!(r.what, ClientOperation::Write(_, Err(_)))), "some raced");
 }
 
 /// Reads and writes a few keys, expecting what it last saw of them.
-async fn client(n: u64, store: Arc<dyn Store>, acknowledged: Arc<AtomicU64>) -> Vec<Recorded> {
-    let mut dice = Dice(9_000 + n);
+async fn client(n: u64, store: Arc<dyn Store>, acknowledged: Arc<AtomicU64>) -> Vec<RecordedOperation> {
+    let mut dice = SeededRng(9_000 + n);
     let mut known: BTreeMap<String, Revision> = BTreeMap::new();
     let mut recorded = Vec::new();
     for i in 0..OPERATIONS {
-        let key = format!("{}", dice.roll(KEYS));
+        let key = format!("{}", dice.next_below(KEYS));
         let floor = acknowledged.load(Ordering::SeqCst);
-        let what = if dice.roll(5) == 0 {
-            let page = store.range(Range::default()).await.unwrap();
+        let what = if dice.next_below(5) == 0 {
+            let page = store.range(KeyRange::default()).await.unwrap();
             known = page.items.iter().map(|(key, s)| (key.clone(), s.revision)).collect();
-            Operation::List(page)
+            ClientOperation::List(page)
         } else {
             let expect = match known.get(&key) {
-                Some(revision) => Expect::Revision(*revision),
-                None => Expect::Absent,
+                Some(revision) => WritePrecondition::Revision(*revision),
+                None => WritePrecondition::Absent,
             };
             // Every value is written once, so it names the write.
-            let write = if known.contains_key(&key) && dice.roll(4) == 0 {
+            let write = if known.contains_key(&key) && dice.next_below(4) == 0 {
                 delete_if(&key, expect)
             } else {
                 put_if(&key, expect, format!("{n}/{i}"))
             };
             let answer = store.commit(write.clone()).await;
             match (&answer, &write.change) {
-                (Ok(done), Change::Put(_)) => drop(known.insert(key, done.revision)),
-                (Ok(_), Change::Delete) => drop(known.remove(&key)),
+                (Ok(done), KeyChange::Put(_)) => drop(known.insert(key, done.revision)),
+                (Ok(_), KeyChange::Delete) => drop(known.remove(&key)),
                 (Err(Error::Conflict { current: Some(current) }), _) => {
                     known.insert(key, *current);
                 }
@@ -79,61 +79,61 @@ async fn client(n: u64, store: Arc<dyn Store>, acknowledged: Arc<AtomicU64>) -> 
             if let Ok(done) = &answer {
                 acknowledged.fetch_max(done.revision, Ordering::SeqCst);
             }
-            Operation::Write(write, answer)
+            ClientOperation::Write(write, answer)
         };
         // Whatever had an effect by now is in the store, if not yet acknowledged to its client.
-        let ceiling = store.range(Range { limit: Some(1), ..Range::default() }).await.unwrap();
-        recorded.push(Recorded { floor, ceiling: ceiling.revision, what });
+        let ceiling = store.range(KeyRange { limit: Some(1), ..KeyRange::default() }).await.unwrap();
+        recorded.push(RecordedOperation { floor, ceiling: ceiling.revision, what });
     }
     recorded
 }
 
-fn explain(start: Revision, events: &[Event], recorded: &[Recorded]) {
-    let replay = Replay::of(start, events);
-    let mut by_revision: BTreeMap<Revision, &Event> =
+fn check_linearizable(start: Revision, events: &[ChangeEvent], recorded: &[RecordedOperation]) {
+    let replay = StateReplay::from_events(start, events);
+    let mut by_revision: BTreeMap<Revision, &ChangeEvent> =
         events.iter().map(|event| (event.revision, event)).collect();
-    for Recorded { floor, ceiling, what } in recorded {
+    for RecordedOperation { floor, ceiling, what } in recorded {
         match what {
-            Operation::Write(write, Ok(done)) => {
+            ClientOperation::Write(write, Ok(done)) => {
                 assert!(*floor < done.revision && done.revision <= *ceiling, "{write:?}: {done:?}");
                 let event = by_revision.remove(&done.revision).expect("in the feed, once");
                 assert_eq!(event.key, write.key);
                 assert_eq!(event.previous, done.previous);
                 let value = match &write.change {
-                    Change::Put(value) => Some(value),
-                    Change::Delete => None,
+                    KeyChange::Put(value) => Some(value),
+                    KeyChange::Delete => None,
                 };
                 assert_eq!(event.value.as_ref(), value);
-                let before = replay.at(done.revision - 1).get(&write.key).map(|s| s.revision);
-                assert!(holds(write.expect, before), "{write:?} on {before:?}");
+                let before = replay.state_at(done.revision - 1).get(&write.key).map(|s| s.revision);
+                assert!(precondition_holds(write.expect, before), "{write:?} on {before:?}");
             }
-            Operation::Write(write, Err(Error::Conflict { current })) => {
+            ClientOperation::Write(write, Err(Error::Conflict { current })) => {
                 let fits = (*floor..=*ceiling).any(|at| {
-                    let state = replay.at(at).get(&write.key).map(|s| s.revision);
-                    state == *current && !holds(write.expect, state)
+                    let state = replay.state_at(at).get(&write.key).map(|s| s.revision);
+                    state == *current && !precondition_holds(write.expect, state)
                 });
                 assert!(fits, "{write:?} was refused for {current:?} in {floor}..={ceiling}");
             }
-            Operation::Write(write, Err(error)) => panic!("{write:?}: {error}"),
-            Operation::List(page) => {
+            ClientOperation::Write(write, Err(error)) => panic!("{write:?}: {error}"),
+            ClientOperation::List(page) => {
                 assert!(*floor <= page.revision && page.revision <= *ceiling, "a stale read");
                 let items: BTreeMap<_, _> = page.items.iter().cloned().collect();
-                assert_eq!(&items, replay.at(page.revision));
+                assert_eq!(&items, replay.state_at(page.revision));
             }
         }
     }
     assert_eq!(by_revision.len(), 0, "nobody was told of {by_revision:?}");
 }
 
-fn holds(expect: Expect, current: Option<Revision>) -> bool {
+fn precondition_holds(expect: WritePrecondition, current: Option<Revision>) -> bool {
     match expect {
-        Expect::Any => true,
-        Expect::Absent => current.is_none(),
-        Expect::Revision(revision) => current == Some(revision),
+        WritePrecondition::Any => true,
+        WritePrecondition::Absent => current.is_none(),
+        WritePrecondition::Revision(revision) => current == Some(revision),
     }
 }
 
-pub(crate) async fn one_of_many_creators_wins(fixture: fn() -> Fixture) {
+pub(crate) async fn one_of_many_creators_wins(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     for round in 0..20 {
@@ -142,7 +142,7 @@ pub(crate) async fn one_of_many_creators_wins(fixture: fn() -> Fixture) {
             .map(|n| {
                 let (store, key) = (Arc::clone(&store), key.clone());
                 tokio::spawn(async move {
-                    (n, store.commit(put_if(&key, Expect::Absent, format!("{n}"))).await)
+                    (n, store.commit(put_if(&key, WritePrecondition::Absent, format!("{n}"))).await)
                 })
             })
             .collect();

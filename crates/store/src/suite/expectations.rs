@@ -2,80 +2,80 @@
 
 use super::*;
 
-pub(crate) async fn expectations_are_checked(fixture: fn() -> Fixture) {
+pub(crate) async fn expectations_are_checked(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
-    let lives = must(&*store, put("lives", "1")).await.revision;
-    must(&*store, put("dead", "1")).await;
-    let died = must(&*store, delete("dead")).await.revision;
+    let lives = commit_ok(&*store, put("lives", "1")).await.revision;
+    commit_ok(&*store, put("dead", "1")).await;
+    let died = commit_ok(&*store, delete("dead")).await.revision;
     let newest = store.revision();
 
     // What must fail, and with which current revision.
-    let refused: [(Write, Option<Revision>); 14] = [
-        (put_if("lives", Expect::Absent, "x"), Some(lives)),
-        (put_if("lives", Expect::Revision(lives - 1), "x"), Some(lives)),
-        (put_if("lives", Expect::Revision(newest), "x"), Some(lives)),
-        (put_if("lives", Expect::Revision(0), "x"), Some(lives)),
-        (put_if("never", Expect::Revision(lives), "x"), None),
-        (put_if("never", Expect::Revision(0), "x"), None),
-        (put_if("dead", Expect::Revision(died), "x"), None),
-        (delete_if("lives", Expect::Absent), Some(lives)),
-        (delete_if("lives", Expect::Revision(lives + 1)), Some(lives)),
-        (delete_if("never", Expect::Any), None),
-        (delete_if("never", Expect::Absent), None),
-        (delete_if("never", Expect::Revision(lives)), None),
-        (delete_if("dead", Expect::Any), None),
-        (delete_if("dead", Expect::Revision(died)), None),
+    let refused: [(WriteRequest, Option<Revision>); 14] = [
+        (put_if("lives", WritePrecondition::Absent, "x"), Some(lives)),
+        (put_if("lives", WritePrecondition::Revision(lives - 1), "x"), Some(lives)),
+        (put_if("lives", WritePrecondition::Revision(newest), "x"), Some(lives)),
+        (put_if("lives", WritePrecondition::Revision(0), "x"), Some(lives)),
+        (put_if("never", WritePrecondition::Revision(lives), "x"), None),
+        (put_if("never", WritePrecondition::Revision(0), "x"), None),
+        (put_if("dead", WritePrecondition::Revision(died), "x"), None),
+        (delete_if("lives", WritePrecondition::Absent), Some(lives)),
+        (delete_if("lives", WritePrecondition::Revision(lives + 1)), Some(lives)),
+        (delete_if("never", WritePrecondition::Any), None),
+        (delete_if("never", WritePrecondition::Absent), None),
+        (delete_if("never", WritePrecondition::Revision(lives)), None),
+        (delete_if("dead", WritePrecondition::Any), None),
+        (delete_if("dead", WritePrecondition::Revision(died)), None),
     ];
     for (write, current) in refused {
         let answer = store.commit(write.clone()).await;
         assert_eq!(answer, Err(Error::Conflict { current }), "{write:?}");
     }
     assert_eq!(store.revision(), newest, "a refused write takes no revision");
-    assert_eq!(everything(&*store).await.len(), 1, "a refused write changes nothing");
+    assert_eq!(read_all(&*store).await.len(), 1, "a refused write changes nothing");
 
     let accepted = [
-        put_if("lives", Expect::Revision(lives), "2"),
-        put_if("dead", Expect::Absent, "2"),
-        put_if("never", Expect::Absent, "1"),
-        put_if("other", Expect::Any, "1"),
-        put_if("other", Expect::Any, "2"),
-        delete_if("other", Expect::Any),
+        put_if("lives", WritePrecondition::Revision(lives), "2"),
+        put_if("dead", WritePrecondition::Absent, "2"),
+        put_if("never", WritePrecondition::Absent, "1"),
+        put_if("other", WritePrecondition::Any, "1"),
+        put_if("other", WritePrecondition::Any, "2"),
+        delete_if("other", WritePrecondition::Any),
     ];
     let mut last = newest;
     for write in accepted {
-        let revision = must(&*store, write.clone()).await.revision;
+        let revision = commit_ok(&*store, write.clone()).await.revision;
         assert!(revision > last, "{write:?}");
         last = revision;
     }
     assert_eq!(store.revision(), last);
 }
 
-pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> Fixture) {
+pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
-    let first = must(&*store, put("k", "1")).await;
+    let first = commit_ok(&*store, put("k", "1")).await;
     assert_eq!((first.created, first.previous), (first.revision, None));
     let stored = |revision, value: &'static str| {
-        Some(Stored {
+        Some(StoredValue {
             revision,
             created: first.revision,
             value: Bytes::from_static(value.as_bytes()),
         })
     };
-    let second = must(&*store, put("k", "2")).await;
+    let second = commit_ok(&*store, put("k", "2")).await;
     assert_eq!(second.created, first.revision);
     assert_eq!(second.previous, stored(first.revision, "1"));
     // The same bytes again are a change like any other.
-    let third = must(&*store, put("k", "2")).await;
+    let third = commit_ok(&*store, put("k", "2")).await;
     assert_eq!(third.previous, stored(second.revision, "2"));
-    let gone = must(&*store, delete("k")).await;
+    let gone = commit_ok(&*store, delete("k")).await;
     assert_eq!(gone.created, first.revision);
     assert_eq!(gone.previous, stored(third.revision, "2"));
     assert_eq!(store.get("k").await, Ok(None));
-    let again = must(&*store, put("k", "3")).await;
+    let again = commit_ok(&*store, put("k", "3")).await;
     assert_eq!((again.created, again.previous), (again.revision, None));
-    let expected = Stored {
+    let expected = StoredValue {
         revision: again.revision,
         created: again.revision,
         value: Bytes::from_static(b"3"),
@@ -83,20 +83,20 @@ pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> Fixture) {
     assert_eq!(store.get("k").await, Ok(Some(expected)));
 }
 
-pub(crate) async fn keys_and_values_are_any_bytes(fixture: fn() -> Fixture) {
+pub(crate) async fn keys_and_values_are_any_bytes(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
-    let seen = Seen::follow(&*store, store.revision()).unwrap();
+    let seen = RecordingSink::attach(&*store, store.revision()).unwrap();
     let keys = ["/", "a b", "100%_", "ключ", "\u{10ffff}", "'; DROP TABLE kv; --", "\u{7f}", "ÿ"];
     let values: [Vec<u8>; 5] =
         [vec![], vec![0], b"\xff\xfe\0'\"".to_vec(), (0..=255).collect(), vec![7; 1 << 20]];
     let mut expected = BTreeMap::new();
     for (n, key) in keys.into_iter().enumerate() {
         let value = values[n % values.len()].clone();
-        must(&*store, put(key, value.clone())).await;
+        commit_ok(&*store, put(key, value.clone())).await;
         expected.insert(key.to_owned(), Bytes::from(value));
     }
-    let found = everything(&*store).await;
+    let found = read_all(&*store).await;
     let found: BTreeMap<_, _> = found.into_iter().map(|(key, s)| (key, s.value)).collect();
     assert!(found == expected);
     for (key, value) in &expected {

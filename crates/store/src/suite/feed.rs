@@ -8,12 +8,12 @@ async fn load(store: &Arc<dyn Store>, seed: u64, writers: u64, writes: u64) {
         .map(|writer| {
             let store = Arc::clone(store);
             tokio::spawn(async move {
-                let mut dice = Dice(seed * 1_000 + writer);
+                let mut dice = SeededRng(seed * 1_000 + writer);
                 for n in 0..writes {
-                    let key = format!("k{}", dice.roll(10));
-                    let write = match dice.roll(4) {
+                    let key = format!("k{}", dice.next_below(10));
+                    let write = match dice.next_below(4) {
                         0 => delete(&key),
-                        1 => put_if(&key, Expect::Absent, format!("{writer}/{n}")),
+                        1 => put_if(&key, WritePrecondition::Absent, format!("{writer}/{n}")),
                         _ => put(&key, format!("{writer}/{n}")),
                     };
                     match store.commit(write).await {
@@ -29,11 +29,11 @@ async fn load(store: &Arc<dyn Store>, seed: u64, writers: u64, writes: u64) {
     }
 }
 
-pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Fixture) {
+pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     let start = store.revision();
-    let first = Seen::follow(&*store, start).unwrap();
+    let first = RecordingSink::attach(&*store, start).unwrap();
     let late = tokio::spawn({
         let store = Arc::clone(&store);
         async move {
@@ -41,7 +41,7 @@ pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Fix
             let mut followers = Vec::new();
             for _ in 0..20 {
                 for after in [start, store.revision()] {
-                    followers.push((after, Seen::follow(&*store, after).unwrap()));
+                    followers.push((after, RecordingSink::attach(&*store, after).unwrap()));
                 }
                 tokio::task::yield_now().await;
             }
@@ -51,7 +51,7 @@ pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Fix
     load(&store, 3, 4, 60).await;
     let followers = late.await.unwrap();
     let history = store.history(start, usize::MAX).await.unwrap();
-    Replay::of(start, &history);
+    StateReplay::from_events(start, &history);
     assert_eq!(history.last().unwrap().revision, store.revision());
     assert_eq!(first.events(), history);
     for (after, seen) in followers {
@@ -60,7 +60,7 @@ pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Fix
     }
 }
 
-pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> Fixture) {
+pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     let start = store.revision();
@@ -72,7 +72,7 @@ pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> Fixture)
     // Below its start a store may count from far away.
     for after in [0, 1].into_iter().chain(start.saturating_sub(5)..=newest + 1) {
         let page = store.history(after, usize::MAX).await;
-        let seen = Seen::follow(&*store, after).map(|seen| seen.events());
+        let seen = RecordingSink::attach(&*store, after).map(|seen| seen.events());
         assert_eq!(page, seen, "after {after}");
         if after < floor {
             assert_eq!(seen, Err(Error::Compacted { floor }), "after {after}");
@@ -88,15 +88,15 @@ pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> Fixture)
     assert_eq!(few, expected);
 }
 
-pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> Fixture) {
+pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     let start = store.revision();
-    let live = Seen::follow(&*store, start).unwrap();
+    let live = RecordingSink::attach(&*store, start).unwrap();
     for write in [put("k", "1"), put("k", "2"), put("other", "x"), delete("k"), put("k", "3")] {
-        must(&*store, write).await;
+        commit_ok(&*store, write).await;
     }
-    let replayed = Seen::follow(&*store, start).unwrap();
+    let replayed = RecordingSink::attach(&*store, start).unwrap();
     for events in [live.events(), replayed.events()] {
         let told: Vec<_> = events
             .iter()
@@ -123,16 +123,16 @@ pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> Fixture) {
     assert_eq!(rest, live.events()[2..]);
 }
 
-pub(crate) async fn the_feed_comes_before_the_answer(fixture: fn() -> Fixture) {
+pub(crate) async fn the_feed_comes_before_the_answer(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
-    let seen = Seen::follow(&*store, store.revision()).unwrap();
+    let seen = RecordingSink::attach(&*store, store.revision()).unwrap();
     let tasks: Vec<_> = (0..8)
         .map(|writer| {
             let (store, seen) = (Arc::clone(&store), seen.clone());
             tokio::spawn(async move {
                 for n in 0..20 {
-                    let answer = must(&*store, put(&format!("{writer}"), format!("{n}"))).await;
+                    let answer = commit_ok(&*store, put(&format!("{writer}"), format!("{n}"))).await;
                     assert!(store.revision() >= answer.revision);
                     assert!(seen.events().iter().any(|e| e.revision == answer.revision));
                 }
@@ -144,16 +144,16 @@ pub(crate) async fn the_feed_comes_before_the_answer(fixture: fn() -> Fixture) {
     }
 }
 
-pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> Fixture) {
+pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     let start = store.revision();
-    let healthy = Seen::follow(&*store, start).unwrap();
-    let fragile = |message: Message<'_>| {
+    let healthy = RecordingSink::attach(&*store, start).unwrap();
+    let fragile = |message: FeedMessage<'_>| {
         assert!(message.changes().iter().all(|e| e.key != "bad"), "cannot take it")
     };
-    store.follow(start, Box::new(fragile)).unwrap();
-    must(&*store, put("good", "1")).await;
+    store.watch(start, Box::new(fragile)).unwrap();
+    commit_ok(&*store, put("good", "1")).await;
     assert_eq!(store.failure(), None);
     let failed = store.failed();
     let Err(Error::Failed { what }) = store.commit(put("bad", "1")).await else {
@@ -165,5 +165,5 @@ pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> Fixture)
     assert_eq!(store.commit(put("good", "2")).await, Err(Error::Failed { what }));
     // Whoever else follows has seen all that is durable, and reads go on.
     assert_eq!(healthy.events().len(), 2);
-    assert_eq!(everything(&*store).await.len(), 2);
+    assert_eq!(read_all(&*store).await.len(), 2);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::values::{self, Plugin};
+use super::values::{self, AdmissionPlugin};
 
 /// Who may call, and what is checked before anything is written.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub struct AccessArgs {
     pub requestheader_extra_headers_prefix: Vec<String>,
     /// Checks on writes to leave out: NodeRestriction, ServiceAccount.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub disable_admission_plugins: Vec<Plugin>,
+    pub disable_admission_plugins: Vec<AdmissionPlugin>,
     /// Checks on writes to make. All there are are made anyway, unless they are left out.
     #[arg(
         long,
@@ -62,7 +62,7 @@ pub struct AccessArgs {
         value_delimiter = ',',
         conflicts_with = "disable_admission_plugins"
     )]
-    pub enable_admission_plugins: Vec<Plugin>,
+    pub enable_admission_plugins: Vec<AdmissionPlugin>,
 }
 
 /// How much is worked on at a time.
@@ -126,7 +126,7 @@ pub struct AuditArgs {
         default_value = "batch",
         requires = "audit_log_path"
     )]
-    pub audit_log_mode: AuditMode,
+    pub audit_log_mode: AuditModeArg,
     /// Audit level of permitted reads of health and version without a credential.
     #[arg(
         long,
@@ -135,12 +135,12 @@ pub struct AuditArgs {
         default_value = "none",
         requires = "audit_log_path"
     )]
-    pub audit_anonymous_reads: AuditLevel,
+    pub audit_anonymous_reads: AuditLevelArg,
 }
 
 /// How requests depend on their audit events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AuditMode {
+pub enum AuditModeArg {
     /// Answer when the event is queued; wait if the queue is full.
     Batch,
     /// Answer when the event is written, or could not be.
@@ -151,7 +151,7 @@ pub enum AuditMode {
 
 /// What is logged of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AuditLevel {
+pub enum AuditLevelArg {
     /// Nothing.
     None,
     /// Everything but bodies.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use windlass_controllers::bundles::pool::Filters;
-use windlass_controllers::bundles::{PackageFile, Settings, TRUST_NAMESPACE};
+use windlass_controllers::bundles::certificate_set::CertificateFilter;
+use windlass_controllers::bundles::{PackageFile, BundleSettings, TRUST_NAMESPACE};
 
-use super::requests::{OutputArgs, ServerOfArgs};
+use super::requests::{OutputArgs, ApiServerArgs};
 use super::values;
 
 const STATUS_EXAMPLE: &str = "\
@@ -38,7 +38,7 @@ pub struct BundleStatusArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// What `controllers` and `up` are told about Bundles.
@@ -72,13 +72,13 @@ pub struct BundleSyncArgs {
 
 impl BundleSyncArgs {
     /// What the controller is told. A package that is no good is an error.
-    pub fn settings(&self) -> Result<Settings> {
+    pub fn settings(&self) -> Result<BundleSettings> {
         let package = self.default_package_location.clone().map(PackageFile::open).transpose();
-        Ok(Settings {
+        Ok(BundleSettings {
             trust_namespace: self.trust_namespace.clone(),
             package: package.context("--default-package-location")?,
             secret_targets: self.secret_targets_enabled,
-            filters: Filters {
+            filters: CertificateFilter {
                 expired: self.filter_expired_certificates,
                 non_authorities: self.filter_non_ca_certs,
             },
@@ -92,12 +92,12 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     fn parse(flags: &str) -> Result<BundleSyncArgs, clap::Error> {
         let line = format!("windlass controllers --kubeconfig k {flags}");
         match Cli::try_parse_from(line.split_whitespace())?.command {
-            Command::Controllers(arguments) => Ok(arguments.bundles),
+            CliCommand::Controllers(arguments) => Ok(arguments.bundles),
             _ => panic!("{flags}"),
         }
     }
@@ -107,21 +107,21 @@ mod tests {
         let settings = parse("").unwrap().settings().unwrap();
         assert_eq!(settings.trust_namespace, "cert-manager");
         assert!(!settings.secret_targets && settings.package.is_none());
-        assert_eq!(settings.filters, Filters::default());
+        assert_eq!(settings.filters, CertificateFilter::default());
         let flags = "--trust-namespace trust --secret-targets-enabled \
                      --filter-expired-certificates=true --filter-non-ca-certs=false \
                      --target-namespaces a,b";
         let settings = parse(flags).unwrap().settings().unwrap();
         assert_eq!(settings.trust_namespace, "trust");
         assert!(settings.secret_targets);
-        assert_eq!(settings.filters, Filters { expired: true, non_authorities: false });
+        assert_eq!(settings.filters, CertificateFilter { expired: true, non_authorities: false });
         assert_eq!(settings.target_namespaces.into_iter().collect::<Vec<_>>(), ["a", "b"]);
         let missing = parse("--default-package-location /nonexistent/p.json").unwrap();
         let error = missing.settings().map(drop).unwrap_err();
         assert!(format!("{error:#}").starts_with("--default-package-location: "), "{error:#}");
         assert!(parse("--target-namespaces A_B").is_err());
         let line = ["windlass", "bundle", "status", "roots", "-o", "wide"];
-        let Command::Bundle(BundleCommand::Status(status)) =
+        let CliCommand::Bundle(BundleCommand::Status(status)) =
             Cli::try_parse_from(line).unwrap().command
         else {
             panic!("{line:?}");

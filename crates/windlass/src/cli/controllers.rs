@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use windlass_controllers::sign::{Signer, SignerFiles};
-use windlass_controllers::{Controller, NodeMonitor, Selection};
+use windlass_controllers::csr_signer::{KubernetesSigner, SignerFiles};
+use windlass_controllers::{ControllerName, NodeMonitor, ControllerSelection};
 
 use super::{BundleSyncArgs, FeatureGate, values};
 
@@ -27,7 +27,7 @@ pub struct ControllersArgs {
     /// Controllers to run.
     #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
     #[arg(help = controllers_help())]
-    pub controllers: Selection,
+    pub controllers: ControllerSelection,
     /// Features to turn on or off: ClusterTrustBundle, PodCertificateRequest.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
@@ -48,7 +48,7 @@ pub struct ControllersArgs {
 
 /// The help of `--controllers`, with all names.
 fn controllers_help() -> String {
-    let names = Controller::ALL.map(Controller::name).join(", ");
+    let names = ControllerName::ALL.map(ControllerName::name).join(", ");
     format!("Controllers to run: * for all, NAME for one, -NAME for all but one. Names: {names}")
 }
 
@@ -218,31 +218,31 @@ impl SigningArgs {
         };
         let of =
             |signer| SignerFiles { signer, certificate: certificate.clone(), key: key.clone() };
-        Signer::ALL.map(of).to_vec()
+        KubernetesSigner::ALL.map(of).to_vec()
     }
 
-    fn specific(&self) -> [(Signer, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
+    fn specific(&self) -> [(KubernetesSigner, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
         [
             (
-                Signer::KubeletServing,
+                KubernetesSigner::KubeletServing,
                 "cluster-signing-kubelet-serving",
                 &self.cluster_signing_kubelet_serving_cert_file,
                 &self.cluster_signing_kubelet_serving_key_file,
             ),
             (
-                Signer::KubeletClient,
+                KubernetesSigner::KubeletClient,
                 "cluster-signing-kubelet-client",
                 &self.cluster_signing_kubelet_client_cert_file,
                 &self.cluster_signing_kubelet_client_key_file,
             ),
             (
-                Signer::Client,
+                KubernetesSigner::Client,
                 "cluster-signing-kube-apiserver-client",
                 &self.cluster_signing_kube_apiserver_client_cert_file,
                 &self.cluster_signing_kube_apiserver_client_key_file,
             ),
             (
-                Signer::LegacyUnknown,
+                KubernetesSigner::LegacyUnknown,
                 "cluster-signing-legacy-unknown",
                 &self.cluster_signing_legacy_unknown_cert_file,
                 &self.cluster_signing_legacy_unknown_key_file,
@@ -255,14 +255,14 @@ impl SigningArgs {
 mod tests {
     use clap::Parser as _;
 
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     use super::*;
 
     fn parse(flags: &str) -> Result<ControllersArgs, clap::Error> {
         let line = format!("windlass controllers --kubeconfig k {flags}");
         match Cli::try_parse_from(line.split_whitespace())?.command {
-            Command::Controllers(arguments) => Ok(*arguments),
+            CliCommand::Controllers(arguments) => Ok(*arguments),
             _ => panic!(),
         }
     }
@@ -275,13 +275,13 @@ mod tests {
         let together = "cannot specify --cluster-signing-{cert,key}-file and other \
                         --cluster-signing-*-file flags at the same time";
         let flag = "--cluster-signing-kubelet-serving";
-        let all = Signer::ALL.as_slice();
+        let all = KubernetesSigner::ALL.as_slice();
         for (flags, wanted) in [
             (String::new(), Ok([].as_slice())),
             ("--cluster-signing-cert-file c".into(), Ok([].as_slice())),
             ("--cluster-signing-key-file k".into(), Ok([].as_slice())),
             (SHARED.into(), Ok(all)),
-            (specific.clone(), Ok([Signer::KubeletServing].as_slice())),
+            (specific.clone(), Ok([KubernetesSigner::KubeletServing].as_slice())),
             (format!("{SHARED} {specific}"), Err(together.to_owned())),
             (format!("--cluster-signing-cert-file c {specific}"), Err(together.to_owned())),
             (

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use serde_json::Value;
 
-use super::{Cli, Command, ServeArgs};
+use super::{Cli, CliCommand, ServeArgs};
 
 const ENVIRONMENT: &str = include_str!("../../../../deploy/systemd/windlass.env");
 const SERVER: &str = include_str!("../../../../deploy/systemd/windlass-server.service");
@@ -22,7 +22,7 @@ fn unit(text: &str) -> BTreeMap<String, String> {
 }
 
 /// What a unit starts, with the environment of its file.
-fn started(unit: &BTreeMap<String, String>) -> Command {
+fn parse_exec_start(unit: &BTreeMap<String, String>) -> CliCommand {
     let mut line = unit["ExecStart"].clone();
     for variable in ENVIRONMENT.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = variable.split_once('=').unwrap();
@@ -30,15 +30,15 @@ fn started(unit: &BTreeMap<String, String>) -> Command {
     }
     assert!(!line.contains("${"), "{line}");
     let words = line.split_whitespace().map(|word| word.replace("%H", "host"));
-    parsed(words)
+    parse_command(words)
 }
 
-fn parsed(words: impl IntoIterator<Item = String>) -> Command {
+fn parse_command(words: impl IntoIterator<Item = String>) -> CliCommand {
     Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
 }
 
 /// How long a server takes to go, at most.
-fn leaving(serve: &ServeArgs) -> Duration {
+fn shutdown_duration(serve: &ServeArgs) -> Duration {
     assert!(!serve.shutdown_delay_duration.is_zero(), "balancers need time");
     serve.shutdown_delay_duration + serve.shutdown_grace
 }
@@ -46,14 +46,14 @@ fn leaving(serve: &ServeArgs) -> Duration {
 #[test]
 fn units_start_what_there_is() {
     let server = unit(SERVER);
-    let Command::Server(arguments) = started(&server) else { panic!() };
+    let CliCommand::Server(arguments) = parse_exec_start(&server) else { panic!() };
     assert_eq!(arguments.serve.etcd.etcd_servers.len(), 3);
     assert!(arguments.serve.etcd.etcd_certfile.is_some());
     assert!(arguments.serve.external_url.is_some());
     let patience: u64 = server["TimeoutStopSec"].parse().unwrap();
-    assert!(Duration::from_secs(patience) > leaving(&arguments.serve));
+    assert!(Duration::from_secs(patience) > shutdown_duration(&arguments.serve));
 
-    let Command::Controllers(arguments) = started(&unit(CONTROLLERS)) else { panic!() };
+    let CliCommand::Controllers(arguments) = parse_exec_start(&unit(CONTROLLERS)) else { panic!() };
     assert_eq!(arguments.signing.files().unwrap().len(), 4);
     assert!(arguments.election.leader_elect);
 }
@@ -96,26 +96,26 @@ fn pods(objects: &[Value]) -> BTreeMap<String, Value> {
 }
 
 /// What a pod's container of our program is told.
-fn told(pod: &Value) -> Option<Command> {
+fn parse_container_command(pod: &Value) -> Option<CliCommand> {
     let container = pod.pointer("/spec/containers/0")?;
     let words = list(container, "command").iter().chain(list(container, "args"));
     let words: Vec<_> = words.map(|word| word.as_str().unwrap().to_owned()).collect();
-    (words.first()? == "windlass").then(|| parsed(words))
+    (words.first()? == "windlass").then(|| parse_command(words))
 }
 
 #[test]
 fn pods_start_what_there_is() {
     let objects = objects();
     let pods = pods(&objects);
-    let Some(Command::Server(server)) = told(&pods["windlass-server"]) else { panic!() };
-    let Some(Command::Controllers(controllers)) = told(&pods["windlass-controllers"]) else {
+    let Some(CliCommand::Server(server)) = parse_container_command(&pods["windlass-server"]) else { panic!() };
+    let Some(CliCommand::Controllers(controllers)) = parse_container_command(&pods["windlass-controllers"]) else {
         panic!()
     };
     assert_eq!(controllers.signing.files().unwrap().len(), 4);
 
     let grace = pods["windlass-server"].pointer("/spec/terminationGracePeriodSeconds");
     let grace = grace.and_then(Value::as_u64).unwrap();
-    assert!(Duration::from_secs(grace) > leaving(&server.serve));
+    assert!(Duration::from_secs(grace) > shutdown_duration(&server.serve));
 
     let etcd = objects.iter().find(|object| object["kind"] == "StatefulSet").unwrap();
     let (name, service) = (text(etcd, "/metadata/name"), text(etcd, "/spec/serviceName"));

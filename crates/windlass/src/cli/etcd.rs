@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use windlass_store::{EtcdOptions, Tls};
+use windlass_store::{EtcdOptions, EtcdTlsFiles};
 
 use super::values;
 
@@ -14,7 +14,7 @@ use super::values;
 pub struct EtcdArgs {
     /// Members of an etcd cluster to keep all objects in, as https://HOST:PORT, separated by commas. Any number of
     /// servers can share one. The data directory then holds certificates and keys only.
-    #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = url)]
+    #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = parse_etcd_url)]
     pub etcd_servers: Vec<String>,
     /// Authorities that the members' certificates are verified with (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
@@ -26,7 +26,7 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_servers", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
     /// What all keys in etcd begin with.
-    #[arg(long, value_name = "PREFIX", requires = "etcd_servers", value_parser = prefix)]
+    #[arg(long, value_name = "PREFIX", requires = "etcd_servers", value_parser = parse_etcd_prefix)]
     #[arg(default_value = "/windlass")]
     pub etcd_prefix: String,
     /// How often to have etcd forget history that is older than five minutes; 0 leaves that to etcd or to
@@ -42,7 +42,7 @@ impl EtcdArgs {
         if self.etcd_servers.is_empty() {
             return None;
         }
-        let tls = Tls { ca: self.etcd_cafile, identity: self.etcd_certfile.zip(self.etcd_keyfile) };
+        let tls = EtcdTlsFiles { ca: self.etcd_cafile, identity: self.etcd_certfile.zip(self.etcd_keyfile) };
         let mut options = EtcdOptions::new(self.etcd_servers);
         options.tls = Some(tls);
         options.prefix = self.etcd_prefix;
@@ -53,7 +53,7 @@ impl EtcdArgs {
 }
 
 /// Reads the address of a member.
-fn url(text: &str) -> Result<String, &'static str> {
+fn parse_etcd_url(text: &str) -> Result<String, &'static str> {
     const FORM: &str = "must be http://HOST:PORT or https://HOST:PORT";
     let text = text.trim().trim_end_matches('/');
     let uri: http::Uri = text.parse().map_err(|_| FORM)?;
@@ -67,7 +67,7 @@ fn url(text: &str) -> Result<String, &'static str> {
     if whole && plain && place.port_u16().is_some() { Ok(text.to_owned()) } else { Err(FORM) }
 }
 
-fn prefix(text: &str) -> Result<String, &'static str> {
+fn parse_etcd_prefix(text: &str) -> Result<String, &'static str> {
     let text = text.trim_end_matches('/');
     if text.len() > 1 && text.starts_with('/') {
         Ok(text.to_owned())
@@ -95,20 +95,20 @@ mod tests {
             ("https://:2379", None),
             ("", None),
         ] {
-            assert_eq!(url(text).ok().as_deref(), read, "{text}");
+            assert_eq!(parse_etcd_url(text).ok().as_deref(), read, "{text}");
         }
     }
 
     #[test]
     fn an_interval_of_zero_leaves_compaction_to_others() {
         #[derive(clap::Parser)]
-        struct Line {
+        struct EtcdCommandLine {
             #[command(flatten)]
             etcd: EtcdArgs,
         }
         let compaction = |flags: &[&str]| {
             let line = [&["windlass", "--etcd-servers=http://a:1"], flags].concat();
-            let line: Line = clap::Parser::try_parse_from(line).unwrap();
+            let line: EtcdCommandLine = clap::Parser::try_parse_from(line).unwrap();
             line.etcd.options().unwrap().compaction
         };
         assert_eq!(compaction(&[]), Some(Duration::from_secs(300)));
@@ -121,7 +121,7 @@ mod tests {
         for (text, read) in
             [("/windlass", Some("/windlass")), ("/a/b/", Some("/a/b")), ("/", None), ("a", None)]
         {
-            assert_eq!(prefix(text).ok().as_deref(), read, "{text}");
+            assert_eq!(parse_etcd_prefix(text).ok().as_deref(), read, "{text}");
         }
     }
 }

@@ -68,7 +68,7 @@ pub struct NodeRunArgs {
     pub node_name: Option<String>,
     /// An address by which the node is reached. May be given several times [default: the one with
     /// which it reaches the server].
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = address)]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_node_address)]
     pub node_ip: Vec<IpAddr>,
     /// Get a serving certificate as well, and keep it good. Somebody has to approve it, unless the
     /// controllers run with --approve-kubelet-serving.
@@ -109,7 +109,7 @@ fn node_name(text: &str) -> Result<String, &'static str> {
     values::node_name(&text.trim().to_lowercase())
 }
 
-fn address(text: &str) -> Result<IpAddr, &'static str> {
+fn parse_node_address(text: &str) -> Result<IpAddr, &'static str> {
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_unspecified() || address.is_multicast() => {
             Err("must be the address of one machine")
@@ -124,12 +124,12 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     fn parse(flags: &str) -> Result<NodeArgs, clap::Error> {
         let line = format!("windlass node {flags}");
         match Cli::try_parse_from(line.split_whitespace())?.command {
-            Command::Node(arguments) => Ok(*arguments),
+            CliCommand::Node(arguments) => Ok(*arguments),
             other => panic!("{other:?}"),
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_flag_combinations_are_rejected() {
         for flags in [
             "",
             "--kubeconfig k",

@@ -41,7 +41,7 @@ Examples:
 
 /// The server of a command.
 #[derive(Debug, Args)]
-pub struct ServerOfArgs {
+pub struct ApiServerArgs {
     /// The server to ask, and who to be there [default: as kubectl].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct ServerOfArgs {
 
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// One JSON document.
     Json,
     /// The same as YAML.
@@ -66,7 +66,7 @@ pub struct OutputArgs {
     /// How to print: json, yaml, wide or name [default: for people].
     #[arg(long = "output", short = 'o', value_name = "FORMAT", hide_possible_values = true)]
     #[arg(value_enum)]
-    pub format: Option<Format>,
+    pub format: Option<OutputFormat>,
 }
 
 /// Flags that say how to print what is one document and has no names.
@@ -74,7 +74,7 @@ pub struct OutputArgs {
 pub struct DocumentArgs {
     /// Output format: json or yaml [default: text].
     #[arg(long = "output", short = 'o', value_name = "FORMAT", value_parser = document_format)]
-    pub format: Option<Format>,
+    pub format: Option<OutputFormat>,
 }
 
 /// Flags that say how to print what was done to objects.
@@ -82,20 +82,20 @@ pub struct DocumentArgs {
 pub struct ResultArgs {
     /// Output format: json, yaml or name [default: text].
     #[arg(long = "output", short = 'o', value_name = "FORMAT", value_parser = result_format)]
-    pub format: Option<Format>,
+    pub format: Option<OutputFormat>,
 }
 
-fn document_format(text: &str) -> Result<Format, &'static str> {
+fn document_format(text: &str) -> Result<OutputFormat, &'static str> {
     match text {
-        "json" => Ok(Format::Json),
-        "yaml" => Ok(Format::Yaml),
+        "json" => Ok(OutputFormat::Json),
+        "yaml" => Ok(OutputFormat::Yaml),
         _ => Err("must be json or yaml"),
     }
 }
 
-fn result_format(text: &str) -> Result<Format, &'static str> {
+fn result_format(text: &str) -> Result<OutputFormat, &'static str> {
     match text {
-        "name" => Ok(Format::Name),
+        "name" => Ok(OutputFormat::Name),
         text => document_format(text).map_err(|_| "must be json, yaml or name"),
     }
 }
@@ -143,7 +143,7 @@ pub struct IssueArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Who a certificate is for.
@@ -227,7 +227,7 @@ pub struct CsrListArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass csr show`.
@@ -240,7 +240,7 @@ pub struct CsrShowArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass csr approve` and `windlass csr deny`.
@@ -258,7 +258,7 @@ pub struct CsrDecideArgs {
     #[command(flatten)]
     pub output: ResultArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 #[cfg(test)]
@@ -266,9 +266,9 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
-    fn parse(line: &str) -> Result<Command, clap::Error> {
+    fn parse(line: &str) -> Result<CliCommand, clap::Error> {
         // Underscores are the spaces in words.
         let words = line.split_whitespace().map(|word| word.replace('_', " "));
         Cli::try_parse_from(words).map(|cli| cli.command)
@@ -278,17 +278,17 @@ mod tests {
     fn takes_names_usages_and_a_lifetime() {
         let line = "windlass issue --signer example.com/a --out d --dns a --dns b --ip ::1 --org x \
                     --usage server_auth,client_auth --usage any --duration 1d12h --timeout 0 -o yaml";
-        let Command::Issue(issue) = parse(line).unwrap() else { panic!() };
+        let CliCommand::Issue(issue) = parse(line).unwrap() else { panic!() };
         assert_eq!(issue.names.dns, ["a", "b"]);
         assert_eq!(issue.usage, ["server auth", "client auth", "any"]);
         assert_eq!(issue.duration, Some(Duration::from_secs(36 * 60 * 60)));
         assert!(issue.timeout.is_zero() && issue.key_type.is_none() && !issue.renew);
-        assert_eq!(issue.output.format, Some(Format::Yaml));
-        let Command::Issue(issue) = parse("windlass issue --renew --out d").unwrap() else {
+        assert_eq!(issue.output.format, Some(OutputFormat::Yaml));
+        let CliCommand::Issue(issue) = parse("windlass issue --renew --out d").unwrap() else {
             panic!()
         };
         assert_eq!(issue.timeout, Duration::from_secs(120));
-        let Command::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap() else {
+        let CliCommand::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap() else {
             panic!()
         };
         assert_eq!(deny.names, ["a", "b"]);

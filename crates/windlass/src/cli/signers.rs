@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{DocumentArgs, OutputArgs, ServerOfArgs};
+use super::requests::{DocumentArgs, OutputArgs, ApiServerArgs};
 
 const LIST_EXAMPLE: &str = "\
 Examples:
@@ -40,7 +40,7 @@ pub enum SignerCommand {
 
 /// Where signers are described.
 #[derive(Debug, Args)]
-pub struct SignersOfArgs {
+pub struct SignerSourceArgs {
     /// File that describes signers of your own [default: signers.yaml of the data directory, if it is
     /// there].
     #[arg(long, value_name = "FILE")]
@@ -56,11 +56,11 @@ pub struct SignersOfArgs {
 #[command(after_help = LIST_EXAMPLE)]
 pub struct SignerListArgs {
     #[command(flatten)]
-    pub places: SignersOfArgs,
+    pub places: SignerSourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass signer check`.
@@ -68,14 +68,14 @@ pub struct SignerListArgs {
 #[command(after_help = CHECK_EXAMPLE)]
 pub struct SignerCheckArgs {
     #[command(flatten)]
-    pub places: SignersOfArgs,
+    pub places: SignerSourceArgs,
     /// Look at no server.
     #[arg(long, conflicts_with = "kubeconfig")]
     pub files_only: bool,
     #[command(flatten)]
     pub output: DocumentArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass signer show`.
@@ -86,7 +86,7 @@ pub struct SignerShowArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]
-    pub places: SignersOfArgs,
+    pub places: SignerSourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -96,14 +96,14 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     #[test]
     fn flags_are_read() {
         let parse = |line: &str| {
             let words = ["windlass", "signer"].into_iter().chain(line.split_whitespace());
             match Cli::try_parse_from(words)?.command {
-                Command::Signer(command) => Ok(command),
+                CliCommand::Signer(command) => Ok(command),
                 _ => panic!("{line}"),
             }
         };

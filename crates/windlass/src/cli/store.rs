@@ -56,7 +56,7 @@ pub enum StoreCommand {
         #[command(flatten)]
         output: DocumentArgs,
         #[command(flatten)]
-        place: PlaceArgs,
+        place: StoreLocationArgs,
     },
     /// Make a store of the file of an export. There must be none yet.
     ///
@@ -75,7 +75,7 @@ pub enum StoreCommand {
         #[command(flatten)]
         output: DocumentArgs,
         #[command(flatten)]
-        place: PlaceArgs,
+        place: StoreLocationArgs,
     },
     /// Raise the revisions of a store on etcd, after etcd was restored from a snapshot.
     ///
@@ -96,7 +96,7 @@ pub enum StoreCommand {
 /// Where a store is: in a data directory, or on etcd.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("place").args(["data_dir", "etcd_servers"]))]
-pub struct PlaceArgs {
+pub struct StoreLocationArgs {
     #[command(flatten)]
     pub data: DataDirArgs,
     #[command(flatten)]

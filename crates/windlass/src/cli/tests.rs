@@ -28,7 +28,7 @@ fn every_flag_and_command_explains_itself() {
 
 #[test]
 fn has_defaults_that_work() {
-    let Command::Up(up) = parse("windlass up").unwrap().command else { panic!() };
+    let CliCommand::Up(up) = parse("windlass up").unwrap().command else { panic!() };
     assert_eq!(up.serve.listen, "127.0.0.1:6443".parse().unwrap());
     assert_eq!(up.serve.shutdown_grace, Duration::from_secs(30));
     assert!(up.serve.data.data_dir.is_none() && up.node_name.is_none() && !up.no_node);
@@ -46,7 +46,7 @@ fn takes_the_flags_of_a_server() {
                 --feature-gates A=true,B=false --feature-gates C=1 --shutdown-grace 1m30s -vv";
     let cli = parse(line).unwrap();
     assert_eq!(cli.logging.verbose, 2);
-    let Command::Server(server) = cli.command else { panic!() };
+    let CliCommand::Server(server) = cli.command else { panic!() };
     assert_eq!(server.serve.shutdown_grace, Duration::from_secs(90));
     assert_eq!(server.service_account_key_file, [PathBuf::from("a"), PathBuf::from("b")]);
     let gates = server.serve.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
@@ -58,8 +58,8 @@ fn features_are_turned_off_wherever_there_is_a_server() {
     for command in ["up", "server"] {
         let line = format!("windlass {command} --feature-gates PodCertificateRequest=false");
         let serve = match parse(&line).unwrap().command {
-            Command::Up(up) => up.serve,
-            Command::Server(server) => server.serve,
+            CliCommand::Up(up) => up.serve,
+            CliCommand::Server(server) => server.serve,
             other => panic!("{other:?}"),
         };
         let gates = serve.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
@@ -118,11 +118,11 @@ fn reads_durations_as_go_writes_them() {
 #[test]
 fn reads_when_a_credential_ends() {
     let day = Duration::from_secs(24 * 60 * 60);
-    let Command::User(UserCommand::Add(add)) = parse("windlass user add alice").unwrap().command
+    let CliCommand::User(UserCommand::Add(add)) = parse("windlass user add alice").unwrap().command
     else {
         panic!()
     };
-    assert_eq!(add.expires, Expiry::After(365 * day));
+    assert_eq!(add.expires, ExpiryTime::After(365 * day));
     for (text, wanted) in [
         ("90d", Some(90 * day)),
         ("1d12h", Some(day * 3 / 2)),
@@ -134,13 +134,13 @@ fn reads_when_a_credential_ends() {
         ("soon", None),
         ("99999999999d", None),
     ] {
-        assert_eq!(values::expiry(text).ok(), wanted.map(Expiry::After), "{text}");
+        assert_eq!(values::expiry(text).ok(), wanted.map(ExpiryTime::After), "{text}");
     }
     let at = time::macros::datetime!(2027-01-31 0:00 UTC);
-    assert_eq!(values::expiry("2027-01-31"), Ok(Expiry::At(at)));
-    assert_eq!(values::expiry("2027-01-31T00:00:00Z"), Ok(Expiry::At(at)));
+    assert_eq!(values::expiry("2027-01-31"), Ok(ExpiryTime::At(at)));
+    assert_eq!(values::expiry("2027-01-31T00:00:00Z"), Ok(ExpiryTime::At(at)));
     assert!(values::expiry("2027-02-31").is_err());
-    assert!(Expiry::At(at).from(at).is_some() && Expiry::After(day).from(at).is_some());
+    assert!(ExpiryTime::At(at).from(at).is_some() && ExpiryTime::After(day).from(at).is_some());
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn help_is_a_command() {
 fn the_help_lists_all_controllers() {
     let help = parse("windlass controllers --help").unwrap_err().to_string();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for controller in windlass_controllers::Controller::ALL {
+    for controller in windlass_controllers::ControllerName::ALL {
         assert!(help.contains(controller.name()), "{}", controller.name());
     }
 }

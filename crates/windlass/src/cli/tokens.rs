@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{OutputArgs, ResultArgs, ServerOfArgs};
-use super::values::{self, Expiry};
+use super::requests::{OutputArgs, ResultArgs, ApiServerArgs};
+use super::values::{self, ExpiryTime};
 
 const CREATE_EXAMPLE: &str = "\
 Examples:
@@ -48,19 +48,19 @@ pub enum TokenCommand {
 #[command(after_help = CREATE_EXAMPLE)]
 pub struct TokenCreateArgs {
     /// How long the token can be used, for example 2h or 7d; 0 for ever.
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = ttl)]
-    pub ttl: Ttl,
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_ttl)]
+    pub ttl: TokenTtl,
     /// Groups of those who come with the token, all beginning with system:bootstrappers:. May be given
     /// several times.
-    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group)]
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = parse_group)]
     #[arg(default_value = DEFAULT_GROUP)]
     pub groups: Vec<String>,
     /// What the token is for.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    #[arg(value_parser = description)]
+    #[arg(value_parser = parse_description)]
     pub description: String,
     /// Where nodes reach the server [default: as in the kubeconfig].
-    #[arg(long = "server", value_name = "URL", value_parser = url)]
+    #[arg(long = "server", value_name = "URL", value_parser = parse_server_url)]
     pub url: Option<String>,
     /// Also write a kubeconfig with the token, to be copied to nodes. It must not exist.
     #[arg(long, value_name = "FILE")]
@@ -71,7 +71,7 @@ pub struct TokenCreateArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass token list`.
@@ -84,7 +84,7 @@ pub struct TokenListArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// Flags of `windlass token delete`.
@@ -92,35 +92,35 @@ pub struct TokenListArgs {
 #[command(after_help = DELETE_EXAMPLE)]
 pub struct TokenDeleteArgs {
     /// The tokens: what stands before the dot.
-    #[arg(value_name = "ID", required = true, value_parser = id)]
+    #[arg(value_name = "ID", required = true, value_parser = parse_token_id)]
     pub ids: Vec<String>,
     #[command(flatten)]
     pub output: ResultArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 /// How long a token can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ttl {
+pub enum TokenTtl {
     /// So long.
     For(Duration),
     /// Until it is deleted.
     Forever,
 }
 
-fn ttl(text: &str) -> Result<Ttl, &'static str> {
+fn parse_ttl(text: &str) -> Result<TokenTtl, &'static str> {
     match values::expiry(text) {
-        _ if matches!(text, "0" | "0s") => Ok(Ttl::Forever),
+        _ if matches!(text, "0" | "0s") => Ok(TokenTtl::Forever),
         // Times in tokens have whole seconds.
-        Ok(Expiry::After(lasts)) if lasts.as_secs() == 0 => Err("must be at least 1s"),
-        Ok(Expiry::After(lasts)) => Ok(Ttl::For(lasts)),
-        Ok(Expiry::At(_)) | Err(_) => Err("must be like 24h, 7d or 1d12h, or 0 for ever"),
+        Ok(ExpiryTime::After(lasts)) if lasts.as_secs() == 0 => Err("must be at least 1s"),
+        Ok(ExpiryTime::After(lasts)) => Ok(TokenTtl::For(lasts)),
+        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be like 24h, 7d or 1d12h, or 0 for ever"),
     }
 }
 
 /// `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`; a token with any other is no token at all.
-fn group(text: &str) -> Result<String, &'static str> {
+fn parse_group(text: &str) -> Result<String, &'static str> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let good = text.strip_prefix("system:bootstrappers:").is_some_and(|rest| {
         let ends = rest.bytes().last().is_some_and(plain);
@@ -134,7 +134,7 @@ fn group(text: &str) -> Result<String, &'static str> {
     )
 }
 
-fn description(text: &str) -> Result<String, &'static str> {
+fn parse_description(text: &str) -> Result<String, &'static str> {
     if text.chars().any(char::is_control) {
         Err("must not contain control characters")
     } else {
@@ -142,7 +142,7 @@ fn description(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn url(text: &str) -> Result<String, &'static str> {
+fn parse_server_url(text: &str) -> Result<String, &'static str> {
     const WRONG: &str = "must be like https://192.0.2.1:6443";
     let url: http::Uri = text.parse().map_err(|_| WRONG)?;
     // A token on a connection that anybody can read is everybody's.
@@ -154,7 +154,7 @@ fn url(text: &str) -> Result<String, &'static str> {
 
 /// Takes a whole token as well, for it is what people have at hand, and forgets its secret; and the Secret's
 /// name, which `-o name` prints.
-fn id(text: &str) -> Result<String, &'static str> {
+fn parse_token_id(text: &str) -> Result<String, &'static str> {
     let name = values::reference(text, &["secret", "secrets"], "v1").unwrap_or_default();
     let text = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -170,11 +170,11 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     fn parse(line: &str) -> Result<TokenCommand, clap::Error> {
         match Cli::try_parse_from(line.split_whitespace())?.command {
-            Command::Token(command) => Ok(command),
+            CliCommand::Token(command) => Ok(command),
             other => panic!("{other:?}"),
         }
     }
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn a_token_lasts_a_day_unless_somebody_says_otherwise() {
         for (flags, wanted) in [
-            ("", Some(Ttl::For(Duration::from_secs(24 * 3600)))),
-            ("--ttl 90s", Some(Ttl::For(Duration::from_secs(90)))),
-            ("--ttl 7d", Some(Ttl::For(Duration::from_secs(7 * 24 * 3600)))),
-            ("--ttl 0", Some(Ttl::Forever)),
+            ("", Some(TokenTtl::For(Duration::from_secs(24 * 3600)))),
+            ("--ttl 90s", Some(TokenTtl::For(Duration::from_secs(90)))),
+            ("--ttl 7d", Some(TokenTtl::For(Duration::from_secs(7 * 24 * 3600)))),
+            ("--ttl 0", Some(TokenTtl::Forever)),
             ("--ttl 10ms", None),
             ("--ttl -1h", None),
             ("--ttl 2027-01-01", None),
@@ -226,7 +226,7 @@ mod tests {
             ("192.0.2.1:6443", false),
             ("https://", false),
         ] {
-            assert_eq!(url(text).is_ok(), good, "{text}");
+            assert_eq!(parse_server_url(text).is_ok(), good, "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_controllers::bundles::package::SYSTEM_STORE;
 
-use super::requests::{OutputArgs, ServerOfArgs};
+use super::requests::{OutputArgs, ApiServerArgs};
 use super::values;
 
 const STATUS_EXAMPLE: &str = "\
@@ -82,7 +82,7 @@ pub struct TrustStatusArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub server: ServerOfArgs,
+    pub server: ApiServerArgs,
 }
 
 #[cfg(test)]
@@ -90,14 +90,14 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, CliCommand};
 
     #[test]
     fn flags_are_read() {
         let parse = |line: &str| {
             let words = ["windlass", "trust"].into_iter().chain(line.split_whitespace());
             match Cli::try_parse_from(words)?.command {
-                Command::Trust(TrustCommand::Status(status)) => Ok(status),
+                CliCommand::Trust(TrustCommand::Status(status)) => Ok(status),
                 _ => panic!("{line}"),
             }
         };

@@ -7,10 +7,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::duration::DurationError;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
-use windlass_pki::Usages;
+use windlass_pki::CertificateUsages;
 
 /// A feature and whether it is on, from `Name=true`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,34 +124,34 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
 
 /// When something is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expiry {
+pub enum ExpiryTime {
     /// So long from now.
     After(Duration),
     /// At this time.
     At(OffsetDateTime),
 }
 
-impl Expiry {
+impl ExpiryTime {
     /// The moment that it means.
     pub fn from(self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         match self {
-            Expiry::After(lasts) => now.checked_add(lasts.try_into().ok()?),
-            Expiry::At(time) => Some(time),
+            ExpiryTime::After(lasts) => now.checked_add(lasts.try_into().ok()?),
+            ExpiryTime::At(time) => Some(time),
         }
     }
 }
 
 /// Reads `90d`, `1d12h`, `12h30m`, a date, or a time as in RFC 3339.
-pub fn expiry(text: &str) -> Result<Expiry, &'static str> {
+pub fn expiry(text: &str) -> Result<ExpiryTime, &'static str> {
     const WRONG: &str = "must be like 90d, 12h or 1d12h, or a date like 2027-01-31";
     if text.contains('T') {
         let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| WRONG)?;
-        return Ok(Expiry::At(time));
+        return Ok(ExpiryTime::At(time));
     }
     if text.contains('-') {
         let format = time::macros::format_description!("[year]-[month]-[day]");
         let date = time::Date::parse(text, &format).map_err(|_| WRONG)?;
-        return Ok(Expiry::At(date.midnight().assume_utc()));
+        return Ok(ExpiryTime::At(date.midnight().assume_utc()));
     }
     let (days, rest) = match text.split_once('d') {
         Some((days, rest)) => (days.parse::<u32>().map_err(|_| WRONG)?, rest),
@@ -162,7 +162,7 @@ pub fn expiry(text: &str) -> Result<Expiry, &'static str> {
         rest => duration(rest).map_err(|_| WRONG)?,
     };
     let lasts = Duration::from_secs(u64::from(days) * 24 * 60 * 60) + rest;
-    if lasts.is_zero() { Err("must be more than nothing") } else { Ok(Expiry::After(lasts)) }
+    if lasts.is_zero() { Err("must be more than nothing") } else { Ok(ExpiryTime::After(lasts)) }
 }
 
 /// Reads the name of a user or group, which a certificate must be able to hold.
@@ -179,7 +179,7 @@ pub fn user_name(text: &str) -> Result<String, &'static str> {
 /// An admission plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum Plugin {
+pub enum AdmissionPlugin {
     /// Nothing new in namespaces that are missing or going away. Cannot be left out.
     NamespaceLifecycle,
     /// Nodes write about themselves and their pods only.
@@ -201,8 +201,8 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
 
 /// Reads the name of a signer.
 pub fn signer_name(text: &str) -> Result<String, String> {
-    let mut errors = Errors::new();
-    match SignerName::parse(&Path::new("signer"), text, &mut errors) {
+    let mut errors = FieldErrors::new();
+    match SignerName::parse(&FieldPath::new("signer"), text, &mut errors) {
         Some(_) => Ok(text.to_owned()),
         None => Err("must be like example.com/signer-name: a domain, a slash and a name".into()),
     }
@@ -211,7 +211,7 @@ pub fn signer_name(text: &str) -> Result<String, String> {
 /// Reads a usage, by the name that requests have for it.
 pub fn usage(text: &str) -> Result<String, String> {
     let name = text.trim();
-    match Usages::from_names(&[name]) {
+    match CertificateUsages::from_names(&[name]) {
         Ok(_) => Ok(name.to_owned()),
         Err(_) => Err("must be like 'digital signature', 'server auth' or 'client auth'".into()),
     }
@@ -221,9 +221,9 @@ pub fn usage(text: &str) -> Result<String, String> {
 /// least, and counts seconds in 31 bits.
 pub fn lifetime(text: &str) -> Result<Duration, &'static str> {
     match expiry(text) {
-        Ok(Expiry::After(lasts)) if lasts < Duration::from_secs(600) => Err("must be at least 10m"),
-        Ok(Expiry::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
-        Ok(Expiry::After(_)) => Err("is too long"),
-        Ok(Expiry::At(_)) | Err(_) => Err("must be like 24h, 90d or 1d12h"),
+        Ok(ExpiryTime::After(lasts)) if lasts < Duration::from_secs(600) => Err("must be at least 10m"),
+        Ok(ExpiryTime::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
+        Ok(ExpiryTime::After(_)) => Err("is too long"),
+        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be like 24h, 90d or 1d12h"),
     }
 }

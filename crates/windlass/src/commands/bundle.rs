@@ -4,22 +4,22 @@
 //! - `verdict`: what is made of it.
 //! - `text`: how that is said to people.
 
-mod look;
+mod snapshot;
 mod text;
-mod verdict;
+mod status_report;
 
 use anyhow::Result;
 use time::OffsetDateTime;
 
-use super::{connect, print};
+use super::{api_client, print};
 use crate::cli::{BundleCommand, BundleStatusArgs};
 
-use verdict::Verdict;
+use status_report::BundleStatusReport;
 
 /// Does what was asked about Bundles.
 pub fn run(command: BundleCommand) -> Result<()> {
     let BundleCommand::Status(arguments) = command;
-    let well = connect::block_on(status(arguments))?;
+    let well = api_client::block_on(status(arguments))?;
     if !well {
         std::process::exit(1);
     }
@@ -28,10 +28,10 @@ pub fn run(command: BundleCommand) -> Result<()> {
 
 async fn status(arguments: BundleStatusArgs) -> Result<bool> {
     let BundleStatusArgs { name, output, server } = arguments;
-    let client = connect::client(server.kubeconfig.as_deref()).await?;
-    let seen = look::look(&client, &name).await?;
+    let client = api_client::from_kubeconfig(server.kubeconfig.as_deref()).await?;
+    let seen = snapshot::fetch_snapshot(&client, &name).await?;
     let now = OffsetDateTime::now_utc();
-    let verdict = Verdict::of(&seen, now);
+    let verdict = BundleStatusReport::from_snapshot(&seen, now);
     print::show(&verdict, output.format, |format| text::text(&verdict, format, now))?;
-    Ok(verdict.is_well())
+    Ok(verdict.is_healthy())
 }

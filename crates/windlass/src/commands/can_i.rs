@@ -5,14 +5,14 @@ use http::Request;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use super::{connect, print};
+use super::{api_client, print};
 use crate::cli::CanIArgs;
 
 /// Asks the server and says what it answered; a no is an error without words.
 pub fn run(arguments: CanIArgs) -> Result<()> {
     let format = arguments.output.format;
-    let status = connect::block_on(ask(arguments))?;
-    let (allowed, line) = verdict(&status);
+    let status = api_client::block_on(review_access(arguments))?;
+    let (allowed, line) = access_decision(&status);
     let text = |part: &str| status[part].as_str().unwrap_or_default();
     let document = json!({
         "allowed": allowed,
@@ -26,8 +26,8 @@ pub fn run(arguments: CanIArgs) -> Result<()> {
     Ok(())
 }
 
-async fn ask(arguments: CanIArgs) -> Result<Value> {
-    let client = connect::client(arguments.kubeconfig.as_deref()).await?;
+async fn review_access(arguments: CanIArgs) -> Result<Value> {
+    let client = api_client::from_kubeconfig(arguments.kubeconfig.as_deref()).await?;
     let mut spec = Map::new();
     if arguments.resource.starts_with('/') {
         if arguments.name.is_some() {
@@ -51,12 +51,12 @@ async fn ask(arguments: CanIArgs) -> Result<Value> {
         .header("content-type", "application/json")
         .body(review.to_string().into_bytes())?;
     let mut answer: Value =
-        connect::answer(client.request(request)).await?.map_err(connect::explain)?;
+        api_client::with_timeout(client.request(request)).await?.map_err(api_client::explain)?;
     Ok(answer["status"].take())
 }
 
 /// Whether it is allowed, and the line that says so.
-fn verdict(status: &Value) -> (bool, String) {
+fn access_decision(status: &Value) -> (bool, String) {
     let allowed = status["allowed"] == true;
     let mut line = if allowed { "yes" } else { "no" }.to_owned();
     for part in ["reason", "evaluationError"] {
@@ -81,14 +81,14 @@ async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
         // Roles name signers; the API has no objects of them, so no server lists them.
         ("signers", "" | CERTIFICATES) => {
             let (plural, group) = (asked.to_owned(), CERTIFICATES.to_owned());
-            Some(Found { plural, group, namespaced: false })
+            Some(ResolvedResource { plural, group, namespaced: false })
         }
-        _ => find(client, asked, group).await?,
+        _ => resolve_resource(client, asked, group).await?,
     };
     if found.is_none() && asked != "*" {
         eprintln!("windlass: the server does not have a resource type {resource:?}");
     }
-    let found = found.unwrap_or(Found {
+    let found = found.unwrap_or(ResolvedResource {
         plural: asked.to_owned(),
         group: if asked == "*" && group.is_empty() { "*".into() } else { group.to_owned() },
         namespaced: !asked.contains('*'),
@@ -110,27 +110,27 @@ async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
 
 const CERTIFICATES: &str = "certificates.k8s.io";
 
-struct Found {
+struct ResolvedResource {
     plural: String,
     group: String,
     namespaced: bool,
 }
 
 /// The resource that a word stands for: its plural, singular, kind or a short name.
-async fn find(client: &Client, word: &str, group: &str) -> Result<Option<Found>> {
+async fn resolve_resource(client: &Client, word: &str, group: &str) -> Result<Option<ResolvedResource>> {
     let mut lists = Vec::new();
     if group.is_empty() {
         let core = client.list_core_api_resources("v1").await;
-        lists.push((String::new(), core.map_err(connect::explain)?));
+        lists.push((String::new(), core.map_err(api_client::explain)?));
     }
-    let groups = client.list_api_groups().await.map_err(connect::explain)?;
+    let groups = client.list_api_groups().await.map_err(api_client::explain)?;
     for known in groups.groups {
         let preferred = known.preferred_version.as_ref().or(known.versions.first());
         let Some(version) = preferred.filter(|_| group.is_empty() || known.name == group) else {
             continue;
         };
         let resources = client.list_api_group_resources(&version.group_version).await;
-        let resources = resources.map_err(connect::explain)?;
+        let resources = resources.map_err(api_client::explain)?;
         lists.push((known.name, resources));
     }
     let word = word.to_lowercase();
@@ -140,7 +140,7 @@ async fn find(client: &Client, word: &str, group: &str) -> Result<Option<Found>>
             let names = [&resource.name, &resource.singular_name, &resource.kind.to_lowercase()];
             if names.contains(&&word) || short.contains(&word) {
                 let namespaced = resource.namespaced;
-                return Ok(Some(Found { plural: resource.name, group, namespaced }));
+                return Ok(Some(ResolvedResource { plural: resource.name, group, namespaced }));
             }
         }
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_answer_comes_with_its_reason() {
         let yes = json!({"allowed": true, "reason": "RBAC: allowed\u{1b}[2J"});
-        assert_eq!(verdict(&yes), (true, "yes - RBAC: allowed [2J\n".to_owned()));
-        assert_eq!(verdict(&json!({"allowed": false})), (false, "no\n".to_owned()));
+        assert_eq!(access_decision(&yes), (true, "yes - RBAC: allowed [2J\n".to_owned()));
+        assert_eq!(access_decision(&json!({"allowed": false})), (false, "no\n".to_owned()));
     }
 }

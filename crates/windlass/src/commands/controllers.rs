@@ -10,15 +10,15 @@ use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::sync::watch;
-use windlass_controllers::sign::{self, BuiltIn, Signer};
-use windlass_controllers::{Controller, Election, Options, RootCa, signers};
+use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner};
+use windlass_controllers::{ControllerName, LeaderElection, ControllerOptions, RootCa, signers};
 use windlass_pki::pem;
-use windlass_server::features::Features;
+use windlass_server::feature_gates::ServerFeatureGates;
 use windlass_server::server::system_clock;
 
-use super::{cannot_listen, connect, data_dir};
+use super::{cannot_listen, api_client, data_dir};
 use crate::cli::{ControllersArgs, ElectionArgs};
-use crate::expiry::{Monitor, Monitored, Role, Source};
+use crate::expiry::{ExpiryMonitor, MonitoredCertificate, CertificateRole, CertificateSource};
 use crate::serve::certificates::signer_cas;
 use crate::serve::signals;
 
@@ -31,14 +31,14 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Works until told to stop.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
-    connect::block_on(work(arguments))
+    api_client::block_on(run_controllers(arguments))
 }
 
-async fn work(arguments: ControllersArgs) -> Result<()> {
+async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     // Before anything else, so that a mistake is told of whether or not the server is there.
     let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
     let clock = system_clock();
-    let built_in = sign::open(&files, &clock);
+    let built_in = csr_signer::open(&files, &clock);
     let custom = match &arguments.issuing.signers {
         Some(file) => signers::open(file, &clock).context("--signers")?,
         None => Vec::new(),
@@ -46,13 +46,13 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let bundles = arguments.bundles.settings()?;
     let node_monitor = arguments.nodes.monitor().map_err(anyhow::Error::msg)?;
     let election = election(&arguments.election)?;
-    let config = connect::config(Some(&arguments.kubeconfig)).await?;
+    let config = api_client::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
     if arguments.issuing.approve_kubelet_serving {
         warn_of_shared_ca(&built_in, roots.as_deref().unwrap_or_default());
     }
-    let client = connect::client_of(config.clone())?;
-    let version = version(&client).await.map_err(connect::explain)?;
+    let client = api_client::from_config(config.clone())?;
+    let version = version(&client).await.map_err(api_client::explain)?;
     let ours = version.contains("windlass");
     if !ours {
         tracing::info!(
@@ -61,28 +61,28 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         );
     }
     let root_ca = match (arguments.root_ca_file.clone(), roots) {
-        (Some(file), _) => Some(RootCa::file(file).context("--root-ca-file")?),
+        (Some(file), _) => Some(RootCa::from_file(file).context("--root-ca-file")?),
         (None, Some(roots)) if ours => Some(fixed(&roots)?),
         (None, _) => None,
     };
     let features = arguments.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
-    let features = Features::with(features).context("--feature-gates")?;
+    let features = ServerFeatureGates::with(features).context("--feature-gates")?;
     let mut selection = arguments.controllers;
     if !features.cluster_trust_bundle {
-        selection = selection.without(Controller::TrustBundle);
+        selection = selection.without(ControllerName::TrustBundle);
     }
     if !features.pod_certificate_request {
-        selection = selection.without(Controller::CleanPodRequests);
+        selection = selection.without(ControllerName::CleanPodRequests);
     }
     let mut api_server_names = arguments.api_server_names;
     api_server_names.extend(config.cluster_url.host().map(str::to_owned));
     api_server_names.extend(config.tls_server_name.clone());
     let mut monitored = own_certificates(&config, arguments.root_ca_file.as_deref());
     monitored
-        .extend(files.iter().map(|each| Monitored::signer(each.signer.name(), &each.certificate)));
+        .extend(files.iter().map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)));
     monitored.extend(signer_cas(&custom));
-    let expiry = Arc::new(Monitor::new(monitored, clock.clone()));
-    let options = Options {
+    let expiry = Arc::new(ExpiryMonitor::new(monitored, clock.clone()));
+    let options = ControllerOptions {
         housekeeping: ours,
         api_server_names,
         approve_kubelet_serving: arguments.issuing.approve_kubelet_serving,
@@ -97,7 +97,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         node_monitor,
         bundles,
         controllers: selection,
-        ..Options::new(clock)
+        ..ControllerOptions::new(clock)
     };
     tokio::spawn(report_expiry(expiry.clone()));
     let (down, shutdown) = watch::channel(false);
@@ -120,8 +120,8 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
 
 /// Warns if serving certificates of nodes are from a CA that clients verify the API server with:
 /// then only the names that are not approved keep a node from impersonating the API server.
-fn warn_of_shared_ca(signers: &[BuiltIn], roots: &[Vec<u8>]) {
-    let serving = signers.iter().filter(|each| each.signer == Signer::KubeletServing);
+fn warn_of_shared_ca(signers: &[BuiltInSigner], roots: &[Vec<u8>]) {
+    let serving = signers.iter().filter(|each| each.signer == KubernetesSigner::KubeletServing);
     for ca in serving.filter_map(|each| each.ca.current()) {
         if roots.iter().any(|root| **root == **ca.certificate().der()) {
             tracing::warn!(
@@ -134,21 +134,21 @@ fn warn_of_shared_ca(signers: &[BuiltIn], roots: &[Vec<u8>]) {
 }
 
 /// What the controllers themselves depend on: their credential, and what they publish.
-fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<Monitored> {
+fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<MonitoredCertificate> {
     let auth = &config.auth_info;
     let embedded = auth.client_certificate_data.as_ref();
-    let embedded = embedded.and_then(|data| STANDARD.decode(data).ok()).map(Source::Text);
-    let named = auth.client_certificate.as_ref().map(|path| Source::File(path.into()));
-    let client = embedded.or(named).map(|source| Monitored {
+    let embedded = embedded.and_then(|data| STANDARD.decode(data).ok()).map(CertificateSource::Text);
+    let named = auth.client_certificate.as_ref().map(|path| CertificateSource::File(path.into()));
+    let client = embedded.or(named).map(|source| MonitoredCertificate {
         source,
-        ..Monitored::file("kubeconfig-client", Role::Provided, "")
+        ..MonitoredCertificate::file("kubeconfig-client", CertificateRole::Provided, "")
     });
-    let roots = root_ca.map(|path| Monitored::file("root-ca", Role::Authority, path));
+    let roots = root_ca.map(|path| MonitoredCertificate::file("root-ca", CertificateRole::Authority, path));
     client.into_iter().chain(roots).collect()
 }
 
 /// Reports certificates that end; does not end.
-async fn report_expiry(monitor: Arc<Monitor>) {
+async fn report_expiry(monitor: Arc<ExpiryMonitor>) {
     loop {
         let certificates = monitor.clone();
         let _ = tokio::task::spawn_blocking(move || certificates.check()).await;
@@ -168,13 +168,13 @@ async fn version(client: &kube::Client) -> kube::Result<String> {
     }
 }
 
-fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
+fn election(arguments: &ElectionArgs) -> Result<Option<LeaderElection>> {
     if !arguments.leader_elect {
         return Ok(None);
     }
     let identity = arguments.leader_elect_identity.clone();
     let identity = identity.unwrap_or_else(data_dir::identity);
-    let election = Election {
+    let election = LeaderElection {
         namespace: arguments.leader_elect_resource_namespace.clone(),
         name: arguments.leader_elect_resource_name.clone(),
         identity,
@@ -189,5 +189,5 @@ fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
 /// The CAs of a kubeconfig.
 fn fixed(roots: &[Vec<u8>]) -> Result<Arc<RootCa>> {
     let text = pem::encode_certificates(roots.iter().map(Vec::as_slice));
-    RootCa::fixed(text.as_bytes()).context("the CAs of the kubeconfig")
+    RootCa::from_pem(text.as_bytes()).context("the CAs of the kubeconfig")
 }

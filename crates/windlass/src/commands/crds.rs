@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::print;
-use crate::cli::{Crd, CrdsArgs};
+use crate::cli::{CustomResource, CrdsArgs};
 
 /// What nodes report on trust.
 const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
@@ -13,11 +13,11 @@ const BUNDLE: &str = include_str!("../../../../deploy/bundle-crd.yaml");
 
 /// Prints them.
 pub fn run(arguments: &CrdsArgs) -> Result<()> {
-    print::out(&text(&arguments.names))
+    print::write_stdout(&text(&arguments.names))
 }
 
-fn text(names: &[Crd]) -> String {
-    let all = [(Crd::NodeTrusts, NODE_TRUST), (Crd::Bundles, BUNDLE)];
+fn text(names: &[CustomResource]) -> String {
+    let all = [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)];
     let wanted = all.into_iter().filter(|(crd, _)| names.is_empty() || names.contains(crd));
     wanted.map(|(_, text)| text).collect::<Vec<_>>().join("---\n")
 }

@@ -9,14 +9,14 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use time::OffsetDateTime;
 use windlass_pki::AltName;
 
-use super::{cannot_listen, connect, shared};
+use super::{cannot_listen, api_client, shared_store};
 use crate::cli::{DataDirArgs, ServeArgs};
-use crate::datadir::{self, DataDir, Layout, Site};
-use crate::plane;
-use crate::serve::StorePlace;
+use crate::datadir::{self, DataDir, DataDirLayout, ServerSite};
+use crate::cluster_identity;
+use crate::serve::StoreBackend;
 
 /// The directory that a command is about.
-pub fn layout(arguments: &DataDirArgs) -> Result<Layout> {
+pub fn layout(arguments: &DataDirArgs) -> Result<DataDirLayout> {
     let root = match &arguments.data_dir {
         Some(root) => root.clone(),
         None => default_root(std::env::var_os("XDG_DATA_HOME"), std::env::home_dir())
@@ -24,7 +24,7 @@ pub fn layout(arguments: &DataDirArgs) -> Result<Layout> {
     };
     let root = std::path::absolute(&root)
         .with_context(|| format!("cannot use {} as data directory", root.display()))?;
-    Ok(Layout::new(root))
+    Ok(DataDirLayout::new(root))
 }
 
 /// The XDG base directory specification's place for data. It has relative paths ignored.
@@ -35,13 +35,13 @@ fn default_root(data_home: Option<OsString>, home: Option<PathBuf>) -> Option<Pa
 }
 
 /// What a server begins with.
-pub struct Opened {
+pub struct PreparedServer {
     /// Bound, but nobody is let in yet.
     pub listener: TcpListener,
     /// With everything in it.
     pub data: DataDir,
     /// Where objects are kept.
-    pub store: StorePlace,
+    pub store: StoreBackend,
     /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with.
     pub kubelet_serving_ca: Option<String>,
 }
@@ -51,20 +51,20 @@ pub struct Opened {
 /// In this order, because the kubeconfig names the port, which the system may choose; and because
 /// a second start by mistake then fails before it has touched anything. A store that others use, too, is asked
 /// first whether anything may be made.
-pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> Result<Opened> {
+pub fn open(arguments: &ServeArgs, own: &cluster_identity::ServerIdentity, write_kubeconfig: bool) -> Result<PreparedServer> {
     let cannot = |error| cannot_listen("--listen", arguments.listen, &error);
     let listener = bind(arguments.listen).map_err(cannot)?;
     let listen = listener.local_addr().map_err(cannot)?;
     let shared = arguments.etcd.clone().options().map(|options| {
         let name = options.name();
-        anyhow::Ok((shared::open(options)?, name))
+        anyhow::Ok((shared_store::open(options)?, name))
     });
     let shared = shared.transpose()?;
     let mut kubelet_serving_ca = match &shared {
-        Some((store, name)) => connect::block_on(own.check(&**store, name))?,
+        Some((store, name)) => api_client::block_on(own.check(&**store, name))?,
         None => None,
     };
-    let site = Site {
+    let site = ServerSite {
         makes_kubelet_serving_ca: kubelet_serving_ca.is_none(),
         ..site(arguments, listen, write_kubeconfig)
     };
@@ -73,12 +73,12 @@ pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> 
     tracing::info!(%directory, files_written = data.written.len(), "data directory is ready");
     let store = match shared {
         Some((store, name)) => {
-            kubelet_serving_ca = connect::block_on(own.settle(&*store, &name))?;
-            StorePlace::Shared(store)
+            kubelet_serving_ca = api_client::block_on(own.ensure_recorded(&*store, &name))?;
+            StoreBackend::Shared(store)
         }
-        None => StorePlace::Directory(data.layout.store()),
+        None => StoreBackend::Directory(data.layout.store()),
     };
-    Ok(Opened { listener, data, store, kubelet_serving_ca })
+    Ok(PreparedServer { listener, data, store, kubelet_serving_ca })
 }
 
 /// Takes an address without letting anybody in: whoever tries is refused at once, and a balancer turns to
@@ -95,14 +95,14 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> Site {
+fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> ServerSite {
     let mut names = arguments.tls_san.clone();
     names.extend(arguments.external_url.iter().map(|external| external.name.clone()));
     if listen.ip().is_unspecified() {
         names.extend(addresses().map(AltName::Ip));
     }
     let external_url = arguments.external_url.as_ref().map(|external| external.url.clone());
-    Site {
+    ServerSite {
         listen,
         hostname: hostname(),
         names,

@@ -2,14 +2,14 @@
 //!
 //! The key is made here and stays here. Nothing on disk changes until everything is there.
 
-mod anchors;
+mod trust_anchors;
 mod kubeconfig;
-mod note;
-mod place;
+mod issue_record;
+mod certificate_dir;
 mod progress;
-mod step;
-mod wait;
-mod wanted;
+mod issuance_step;
+mod csr_wait;
+mod certificate_spec;
 
 use std::path::PathBuf;
 
@@ -23,79 +23,79 @@ use time::OffsetDateTime;
 use windlass_api::timestamp;
 use windlass_pki::{
     CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey,
-    parse_certificate_blocks, pem, write_request,
+    parse_certificate_blocks, pem, build_csr,
 };
 
-use super::csr::decide::{self, Decision, Reason};
-use super::csr::view::{Issued, View};
-use super::csr::{self, Request};
-use super::{connect, print};
-use crate::cli::{Format, IssueArgs};
+use super::csr::decision::{self, CsrDecision, DecisionReason};
+use super::csr::view::{IssuedCertificate, CsrView};
+use super::csr::{self, CsrObject};
+use super::{api_client, print};
+use crate::cli::{OutputFormat, IssueArgs};
 
-use place::{Place, Set};
-use progress::Progress;
-use wanted::Wanted;
+use certificate_dir::{CertificateDir, CertificateFiles};
+use progress::WaitProgress;
+use certificate_spec::CertificateSpec;
 
 /// What names that the server makes up begin with.
 const PREFIX: &str = "csr-";
 
 /// Gets a certificate.
 pub fn run(arguments: IssueArgs) -> Result<()> {
-    connect::block_on(issue(arguments))
+    api_client::block_on(issue(arguments))
 }
 
 async fn issue(arguments: IssueArgs) -> Result<()> {
-    let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
-    let client = connect::client_of(config.clone())?;
+    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
         bail!("{} exists already: choose another --write-kubeconfig", file.display());
     }
-    let place = Place::open(&arguments.out)?;
+    let place = CertificateDir::open(&arguments.out)?;
     let (wanted, old_anchors) = if arguments.renew {
         let there = place.renewable()?;
-        let wanted = Wanted::again(&there, &arguments)?;
+        let wanted = CertificateSpec::for_renewal(&there, &arguments)?;
         // Those of another signer are of no use.
         let same = there.note.is_some_and(|note| note.signer == wanted.signer);
         (wanted, there.anchors.filter(|_| same))
     } else {
         place.must_be_free()?;
-        (Wanted::first(&arguments)?, None)
+        (CertificateSpec::from_flags(&arguments)?, None)
     };
-    let key = PrivateKey::generate_of(wanted.key_type.kind())?;
-    let mut progress = Progress::new();
-    let request = ask(&client, &wanted, &key, arguments.name.as_deref()).await?;
+    let key = PrivateKey::generate_kind(wanted.key_type.kind())?;
+    let mut progress = WaitProgress::new();
+    let request = create_csr(&client, &wanted, &key, arguments.name.as_deref()).await?;
     if arguments.approve {
         approve(&client, &request, &mut progress).await;
     }
     let api = Api::all(client.clone());
-    let text = wait::wait(&api, &request, arguments.timeout, &mut progress).await?;
+    let text = csr_wait::wait(&api, &request, arguments.timeout, &mut progress).await?;
     let chain = parse_certificate_blocks(&text)
         .with_context(|| format!("{} has a certificate that is none", request.name_any()))?;
-    let leaf = leaf_of(&chain, &key, &request, &mut progress)?;
+    let leaf = find_leaf(&chain, &key, &request, &mut progress)?;
     must_be_valid((leaf.not_before(), leaf.not_after()), OffsetDateTime::now_utc())?;
-    let anchors = anchors::of(&client, &wanted.signer).await;
-    let (anchors, said) = anchors.settle(old_anchors, &wanted.signer);
+    let anchors = trust_anchors::fetch_anchors(&client, &wanted.signer).await;
+    let (anchors, said) = anchors.or_previous(old_anchors, &wanted.signer);
     if let Some(said) = said {
-        progress.note(&said);
+        progress.print_note(&said);
     }
     drop(progress);
 
-    let made = Made {
+    let made = IssueResult {
         request: request.name_any(),
         signer: wanted.signer.clone(),
-        certificate: Issued::of(leaf, chain.len(), None, OffsetDateTime::now_utc()),
+        certificate: IssuedCertificate::from_certificate(leaf, chain.len(), None, OffsetDateTime::now_utc()),
         key_file: place.file("tls.key"),
         certificate_file: place.file("tls.crt"),
         ca_file: anchors.as_ref().map(|_| place.file("ca.crt")),
         kubeconfig: arguments.write_kubeconfig.clone(),
     };
-    let set = Set {
+    let set = CertificateFiles {
         key: key.to_pem()?,
         chain: pem::encode_certificates(chain.iter().map(ForeignCertificate::der)),
         anchors,
-        note: wanted.note().render()?,
+        note: wanted.to_record().render()?,
     };
     place.write(set)?;
     if let Some(file) = &arguments.write_kubeconfig {
@@ -108,11 +108,11 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
 /// What was made, and where it is.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Made {
+struct IssueResult {
     request: String,
     signer: String,
     #[serde(flatten)]
-    certificate: Issued,
+    certificate: IssuedCertificate,
     key_file: PathBuf,
     certificate_file: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,16 +121,16 @@ struct Made {
     kubeconfig: Option<PathBuf>,
 }
 
-impl Made {
-    fn text(&self, format: Option<Format>) -> String {
+impl IssueResult {
+    fn text(&self, format: Option<OutputFormat>) -> String {
         let Self { request, signer, certificate, .. } = self;
-        if format == Some(Format::Name) {
+        if format == Some(OutputFormat::Name) {
             return csr::object(request) + "\n";
         }
-        let names = csr::brief(&certificate.names);
+        let names = csr::names_summary(&certificate.names);
         let (file, until) = (self.certificate_file.display(), &certificate.not_after);
         let mut text = format!("{file} is for {names} until {until}\n");
-        if format == Some(Format::Wide) {
+        if format == Some(OutputFormat::Wide) {
             let rows = [
                 ("request", Some(request.clone())),
                 ("signer", Some(signer.clone())),
@@ -150,14 +150,14 @@ impl Made {
 }
 
 /// Creates the request.
-async fn ask(
+async fn create_csr(
     client: &Client,
-    wanted: &Wanted,
+    wanted: &CertificateSpec,
     key: &PrivateKey,
     name: Option<&str>,
-) -> Result<Request> {
-    let text = write_request(key, &wanted.subject, &wanted.names)?;
-    let request = Request {
+) -> Result<CsrObject> {
+    let text = build_csr(key, &wanted.subject, &wanted.names)?;
+    let request = CsrObject {
         metadata: ObjectMeta {
             name: name.map(str::to_owned),
             generate_name: name.is_none().then(|| PREFIX.to_owned()),
@@ -172,25 +172,25 @@ async fn ask(
         },
         status: None,
     };
-    let api: Api<Request> = Api::all(client.clone());
-    match connect::answer(api.create(&PostParams::default(), &request)).await? {
+    let api: Api<CsrObject> = Api::all(client.clone());
+    match api_client::with_timeout(api.create(&PostParams::default(), &request)).await? {
         Ok(created) => Ok(created),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let name = name.unwrap_or_default();
             bail!("there is a request {name:?} already: choose another --name, or leave it out")
         }
-        Err(error) => Err(connect::explain(error)).context("cannot ask for a certificate"),
+        Err(error) => Err(api_client::explain(error)).context("cannot ask for a certificate"),
     }
 }
 
 /// Approves the request, or says what is missing to do so. It then waits for somebody else.
-async fn approve(client: &Client, request: &Request, progress: &mut Progress) {
+async fn approve(client: &Client, request: &CsrObject, progress: &mut WaitProgress) {
     let message = "This CSR was approved by windlass issue --approve.".to_owned();
-    let reason = Reason::of(Decision::Approve, None, Some(message));
-    let asked = csr::line(&View::of(request, OffsetDateTime::now_utc()));
-    match decide::decide(client, request, Decision::Approve, &reason).await {
-        Ok(_) => progress.note(&format!("approved {}: {asked}", request.name_any())),
-        Err(error) => progress.note(&format!("{error:#}; it is left for somebody who may")),
+    let reason = DecisionReason::from_flags(CsrDecision::Approve, None, Some(message));
+    let asked = csr::line(&CsrView::from_csr(request, OffsetDateTime::now_utc()));
+    match decision::decide(client, request, CsrDecision::Approve, &reason).await {
+        Ok(_) => progress.print_note(&format!("approved {}: {asked}", request.name_any())),
+        Err(error) => progress.print_note(&format!("{error:#}; it is left for somebody who may")),
     }
 }
 
@@ -214,21 +214,21 @@ fn must_be_valid(
 
 /// The certificate, which must be for our key. Signers may leave names out or add some, and it is
 /// good to know.
-fn leaf_of<'a>(
+fn find_leaf<'a>(
     chain: &'a [ForeignCertificate],
     key: &PrivateKey,
-    request: &Request,
-    progress: &mut Progress,
+    request: &CsrObject,
+    progress: &mut WaitProgress,
 ) -> Result<&'a ForeignCertificate> {
     let leaf = chain.first().context("there is no certificate")?;
     if *leaf.public_key() != SubjectKey::from_der(key.public_key().as_der())? {
         bail!("the certificate is for another key than the one that was asked for; it is not used");
     }
     let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
-    let same = IssuedSubject::of(leaf.subject()) == IssuedSubject::of(asked.subject())
+    let same = IssuedSubject::from_name(leaf.subject()) == IssuedSubject::from_name(asked.subject())
         && leaf.alt_names() == asked.alt_names();
     if !same {
-        progress.note("the certificate has other names than were asked for");
+        progress.print_note("the certificate has other names than were asked for");
     }
     Ok(leaf)
 }

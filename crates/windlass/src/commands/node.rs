@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use windlass_node::Options;
-use windlass_server::features::Features;
+use windlass_node::AgentOptions;
+use windlass_server::feature_gates::ServerFeatureGates;
 
-use super::{cannot_listen, connect, data_dir};
+use super::{cannot_listen, api_client, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
 use crate::serve::{node, signals};
 
@@ -18,22 +18,22 @@ use crate::serve::{node, signals};
 pub fn run(arguments: NodeArgs) -> Result<()> {
     match (arguments.command, arguments.run) {
         (Some(NodeCommand::Status(arguments)), _) => status::show(&arguments),
-        (None, Some(arguments)) => connect::block_on(work(arguments)),
+        (None, Some(arguments)) => api_client::block_on(run_agent(arguments)),
         (None, None) => Err(anyhow!("--kubeconfig and --cert-dir are needed")),
     }
 }
 
-async fn work(arguments: NodeRunArgs) -> Result<()> {
+async fn run_agent(arguments: NodeRunArgs) -> Result<()> {
     // First of all: who starts it may already send the signal.
     let told = signals()?;
     let node_name = match arguments.node_name {
         Some(name) => name,
-        None => own_name()?,
+        None => default_node_name()?,
     };
     let gates = arguments.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
-    let features = Features::with(gates).context("--feature-gates")?;
+    let features = ServerFeatureGates::with(gates).context("--feature-gates")?;
     let projections = arguments.projections.as_deref().map(node::read_projections);
-    let options = Options {
+    let options = AgentOptions {
         node_name,
         bootstrap_kubeconfig: arguments.bootstrap_kubeconfig,
         root_dir: arguments.root_dir.unwrap_or_else(|| arguments.cert_dir.clone()),
@@ -43,7 +43,7 @@ async fn work(arguments: NodeRunArgs) -> Result<()> {
         metrics: bind("--metrics-listen", arguments.metrics_listen).await?,
         projections: projections.transpose()?,
         gates: node::gates(features),
-        ..Options::new(arguments.kubeconfig, arguments.cert_dir)
+        ..AgentOptions::new(arguments.kubeconfig, arguments.cert_dir)
     };
     let (down, shutdown) = watch::channel(false);
     let agent = windlass_node::run(options, shutdown);
@@ -59,7 +59,7 @@ async fn work(arguments: NodeRunArgs) -> Result<()> {
     }
 }
 
-fn own_name() -> Result<String> {
+fn default_node_name() -> Result<String> {
     let name = data_dir::hostname().unwrap_or_default().trim().to_lowercase();
     if windlass_api::names::dns1123_subdomain(&name).is_empty() {
         return Ok(name);

@@ -5,20 +5,20 @@ use std::io::Write as _;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::cli::Format;
+use crate::cli::OutputFormat;
 
 /// Prints a value as a document, if that is wanted; else what `text` makes of it.
 pub fn show<T: Serialize>(
     value: &T,
-    format: Option<Format>,
-    text: impl FnOnce(Option<Format>) -> String,
+    format: Option<OutputFormat>,
+    text: impl FnOnce(Option<OutputFormat>) -> String,
 ) -> Result<()> {
     let printed = match format {
-        Some(Format::Json) => serde_json::to_string_pretty(value)? + "\n",
-        Some(Format::Yaml) => yaml(value)?,
-        None | Some(Format::Wide | Format::Name) => text(format),
+        Some(OutputFormat::Json) => serde_json::to_string_pretty(value)? + "\n",
+        Some(OutputFormat::Yaml) => yaml(value)?,
+        None | Some(OutputFormat::Wide | OutputFormat::Name) => text(format),
     };
-    out(&printed)
+    write_stdout(&printed)
 }
 
 /// A value as YAML, each text on one line.
@@ -28,7 +28,7 @@ pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
 }
 
 /// Writes to standard output.
-pub fn out(text: &str) -> Result<()> {
+pub fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.context("cannot write to standard output")
@@ -36,17 +36,17 @@ pub fn out(text: &str) -> Result<()> {
 
 /// A sentence of somebody else's, on one line.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if unseen(c) { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_invisible(c) { ' ' } else { c }).collect()
 }
 
 /// A name of somebody else's, in quotes if it could be taken for more than one, or for something
 /// else than it is.
 pub fn word(text: &str) -> String {
-    let odd = |c: char| unseen(c) || c.is_whitespace() || ",;\"'\\".contains(c);
+    let odd = |c: char| is_invisible(c) || c.is_whitespace() || ",;\"'\\".contains(c);
     if text.is_empty() || text.chars().any(odd) {
         let shown = text.chars().map(|c| match c {
             '"' | '\\' => format!("\\{c}"),
-            c if unseen(c) => c.escape_unicode().to_string(),
+            c if is_invisible(c) => c.escape_unicode().to_string(),
             c => c.to_string(),
         });
         return format!("\"{}\"", shown.collect::<String>());
@@ -60,7 +60,7 @@ pub fn words<T: AsRef<str>>(all: &[T]) -> String {
 }
 
 /// Controls, and what changes the direction in which text is read.
-fn unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')

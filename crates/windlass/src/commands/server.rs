@@ -3,11 +3,11 @@
 use anyhow::Result;
 use windlass_server::user::MASTERS;
 
-use super::data_dir::{self, Opened};
+use super::data_dir::{self, PreparedServer};
 use crate::cli::ServerArgs;
 use crate::datadir::DataDir;
-use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
-use crate::{plane, shell};
+use crate::serve::{self, ServiceAccountKeys, ServerSettings, TlsFiles};
+use crate::{cluster_identity, shell};
 
 /// Serves until told to stop.
 pub fn run(arguments: ServerArgs) -> Result<()> {
@@ -19,7 +19,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         };
         ServiceAccountKeys { signing, verifying }
     });
-    let own = plane::Own {
+    let own = cluster_identity::ServerIdentity {
         layout: layout.clone(),
         host: data_dir::hostname(),
         serving: arguments.tls_cert_file.is_none(),
@@ -28,22 +28,22 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         replaces: arguments.serve.record_authorities,
     };
     // With other certificates than ours, a kubeconfig of ours would lead nowhere.
-    let Opened { listener, data, store, kubelet_serving_ca } =
+    let PreparedServer { listener, data, store, kubelet_serving_ca } =
         data_dir::open(&arguments.serve, &own, own.serving && own.clients)?;
     if !data.has_kubeconfig() {
         explain_missing_kubeconfig(&own, &data);
     }
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
-        _ => TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
+        _ => TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
     };
-    serve::serve(Settings {
+    serve::serve(ServerSettings {
         listener,
         store,
         tls,
-        client_ca: arguments.client_ca_file.unwrap_or_else(|| layout.pki("client-ca.crt")),
+        client_ca: arguments.client_ca_file.unwrap_or_else(|| layout.pki_file("client-ca.crt")),
         token_auth_file: arguments.serve.token_auth_file,
-        service_account_keys: named.unwrap_or_else(|| ServiceAccountKeys::of(&layout)),
+        service_account_keys: named.unwrap_or_else(|| ServiceAccountKeys::from_layout(&layout)),
         feature_gates: arguments.serve.feature_gates,
         shutdown_delay: arguments.serve.shutdown_delay_duration,
         shutdown_grace: arguments.serve.shutdown_grace,
@@ -61,7 +61,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
 }
 
 /// Logs how to get a kubeconfig when `admin.kubeconfig` is not written.
-fn explain_missing_kubeconfig(own: &plane::Own, data: &DataDir) {
+fn explain_missing_kubeconfig(own: &cluster_identity::ServerIdentity, data: &DataDir) {
     if own.clients {
         let directory = data.layout.root().to_string_lossy();
         let (directory, url) = (shell::word(&directory), shell::word(&data.url));

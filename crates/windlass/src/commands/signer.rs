@@ -4,52 +4,52 @@
 //! - `authority`, `known`: what files say; `asked`, `server`: what a server says.
 //! - `list`, `findings`: what is made of it.
 
-mod asked;
-mod authority;
+mod certificate_requests;
+mod signer_ca;
 mod built_in;
 mod custom;
 mod findings;
-mod known;
+mod local_signers;
 mod list;
 mod server;
-mod terms;
+mod signing_policy;
 
 use anyhow::{Result, bail};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{connect, print};
-use crate::cli::{Format, SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs};
+use super::{api_client, print};
+use crate::cli::{OutputFormat, SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs};
 
-use authority::Ca;
-use findings::{Facts, Finding, Severity};
-use known::{Known, Places};
-use server::Trouble;
+use signer_ca::SignerCa;
+use findings::{CheckInputs, SignerFinding, FindingSeverity};
+use local_signers::{LocalSigner, SignerSources};
+use server::SnapshotError;
 
 /// Does what was asked about signers.
 pub fn run(command: SignerCommand) -> Result<()> {
     match command {
-        SignerCommand::List(arguments) => connect::block_on(list(arguments)),
+        SignerCommand::List(arguments) => api_client::block_on(list(arguments)),
         SignerCommand::Check(arguments) => check(arguments),
         SignerCommand::Show(arguments) => show(&arguments),
     }
 }
 
 async fn list(arguments: SignerListArgs) -> Result<()> {
-    let places = Places::of(&arguments.places)?;
-    let mut known = Known::built_in(places.data.as_ref());
-    known.extend(places.custom()?.iter().map(Known::custom));
-    let (seen, left_out) = match server::look(arguments.server.kubeconfig.as_deref()).await {
+    let places = SignerSources::from_flags(&arguments.places)?;
+    let mut known = LocalSigner::built_in(places.data.as_ref());
+    known.extend(places.custom()?.iter().map(LocalSigner::custom));
+    let (seen, left_out) = match server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await {
         Ok(seen) => {
-            let left_out = seen.left_out().into_iter().map(|(_, why)| why).collect();
+            let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
             (Some(seen), left_out)
         }
-        Err(Trouble::NotAsked) => (None, Vec::new()),
-        Err(Trouble::NoServer(why)) => (None, vec![format!("no server was looked at: {why}")]),
-        Err(Trouble::Unreachable(why)) => bail!(why),
+        Err(SnapshotError::NotRequested) => (None, Vec::new()),
+        Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server was looked at: {why}")]),
+        Err(SnapshotError::Unreachable(why)) => bail!(why),
     };
     let rows = list::rows(&known, seen.as_ref());
-    if matches!(arguments.output.format, None | Some(Format::Wide)) {
+    if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         left_out.iter().for_each(|said| eprintln!("windlass: {}", print::plain(said)));
     }
     let now = OffsetDateTime::now_utc();
@@ -58,26 +58,26 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
 }
 
 fn check(arguments: SignerCheckArgs) -> Result<()> {
-    let places = Places::of(&arguments.places)?;
-    let mut known = Known::built_in(places.data.as_ref());
+    let places = SignerSources::from_flags(&arguments.places)?;
+    let mut known = LocalSigner::built_in(places.data.as_ref());
     let bad_file = match places.custom() {
         Ok(custom) => {
-            known.extend(custom.iter().map(Known::custom));
+            known.extend(custom.iter().map(LocalSigner::custom));
             None
         }
         Err(error) => Some(error.to_string()),
     };
     let server = match arguments.files_only {
-        true => Err(Trouble::NotAsked),
-        false => connect::block_on(async {
-            Ok(server::look(arguments.server.kubeconfig.as_deref()).await)
+        true => Err(SnapshotError::NotRequested),
+        false => api_client::block_on(async {
+            Ok(server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await)
         })?,
     };
     let own = places.own_certificates();
-    let facts = Facts { bad_file, known, own, server };
+    let facts = CheckInputs { bad_file, known, own, server };
     let found = findings::findings(&facts, OffsetDateTime::now_utc());
     let count = |severity| found.iter().filter(|each| each.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let (errors, warnings) = (count(FindingSeverity::Error), count(FindingSeverity::Warning));
     let document = json!({"findings": found, "errors": errors, "warnings": warnings});
     print::show(&document, arguments.output.format, |_| report(&facts, &found, &places))?;
     if errors > 0 {
@@ -87,9 +87,9 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
 }
 
 /// What was found, one a line, and at the end what was looked at.
-fn report(facts: &Facts, found: &[Finding], places: &Places) -> String {
+fn report(facts: &CheckInputs, found: &[SignerFinding], places: &SignerSources) -> String {
     let mut text = String::new();
-    for Finding { severity, signer, message } in found {
+    for SignerFinding { severity, signer, message } in found {
         let about = signer.as_ref().map(|name| print::word(name) + ": ").unwrap_or_default();
         let message = print::plain(message);
         text.push_str(&format!("{:<8} {about}{message}\n", severity.name()));
@@ -97,11 +97,11 @@ fn report(facts: &Facts, found: &[Finding], places: &Places) -> String {
     let file = places.signers.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "no signers.yaml".into());
     let asked = match &facts.server {
-        Ok(seen) => format!("requests: {}, bundles: {}", seen.asked.len(), seen.bundles.len()),
+        Ok(seen) => format!("requests: {}, bundles: {}", seen.requests.len(), seen.bundles.len()),
         Err(_) => "no server".into(),
     };
     let signers = facts.known.len();
-    let well = found.iter().all(|finding| finding.severity == Severity::Note);
+    let well = found.iter().all(|finding| finding.severity == FindingSeverity::Note);
     let verdict = if well { "nothing is wrong: " } else { "" };
     text.push_str(&format!("{verdict}looked at {file}, signers: {signers}, {asked}\n"));
     text
@@ -109,11 +109,11 @@ fn report(facts: &Facts, found: &[Finding], places: &Places) -> String {
 
 fn show(arguments: &SignerShowArgs) -> Result<()> {
     let name = arguments.name.as_str();
-    let places = Places::of(&arguments.places)?;
-    let mut known = Known::built_in(places.data.as_ref());
+    let places = SignerSources::from_flags(&arguments.places)?;
+    let mut known = LocalSigner::built_in(places.data.as_ref());
     // Kubernetes' own are what they are, whatever is in the file.
     if !built_in::NAMES.contains(&name) {
-        known.extend(places.custom()?.iter().map(Known::custom));
+        known.extend(places.custom()?.iter().map(LocalSigner::custom));
     }
     let Some(found) = known.iter().find(|known| known.name() == name) else {
         let names = known.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
@@ -124,23 +124,23 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
         bail!("there is no signer {name:?} here; there are {names}{file}");
     };
     print::show(&found.document, arguments.output.format, |format| match format {
-        Some(Format::Name) => format!("{name}\n"),
-        Some(Format::Wide) => terms::text(&found.document) + &ca(&found.ca),
-        Some(Format::Json | Format::Yaml) | None => terms::text(&found.document),
+        Some(OutputFormat::Name) => format!("{name}\n"),
+        Some(OutputFormat::Wide) => signing_policy::text(&found.document) + &ca_text(&found.ca),
+        Some(OutputFormat::Json | OutputFormat::Yaml) | None => signing_policy::text(&found.document),
     })
 }
 
 /// A CA, for people.
-fn ca(ca: &Ca) -> String {
+fn ca_text(ca: &SignerCa) -> String {
     let mut text = String::new();
     match ca {
-        Ca::Elsewhere => terms::field(&mut text, "", "CA", &["not known here".into()]),
-        Ca::ToBeMade(directory) => {
+        SignerCa::Elsewhere => signing_policy::field(&mut text, "", "CA", &["not known here".into()]),
+        SignerCa::ToBeMade(directory) => {
             let said = format!("will be made at start in {}", directory.display());
-            terms::field(&mut text, "", "CA", &[said]);
+            signing_policy::field(&mut text, "", "CA", &[said]);
         }
-        Ca::Unusable(why) => terms::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")]),
-        Ca::Files(files) => {
+        SignerCa::Unusable(why) => signing_policy::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")]),
+        SignerCa::Files(files) => {
             let facts = &files.facts;
             let until = windlass_api::timestamp::format(facts.not_after);
             let lines = [
@@ -149,7 +149,7 @@ fn ca(ca: &Ca) -> String {
                 format!("{}, serial {}", facts.key, facts.serial),
                 format!("SHA-256 {}", facts.fingerprint.as_deref().unwrap_or("unknown")),
             ];
-            terms::field(&mut text, "", "CA", &lines);
+            signing_policy::field(&mut text, "", "CA", &lines);
         }
     }
     text

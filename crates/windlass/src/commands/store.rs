@@ -6,43 +6,43 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use windlass_store::{Moved, Place, Raised, Report};
+use windlass_store::{MigrationSummary, StoreLocation, RaisedRevision, StoreReport};
 
 use super::{data_dir, print};
-use crate::cli::{DocumentArgs, EtcdArgs, PlaceArgs, StoreCommand};
-use progress::Progress;
+use crate::cli::{DocumentArgs, EtcdArgs, StoreLocationArgs, StoreCommand};
+use progress::MigrationProgress;
 
 /// Does it and says what is there now.
 pub fn run(command: StoreCommand) -> Result<()> {
     match command {
         StoreCommand::Check { file: Some(file), output, .. } => {
-            say("sound", &windlass_store::check_file(&file)?, &output)
+            print_report("sound", &windlass_store::check_file(&file)?, &output)
         }
         StoreCommand::Check { data, file: None, output } => {
             let store = data_dir::layout(&data)?.store();
-            say("sound", &windlass_store::check(&store)?, &output)
+            print_report("sound", &windlass_store::check(&store)?, &output)
         }
         StoreCommand::Backup { data, file, output } => {
             let store = data_dir::layout(&data)?.store();
-            say("backed up", &windlass_store::backup(&store, &file)?, &output)
+            print_report("backed up", &windlass_store::backup(&store, &file)?, &output)
         }
         StoreCommand::Restore { data, file, output } => {
             let layout = data_dir::layout(&data)?;
             let report = windlass_store::restore(&file, &layout.store())?;
             warn_if_without_keys(layout.root());
-            say("restored", &report, &output)
+            print_report("restored", &report, &output)
         }
         StoreCommand::Export { place, file, quiet, output } => {
-            let (place, _) = find(place)?;
-            let mut progress = Progress::new(quiet);
-            let moved = windlass_store::export(&place, &file, &mut |news| progress.hear(news));
+            let (place, _) = resolve_location(place)?;
+            let mut progress = MigrationProgress::new(quiet);
+            let moved = windlass_store::export(&place, &file, &mut |news| progress.update(news));
             progress.end();
             show_moved("exported", &file.display().to_string(), &moved?, &output)
         }
         StoreCommand::Import { place, file: Some(file), quiet, output, .. } => {
-            let (place, root) = find(place)?;
-            let mut progress = Progress::new(quiet);
-            let moved = windlass_store::import(&place, &file, &mut |news| progress.hear(news));
+            let (place, root) = resolve_location(place)?;
+            let mut progress = MigrationProgress::new(quiet);
+            let moved = windlass_store::import(&place, &file, &mut |news| progress.update(news));
             progress.end();
             let moved = moved?;
             if let Some(root) = root {
@@ -51,38 +51,38 @@ pub fn run(command: StoreCommand) -> Result<()> {
             show_moved("imported", &describe_place(&place), &moved, &output)
         }
         StoreCommand::Import { place, file: None, output, .. } => {
-            let (place, _) = find(place)?;
+            let (place, _) = resolve_location(place)?;
             windlass_store::undo_import(&place)?;
             let place = describe_place(&place);
             let document = json!({ "result": "import taken back", "store": place });
             print::show(&document, output.format, |_| format!("import taken back: {place}\n"))
         }
-        StoreCommand::RaiseRevision { etcd, by, output } => raise(etcd, by, &output),
+        StoreCommand::RaiseRevision { etcd, by, output } => raise_store_revision(etcd, by, &output),
     }
 }
 
 /// The store that a command is about, and the data directory it is in, if it is in one.
-fn find(place: PlaceArgs) -> Result<(Place, Option<PathBuf>)> {
+fn resolve_location(place: StoreLocationArgs) -> Result<(StoreLocation, Option<PathBuf>)> {
     match place.etcd.options() {
-        Some(options) => Ok((Place::Etcd(options), None)),
+        Some(options) => Ok((StoreLocation::Etcd(options), None)),
         None => {
             let layout = data_dir::layout(&place.data)?;
-            Ok((Place::Directory(layout.store()), Some(layout.root().to_owned())))
+            Ok((StoreLocation::Directory(layout.store()), Some(layout.root().to_owned())))
         }
     }
 }
 
-fn describe_place(place: &Place) -> String {
+fn describe_place(place: &StoreLocation) -> String {
     match place {
-        Place::Directory(directory) => directory.display().to_string(),
-        Place::Etcd(options) => {
+        StoreLocation::Directory(directory) => directory.display().to_string(),
+        StoreLocation::Etcd(options) => {
             format!("{} below {}", options.endpoints.join(","), options.prefix)
         }
     }
 }
 
-fn show_moved(what: &str, place: &str, moved: &Moved, output: &DocumentArgs) -> Result<()> {
-    let Moved { objects, digest, revision, earlier } = moved;
+fn show_moved(what: &str, place: &str, moved: &MigrationSummary, output: &DocumentArgs) -> Result<()> {
+    let MigrationSummary { objects, digest, revision, earlier } = moved;
     let document = json!({
         "result": what,
         "place": place,
@@ -91,11 +91,11 @@ fn show_moved(what: &str, place: &str, moved: &Moved, output: &DocumentArgs) -> 
         "revision": revision,
         "digest": digest.to_string(),
     });
-    print::show(&document, output.format, |_| tell_moved(what, place, moved))
+    print::show(&document, output.format, |_| migration_summary(what, place, moved))
 }
 
-fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
-    let Moved { objects, digest, revision, earlier } = moved;
+fn migration_summary(what: &str, where_to: &str, moved: &MigrationSummary) -> String {
+    let MigrationSummary { objects, digest, revision, earlier } = moved;
     let earlier = match earlier {
         0 => String::new(),
         earlier => format!(", {earlier} of them were there from an earlier run"),
@@ -105,10 +105,10 @@ fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
     )
 }
 
-fn raise(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
+fn raise_store_revision(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
     let options = etcd.options().context("--etcd-servers is needed")?;
-    let place = describe_place(&Place::Etcd(options.clone()));
-    let Raised { from, to } = windlass_store::raise_revision(options, by)?;
+    let place = describe_place(&StoreLocation::Etcd(options.clone()));
+    let RaisedRevision { from, to } = windlass_store::raise_revision(options, by)?;
     let document = json!({ "result": "revision raised", "place": place, "from": from, "to": to });
     print::show(&document, output.format, |_| {
         format!(
@@ -118,8 +118,8 @@ fn raise(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
     })
 }
 
-fn say(what: &str, report: &Report, output: &DocumentArgs) -> Result<()> {
-    let Report { path, store, format, revision, floor, keys, records, bytes } = report;
+fn print_report(what: &str, report: &StoreReport, output: &DocumentArgs) -> Result<()> {
+    let StoreReport { path, store, format, revision, floor, keys, records, bytes } = report;
     let document = json!({
         "result": what,
         "path": path,
@@ -134,8 +134,8 @@ fn say(what: &str, report: &Report, output: &DocumentArgs) -> Result<()> {
     print::show(&document, output.format, |_| describe(what, report))
 }
 
-fn describe(what: &str, report: &Report) -> String {
-    let Report { path, store, format, revision, floor, keys, records, bytes } = report;
+fn describe(what: &str, report: &StoreReport) -> String {
+    let StoreReport { path, store, format, revision, floor, keys, records, bytes } = report;
     format!(
         "{what}: {}\n  store {store}, format {format}\n  {keys} objects at revision {revision}, \
          history since revision {floor}\n  {records} records, {bytes} bytes\n",
@@ -160,7 +160,7 @@ fn warn_if_without_keys(root: &Path) {
 mod tests {
     use std::path::PathBuf;
 
-    use windlass_store::{Embedded, Options};
+    use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
     use super::*;
     use crate::cli::DataDirArgs;
@@ -171,7 +171,7 @@ mod tests {
         let root = |name: &str| directory.path().join(name);
         let data = |root: &PathBuf| DataDirArgs { data_dir: Some(root.clone()) };
         let (old, new, file) = (root("old"), root("new"), root("backup.db"));
-        drop(Embedded::open(Options::new(old.join("store"))).unwrap());
+        drop(EmbeddedStore::open(EmbeddedOptions::new(old.join("store"))).unwrap());
 
         let output = DocumentArgs::default;
         run(StoreCommand::Check { data: data(&old), file: None, output: output() }).unwrap();
@@ -182,7 +182,7 @@ mod tests {
         run(StoreCommand::Check { data: data_dir, file: backup, output: output() }).unwrap();
         run(StoreCommand::Restore { data: data(&new), file: file.clone(), output: output() })
             .unwrap();
-        drop(Embedded::open(Options::new(new.join("store"))).unwrap());
+        drop(EmbeddedStore::open(EmbeddedOptions::new(new.join("store"))).unwrap());
 
         let over = run(StoreCommand::Restore { data: data(&old), file, output: output() });
         assert!(over.unwrap_err().to_string().contains("is not empty"));
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_there() {
-        let report = Report {
+    fn the_report_lists_the_store_contents() {
+        let report = StoreReport {
             path: "/data/store/windlass.db".into(),
             store: "abc".into(),
             format: 1,

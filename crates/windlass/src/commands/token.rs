@@ -16,19 +16,19 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use zeroize::Zeroizing;
 
-use super::{connect, print};
-use crate::cli::{Format, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
+use super::{api_client, print};
+use crate::cli::{OutputFormat, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
 use crate::datadir;
 
-use bindings::{Binding, Done};
-use secret::{Entry, NAMESPACE, TYPE, Terms, Token};
+use bindings::{BootstrapBinding, BindingChange};
+use secret::{TokenEntry, NAMESPACE, TYPE, TokenAttributes, BootstrapToken};
 
 /// How often another id is tried when one is taken: two billion are not easily used up.
 const ATTEMPTS: usize = 5;
 
 /// Does what was asked with tokens.
 pub fn run(command: TokenCommand) -> Result<()> {
-    connect::block_on(async {
+    api_client::block_on(async {
         match command {
             TokenCommand::Create(arguments) => create(*arguments).await,
             TokenCommand::List(arguments) => list(arguments).await,
@@ -38,15 +38,15 @@ pub fn run(command: TokenCommand) -> Result<()> {
 }
 
 async fn create(arguments: TokenCreateArgs) -> Result<()> {
-    let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
-    let client = connect::client_of(config.clone())?;
+    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_bootstrap_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
         bail!("{} exists already: choose another --write-bootstrap-kubeconfig", file.display());
     }
     let now = OffsetDateTime::now_utc();
-    let terms = Terms::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
+    let terms = TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
     // Before the token: what goes wrong here leaves nothing behind that somebody could use.
     let bindings = match arguments.no_bindings {
         true => Vec::new(),
@@ -54,8 +54,8 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
     };
     let tokens = Api::namespaced(client, NAMESPACE);
     let token = store(&tokens, &terms).await?;
-    let url = arguments.url.clone().unwrap_or_else(|| url_of(&config));
-    let command = match hand_over(&arguments, &config, &url, &token) {
+    let url = arguments.url.clone().unwrap_or_else(|| server_url(&config));
+    let command = match prepare_join_command(&arguments, &config, &url, &token) {
         Ok(command) => command,
         Err(error) => {
             // Nobody has seen it, and nobody would know what it is for.
@@ -64,7 +64,7 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
         }
     };
     warn(&arguments, &config, &url);
-    let made = Made {
+    let made = CreatedToken {
         id: &token.id,
         token: &token.whole(),
         terms,
@@ -76,43 +76,43 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
     print::show(&made, arguments.output.format, |format| made.text(format))
 }
 
-fn url_of(config: &Config) -> String {
+fn server_url(config: &Config) -> String {
     config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
-async fn bind(client: &Client, groups: &[String]) -> Result<Vec<Bound>> {
+async fn bind(client: &Client, groups: &[String]) -> Result<Vec<BindingResult>> {
     let mut bound = Vec::new();
-    for binding in Binding::all(groups) {
+    for binding in BootstrapBinding::for_groups(groups) {
         let done = binding.ensure(client).await;
         let done = done.context("cannot bind roles (--no-bindings leaves that to others)")?;
         if let Some(line) = binding.line(done) {
             eprintln!("windlass: {line}");
         }
-        bound.push(Bound { binding, done });
+        bound.push(BindingResult { binding, done });
     }
     Ok(bound)
 }
 
 /// Makes a token that the server knows.
-async fn store(tokens: &Api<Secret>, terms: &Terms) -> Result<Token> {
+async fn store(tokens: &Api<Secret>, terms: &TokenAttributes) -> Result<BootstrapToken> {
     for _ in 0..ATTEMPTS {
-        let token = Token::random()?;
+        let token = BootstrapToken::random()?;
         let (params, object) = (PostParams::default(), token.object(terms));
-        match connect::answer(tokens.create(&params, &object)).await? {
+        match api_client::with_timeout(tokens.create(&params, &object)).await? {
             Ok(_) => return Ok(token),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(connect::explain(error)),
+            Err(error) => return Err(api_client::explain(error)),
         }
     }
     bail!("found no id that is still free")
 }
 
 /// Puts the token where the node finds it; returns the command to run there.
-fn hand_over(
+fn prepare_join_command(
     arguments: &TokenCreateArgs,
     config: &Config,
     url: &str,
-    token: &Token,
+    token: &BootstrapToken,
 ) -> Result<Zeroizing<String>> {
     let kubeconfig = join::kubeconfig(config, url, &token.whole())?;
     let Some(file) = &arguments.write_bootstrap_kubeconfig else {
@@ -130,37 +130,37 @@ fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
     if config.accept_invalid_certs {
         eprintln!("windlass: the kubeconfig does not verify the server, and neither will nodes");
     }
-    if arguments.ttl == Ttl::Forever {
+    if arguments.ttl == TokenTtl::Forever {
         eprintln!("windlass: the token never expires: delete it when it is no longer needed");
     }
 }
 
 /// A binding, and what had to be done.
 #[derive(Serialize)]
-struct Bound {
+struct BindingResult {
     #[serde(flatten)]
-    binding: Binding,
-    done: Done,
+    binding: BootstrapBinding,
+    done: BindingChange,
 }
 
 /// What was made. The one place where a secret is meant to be printed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Made<'a> {
+struct CreatedToken<'a> {
     id: &'a str,
     token: &'a str,
     #[serde(flatten)]
-    terms: Terms,
+    terms: TokenAttributes,
     server: String,
-    bindings: Vec<Bound>,
+    bindings: Vec<BindingResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bootstrap_kubeconfig: Option<PathBuf>,
     command: &'a str,
 }
 
-impl Made<'_> {
-    fn text(&self, format: Option<Format>) -> String {
-        if format == Some(Format::Name) {
+impl CreatedToken<'_> {
+    fn text(&self, format: Option<OutputFormat>) -> String {
+        if format == Some(OutputFormat::Name) {
             return object(self.id) + "\n";
         }
         let until = match &self.terms.expires {
@@ -179,14 +179,14 @@ impl Made<'_> {
 }
 
 async fn list(arguments: TokenListArgs) -> Result<()> {
-    let client = connect::client(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
     let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
-    let found = connect::answer(tokens.list(&wanted)).await?.map_err(connect::explain)?;
+    let found = api_client::with_timeout(tokens.list(&wanted)).await?.map_err(api_client::explain)?;
     let now = OffsetDateTime::now_utc();
-    let entry = |secret: &Secret| Entry::of(secret, arguments.show_secrets, now);
+    let entry = |secret: &Secret| TokenEntry::from_secret(secret, arguments.show_secrets, now);
     let entries = found.items.iter().filter_map(entry).collect::<Vec<_>>();
-    if entries.is_empty() && matches!(arguments.output.format, None | Some(Format::Wide)) {
+    if entries.is_empty() && matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         eprintln!("windlass: there are no tokens");
         return Ok(());
     }
@@ -195,11 +195,11 @@ async fn list(arguments: TokenListArgs) -> Result<()> {
 }
 
 /// Tokens, one a line.
-fn lines(entries: &[Entry], format: Option<Format>) -> String {
-    if format == Some(Format::Name) {
+fn lines(entries: &[TokenEntry], format: Option<OutputFormat>) -> String {
+    if format == Some(OutputFormat::Name) {
         return entries.iter().map(|entry| object(&entry.id) + "\n").collect();
     }
-    let wide = format == Some(Format::Wide);
+    let wide = format == Some(OutputFormat::Wide);
     let secrets = entries.iter().any(|entry| entry.token.is_some());
     let first = if secrets { "TOKEN" } else { "ID" };
     let mut head = vec![first, "TTL", "USAGES", "GROUPS", "DESCRIPTION"];
@@ -212,7 +212,7 @@ fn lines(entries: &[Entry], format: Option<Format>) -> String {
         let terms = &entry.terms;
         let mut row = vec![
             print::word(entry.token.as_ref().unwrap_or(&entry.id)),
-            ttl(entry),
+            remaining_ttl(entry),
             none(terms.usages.join(",")),
             none(print::words(&terms.groups)),
             none(print::plain(&terms.description)),
@@ -226,7 +226,7 @@ fn lines(entries: &[Entry], format: Option<Format>) -> String {
     print::table(&rows)
 }
 
-fn ttl(entry: &Entry) -> String {
+fn remaining_ttl(entry: &TokenEntry) -> String {
     match entry.seconds_left {
         None => "<forever>".to_owned(),
         Some(seconds) if seconds > 0 => human_duration(seconds),
@@ -235,7 +235,7 @@ fn ttl(entry: &Entry) -> String {
 }
 
 async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
-    let client = connect::client(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
     let tokens = Api::namespaced(client, NAMESPACE);
     let mut failed = 0;
     let mut deleted = Vec::new();
@@ -245,8 +245,8 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
             Ok(()) => {
                 deleted.push(json!({ "id": id, "deleted": true }));
                 match format {
-                    None => print::out(&format!("{} deleted\n", object(id)))?,
-                    Some(Format::Name) => print::out(&format!("{}\n", object(id)))?,
+                    None => print::write_stdout(&format!("{} deleted\n", object(id)))?,
+                    Some(OutputFormat::Name) => print::write_stdout(&format!("{}\n", object(id)))?,
                     Some(_) => {}
                 }
             }
@@ -268,14 +268,14 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
 async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     let name = secret::name(id);
     let unknown = || anyhow::anyhow!("there is no token {id:?}; see windlass token list");
-    let found = connect::answer(tokens.get_opt(&name)).await?.map_err(connect::explain)?;
+    let found = api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
     let found = found.filter(|secret| secret.type_.as_deref() == Some(TYPE)).ok_or_else(unknown)?;
     let same = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
     let params = DeleteParams::default().preconditions(same);
-    match connect::answer(tokens.delete(&name, &params)).await? {
+    match api_client::with_timeout(tokens.delete(&name, &params)).await? {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Err(unknown()),
-        Err(error) => Err(connect::explain(error)),
+        Err(error) => Err(api_client::explain(error)),
     }
 }
 
@@ -288,14 +288,14 @@ fn object(id: &str) -> String {
 mod tests {
     use super::*;
 
-    fn entry(id: &str, seconds_left: Option<i64>, token: Option<&str>) -> Entry {
-        let terms = Terms {
+    fn entry(id: &str, seconds_left: Option<i64>, token: Option<&str>) -> TokenEntry {
+        let terms = TokenAttributes {
             expires: seconds_left.map(|_| "2026-06-01T12:00:00Z".to_owned()),
             usages: vec!["authentication".to_owned(), "signing".to_owned()],
             groups: vec!["system:bootstrappers:a".to_owned()],
             description: String::new(),
         };
-        Entry {
+        TokenEntry {
             id: id.to_owned(),
             token: token.map(str::to_owned),
             terms,
@@ -319,7 +319,7 @@ cccccc   <forever>   authentication,signing   system:bootstrappers:a   <none>
         assert_eq!(lines(&entries, None), wanted);
         let shown = [entry("aaaaaa", None, Some("aaaaaa.0123456789abcdef"))];
         assert!(lines(&shown, None).starts_with("TOKEN "));
-        assert!(lines(&shown, Some(Format::Wide)).contains("<never>   <none>\n"));
-        assert_eq!(lines(&shown, Some(Format::Name)), "secret/bootstrap-token-aaaaaa\n");
+        assert!(lines(&shown, Some(OutputFormat::Wide)).contains("<never>   <none>\n"));
+        assert_eq!(lines(&shown, Some(OutputFormat::Name)), "secret/bootstrap-token-aaaaaa\n");
     }
 }

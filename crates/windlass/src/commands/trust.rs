@@ -8,7 +8,7 @@
 mod delivery;
 mod package;
 mod text;
-mod world;
+mod server_watch;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{connect, print};
-use crate::cli::{Format, TrustCommand, TrustStatusArgs};
+use super::{api_client, print};
+use crate::cli::{OutputFormat, TrustCommand, TrustStatusArgs};
 
-use delivery::{Delivery, Overview, World, overview};
-use world::Server;
+use delivery::{BundleDelivery, DeliveryOverview, TrustState, overview};
+use server_watch::TrustWatcher;
 
 /// Does what was asked about trust.
 pub fn run(command: TrustCommand) -> Result<()> {
@@ -29,7 +29,7 @@ pub fn run(command: TrustCommand) -> Result<()> {
         TrustCommand::Status(arguments) => arguments,
         TrustCommand::Package(arguments) => return package::run(&arguments),
     };
-    let well = connect::block_on(status(arguments))?;
+    let well = api_client::block_on(status(arguments))?;
     if !well {
         std::process::exit(1);
     }
@@ -37,7 +37,7 @@ pub fn run(command: TrustCommand) -> Result<()> {
 }
 
 /// What is asked.
-struct Question {
+struct TrustQuery {
     bundle: Option<String>,
     signer: Option<String>,
     gone: bool,
@@ -45,19 +45,19 @@ struct Question {
 }
 
 /// What there is to say.
-struct Answer {
-    overview: Overview,
+struct TrustAnswer {
+    overview: DeliveryOverview,
     well: bool,
 }
 
 async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     let TrustStatusArgs { bundle, signer, gone, wait, timeout, output, server } = arguments;
-    let question = Question { bundle, signer, gone, wait };
-    let client = connect::client(server.kubeconfig.as_deref()).await?;
-    let mut server = Server::look(client).await?;
-    let mut answer = question.answer(&server.world);
+    let question = TrustQuery { bundle, signer, gone, wait };
+    let client = api_client::from_kubeconfig(server.kubeconfig.as_deref()).await?;
+    let mut server = TrustWatcher::start(client).await?;
+    let mut answer = question.evaluate(&server.world);
     if wait && !answer.well {
-        eprintln!("windlass: waiting: {}", text::brief(&answer.overview, gone));
+        eprintln!("windlass: waiting: {}", text::overview_summary(&answer.overview, gone));
         let patience = match timeout.is_zero() {
             true => Duration::MAX,
             false => timeout,
@@ -65,7 +65,7 @@ async fn status(arguments: TrustStatusArgs) -> Result<bool> {
         let waited = async {
             loop {
                 server.change().await?;
-                answer = question.answer(&server.world);
+                answer = question.evaluate(&server.world);
                 if answer.well {
                     return anyhow::Ok(());
                 }
@@ -74,7 +74,7 @@ async fn status(arguments: TrustStatusArgs) -> Result<bool> {
         match tokio::time::timeout(patience, waited).await {
             Ok(waited) => waited?,
             Err(_) => {
-                let state = text::brief(&answer.overview, gone);
+                let state = text::overview_summary(&answer.overview, gone);
                 eprintln!("windlass: timed out after {timeout:?}: {state}");
             }
         }
@@ -83,13 +83,13 @@ async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     Ok(answer.well)
 }
 
-impl Question {
-    fn answer(&self, world: &World) -> Answer {
+impl TrustQuery {
+    fn evaluate(&self, world: &TrustState) -> TrustAnswer {
         let mut overview = overview(world);
         let found = &mut overview.deliveries;
         match (&self.bundle, &self.signer) {
             (Some(name), _) => found.retain(|delivery| delivery.name == *name),
-            (None, Some(signer)) => found.retain(|delivery| delivery.is_of(signer)),
+            (None, Some(signer)) => found.retain(|delivery| delivery.is_from_signer(signer)),
             (None, None) => {}
         }
         let well = match &self.bundle {
@@ -97,29 +97,29 @@ impl Question {
             // One that is not there can be nowhere, but that is hardly what was meant.
             // And whoever waits for nodes to have it does not mean none.
             Some(_) => {
-                let asked_for = |delivery: &Delivery| !self.wait || delivery.nodes > 0;
-                !found.is_empty() && found.iter().all(|one| one.is_well() && asked_for(one))
+                let asked_for = |delivery: &BundleDelivery| !self.wait || delivery.nodes > 0;
+                !found.is_empty() && found.iter().all(|one| one.is_complete() && asked_for(one))
             }
-            None => found.iter().all(Delivery::is_well),
+            None => found.iter().all(BundleDelivery::is_complete),
         };
         // A volume that matches nothing carries nothing that would have to go.
         if self.gone {
             overview.unmatched.clear();
         }
         let well = well && overview.unmatched.is_empty() && overview.unreported.is_empty();
-        Answer { overview, well }
+        TrustAnswer { overview, well }
     }
 }
 
-fn show(question: &Question, answer: &Answer, format: Option<Format>) -> Result<()> {
+fn show(question: &TrustQuery, answer: &TrustAnswer, format: Option<OutputFormat>) -> Result<()> {
     let now = OffsetDateTime::now_utc();
-    let people = matches!(format, None | Some(Format::Wide));
+    let people = matches!(format, None | Some(OutputFormat::Wide));
     let overview = &answer.overview;
     if people && !overview.agentless.is_empty() {
         eprintln!("windlass: {}", text::agentless(&overview.agentless));
     }
     let rest = |mut document: Value| {
-        let Overview { unmatched, unreported, agentless, .. } = overview;
+        let DeliveryOverview { unmatched, unreported, agentless, .. } = overview;
         document["unmatched"] = json!(unmatched);
         document["unreported"] = json!(unreported);
         let missing = unreported.iter().map(|one| &one.node).chain(agentless);
@@ -131,7 +131,7 @@ fn show(question: &Question, answer: &Answer, format: Option<Format>) -> Result<
         if people && deliveries.is_empty() {
             eprintln!("windlass: there are no such bundles");
         }
-        let items = deliveries.iter().map(Delivery::summary).collect::<Vec<_>>();
+        let items = deliveries.iter().map(BundleDelivery::summary).collect::<Vec<_>>();
         let document = rest(json!({ "items": items }));
         return print::show(&document, format, |format| text::list(overview, format, now));
     };
@@ -140,8 +140,8 @@ fn show(question: &Question, answer: &Answer, format: Option<Format>) -> Result<
             let mut document = serde_json::to_value(delivery)?;
             document["state"] = json!(delivery.state());
             print::show(&rest(document), format, |format| match question.gone {
-                true => text::carriers(delivery, overview, format, now),
-                false => text::one(delivery, overview, format, now),
+                true => text::carrier_details(delivery, overview, format, now),
+                false => text::bundle_details(delivery, overview, format, now),
             })
         }
         None if question.gone => {
@@ -149,7 +149,7 @@ fn show(question: &Question, answer: &Answer, format: Option<Format>) -> Result<
                 eprintln!("windlass: there is no bundle {name:?}, and no report lists it");
             }
             let document = rest(json!({ "name": name, "exists": false }));
-            print::show(&document, format, |format| text::uncertain(overview, format, now))
+            print::show(&document, format, |format| text::uncertainty_notes(overview, format, now))
         }
         None => bail!("there is no bundle {name:?}; see windlass trust status"),
     }

@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 
-use super::data_dir::{self, Opened};
+use super::data_dir::{self, PreparedServer};
 use crate::cli::UpArgs;
-use crate::plane;
-use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
+use crate::cluster_identity;
+use crate::serve::{self, ServiceAccountKeys, ServerSettings, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
     let layout = data_dir::layout(&arguments.serve.data)?;
-    let own = plane::Own {
+    let own = cluster_identity::ServerIdentity {
         layout: layout.clone(),
         host: data_dir::hostname(),
         serving: true,
@@ -18,15 +18,15 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         accounts: None,
         replaces: arguments.serve.record_authorities,
     };
-    let Opened { listener, data, store, kubelet_serving_ca } =
+    let PreparedServer { listener, data, store, kubelet_serving_ca } =
         data_dir::open(&arguments.serve, &own, true)?;
-    serve::serve(Settings {
+    serve::serve(ServerSettings {
         listener,
         store,
-        tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
-        client_ca: layout.pki("client-ca.crt"),
+        tls: TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
+        client_ca: layout.pki_file("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,
-        service_account_keys: ServiceAccountKeys::of(&layout),
+        service_account_keys: ServiceAccountKeys::from_layout(&layout),
         feature_gates: arguments.serve.feature_gates,
         shutdown_delay: arguments.serve.shutdown_delay_duration,
         shutdown_grace: arguments.serve.shutdown_grace,

@@ -33,7 +33,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
         server: arguments.server.as_deref(),
         certificate_authority: arguments.certificate_authority.as_deref(),
     };
-    let made = datadir::make_user(&layout, &user, now)?;
+    let made = datadir::create_user_credential(&layout, &user, now)?;
     if arguments.group.iter().any(|group| group == MASTERS) {
         eprintln!(
             "windlass: {MASTERS} may do everything, and this cannot be taken back before {}",
@@ -49,7 +49,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     }
     let path = arguments.out.clone().unwrap_or_else(|| default_file(&arguments.name));
     if path == Path::new("-") {
-        return print::out(&made.kubeconfig);
+        return print::write_stdout(&made.kubeconfig);
     }
     datadir::write_new(&path, made.kubeconfig)?;
     let document = json!({

@@ -6,17 +6,17 @@ use base64::engine::general_purpose::STANDARD;
 use windlass_pki::Certificate;
 use zeroize::Zeroizing;
 
-use super::Pair;
+use super::CertificateKeyPair;
 
 /// The four values that make a kubeconfig fit a server, as the lines they stand on.
-pub struct Contents {
+pub struct KubeconfigContents {
     user: String,
     lines: [Zeroizing<String>; 4],
 }
 
-impl Contents {
+impl KubeconfigContents {
     /// How `user` reaches the server at `url`, whose authority is `ca`.
-    pub fn new(url: &str, ca: &Certificate, user: &str, credential: &Pair) -> Result<Self> {
+    pub fn new(url: &str, ca: &Certificate, user: &str, credential: &CertificateKeyPair) -> Result<Self> {
         let line = |field: &str, pem: &str| {
             Zeroizing::new(format!("{field}: {}", *Zeroizing::new(STANDARD.encode(pem))))
         };
@@ -33,7 +33,7 @@ impl Contents {
 
     /// Whether a file still has the four values. Whatever else people changed in it (`kubectl config`
     /// does, for a namespace) is theirs.
-    pub fn is_in(&self, text: &[u8]) -> bool {
+    pub fn matches_file(&self, text: &[u8]) -> bool {
         let Ok(text) = std::str::from_utf8(text) else { return false };
         self.lines.iter().all(|wanted| text.lines().any(|line| line.trim() == wanted.as_str()))
     }

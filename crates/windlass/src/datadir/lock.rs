@@ -9,13 +9,13 @@ use windlass_safe_path::private;
 
 /// Held until dropped, or until the process ends however it ends.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DataDirLock {
     _file: File,
 }
 
-impl Lock {
+impl DataDirLock {
     /// Takes the lock, or says who has it.
-    pub fn take(path: &Path) -> Result<Self> {
+    pub fn acquire(path: &Path) -> Result<Self> {
         let context = || format!("cannot lock {}", path.display());
         // What it leads to is cut to nothing below.
         let mut file = private::open_regular(path).with_context(context)?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{Authority, Certificate, Validity};
+use windlass_pki::{CertificateAuthority, Certificate, Validity};
 
-use super::{Layout, Making, Site, admin_request, durable, read, serving_request};
+use super::{DataDirLayout, PkiBuilder, ServerSite, admin_request, atomic_file, read, serving_request};
 
 /// The part of a lifetime after which a certificate is renewed: as early as kubelets do it, so that
 /// there is time to notice that it does not work.
@@ -21,13 +21,13 @@ const RENEWED: [(&str, &str); 2] = [("server", "ca"), ("admin", "client-ca")];
 /// Renews the serving certificate and the administrator's credential. To be used only while the
 /// directory is held.
 #[derive(Debug, Clone)]
-pub struct Renewal {
-    layout: Layout,
-    site: Site,
+pub struct CertificateRenewal {
+    layout: DataDirLayout,
+    site: ServerSite,
 }
 
-impl Renewal {
-    pub(super) fn new(layout: Layout, site: Site) -> Self {
+impl CertificateRenewal {
+    pub(super) fn new(layout: DataDirLayout, site: ServerSite) -> Self {
         Self { layout, site }
     }
 
@@ -40,23 +40,23 @@ impl Renewal {
                 Certificate::from_pem(&text).ok()
             };
             let (leaf, authority) = (certificate(leaf), certificate(authority));
-            leaf.zip(authority).is_some_and(|(leaf, authority)| is_due(&leaf, &authority, now))
+            leaf.zip(authority).is_some_and(|(leaf, authority)| is_renewal_due(&leaf, &authority, now))
         })
     }
 
     /// Issues what is due, for the same keys, and puts it into the kubeconfig. Each file is replaced
     /// as a whole; what a crash leaves undone is done the next time. Returns the files written.
     pub fn renew(&self, now: OffsetDateTime) -> Result<Vec<PathBuf>> {
-        let mut making = Making { layout: &self.layout, now, files: Vec::new() };
+        let mut making = PkiBuilder { layout: &self.layout, now, files: Vec::new() };
         making.credentials(&self.site, &serving_request(&self.site)?, &admin_request()?)?;
         let files = making.files;
-        durable::write_all(&files)?;
+        atomic_file::write_all(&files)?;
         Ok(files.into_iter().map(|file| file.path).collect())
     }
 }
 
 /// Whether it is time to renew a certificate.
-pub(super) fn is_due(leaf: &Certificate, authority: &Certificate, now: OffsetDateTime) -> bool {
+pub(super) fn is_renewal_due(leaf: &Certificate, authority: &Certificate, now: OffsetDateTime) -> bool {
     // Another one would end no later.
     leaf.validity().not_after() < authority.validity().not_after()
         && now >= renewal_time(&leaf.validity(), jitter(leaf))
@@ -76,20 +76,20 @@ fn jitter(certificate: &Certificate) -> f64 {
     f64::from(first) / f64::from(u8::MAX)
 }
 
-impl Making<'_> {
+impl PkiBuilder<'_> {
     /// The server's own certificate, the administrator's, and the kubeconfig with it.
     pub(super) fn credentials(
         &mut self,
-        site: &Site,
-        serving: &super::Request,
-        administrator: &super::Request,
+        site: &ServerSite,
+        serving: &super::LeafRequest,
+        administrator: &super::LeafRequest,
     ) -> Result<()> {
-        let ca: Authority = self.authority("ca", "windlass-ca")?;
+        let ca: CertificateAuthority = self.authority("ca", "windlass-ca")?;
         let client_ca = self.authority("client-ca", "windlass-client-ca")?;
         self.leaf(&ca, "server", serving)?;
         let admin = self.leaf(&client_ca, "admin", administrator)?;
         if site.write_kubeconfig {
-            self.kubeconfig(&site.url(), &ca, &admin)?;
+            self.kubeconfig(&site.client_url(), &ca, &admin)?;
         }
         Ok(())
     }

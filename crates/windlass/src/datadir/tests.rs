@@ -23,9 +23,9 @@ const FILES: [&str; 13] = [
     "pki/server.key",
 ];
 
-fn site() -> Site {
+fn site() -> ServerSite {
     let listen = "127.0.0.1:6443".parse().unwrap();
-    Site {
+    ServerSite {
         listen,
         hostname: Some("Laptop".into()),
         names: Vec::new(),
@@ -35,12 +35,12 @@ fn site() -> Site {
     }
 }
 
-fn start(root: &Path, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
-    prepare(Layout::new(root), site.clone(), now)
+fn start(root: &Path, site: &ServerSite, now: OffsetDateTime) -> Result<DataDir> {
+    prepare(DataDirLayout::new(root), site.clone(), now)
 }
 
 /// Names of the files that a start has written.
-fn written(root: &Path, site: &Site, now: OffsetDateTime) -> Vec<String> {
+fn written_files(root: &Path, site: &ServerSite, now: OffsetDateTime) -> Vec<String> {
     let prepared = start(root, site, now).unwrap();
     let mut names = prepared
         .written
@@ -59,9 +59,9 @@ fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
 fn makes_everything_once() {
     let directory = tempfile::tempdir().unwrap();
     let root = &directory.path().join("not/yet/there");
-    assert_eq!(written(root, &site(), NOW), FILES);
+    assert_eq!(written_files(root, &site(), NOW), FILES);
     let first = contents(root);
-    assert_eq!(written(root, &site(), NOW + Duration::days(220)), [""; 0]);
+    assert_eq!(written_files(root, &site(), NOW + Duration::days(220)), [""; 0]);
     assert_eq!(contents(root), first);
 
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -79,7 +79,7 @@ fn makes_everything_once() {
 fn certificates_say_what_they_should() {
     let directory = tempfile::tempdir().unwrap();
     let listen = "192.0.2.7:6443".parse().unwrap();
-    let prepared = start(directory.path(), &Site { listen, ..site() }, NOW).unwrap();
+    let prepared = start(directory.path(), &ServerSite { listen, ..site() }, NOW).unwrap();
     let names = [
         "localhost",
         "kubernetes",
@@ -91,21 +91,21 @@ fn certificates_say_what_they_should() {
     let addresses = ["127.0.0.1", "::1", "10.96.0.1", "192.0.2.7"];
     let names = names.iter().map(|name| AltName::Dns((*name).to_owned()));
     let addresses = addresses.iter().map(|address| AltName::Ip(address.parse().unwrap()));
-    let file = |name: &str| fs::read(prepared.layout.pki(name)).unwrap();
-    let ca = Authority::from_pem(&file("ca.crt"), &file("ca.key")).unwrap();
-    let client_ca = Authority::from_pem(&file("client-ca.crt"), &file("client-ca.key")).unwrap();
+    let file = |name: &str| fs::read(prepared.layout.pki_file(name)).unwrap();
+    let ca = CertificateAuthority::from_pem(&file("ca.crt"), &file("ca.key")).unwrap();
+    let client_ca = CertificateAuthority::from_pem(&file("client-ca.crt"), &file("client-ca.key")).unwrap();
     let serving = &Certificate::from_pem(&file("server.crt")).unwrap();
     assert_eq!(serving.alt_names(), names.chain(addresses).collect::<Vec<_>>());
-    assert!(serving.allows(&Purpose::ServerAuth) && !serving.allows(&Purpose::ClientAuth));
+    assert!(serving.allows(&KeyPurpose::ServerAuth) && !serving.allows(&KeyPurpose::ClientAuth));
     let admin = &Certificate::from_pem(&file("admin.crt")).unwrap();
     assert_eq!(admin.common_name(), Some("kubernetes-admin"));
     assert_eq!(admin.organizations(), ["system:masters"]);
-    assert!(admin.allows(&Purpose::ClientAuth) && !admin.allows(&Purpose::ServerAuth));
+    assert!(admin.allows(&KeyPurpose::ClientAuth) && !admin.allows(&KeyPurpose::ServerAuth));
     assert!(ca.has_issued(serving) && !client_ca.has_issued(serving));
     assert!(client_ca.has_issued(admin) && !ca.has_issued(admin));
     assert_eq!(prepared.url, "https://192.0.2.7:6443");
 
-    let pki = |name: &str| prepared.layout.pki(name);
+    let pki = |name: &str| prepared.layout.pki_file(name);
     for (ca, certificate) in [("ca.crt", "server.crt"), ("client-ca.crt", "admin.crt")] {
         let at = NOW.unix_timestamp().to_string();
         let verified = Command::new("openssl")
@@ -123,14 +123,14 @@ fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     let new = ["pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key"];
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let before = contents(root);
     new.iter().for_each(|file| fs::remove_file(root.join(file)).unwrap());
     // Not if the other servers on the same store have one.
-    let joins = Site { makes_kubelet_serving_ca: false, ..site() };
-    assert_eq!(written(root, &joins, NOW), [""; 0]);
-    assert_eq!(written(root, &site(), NOW), new);
-    assert_eq!(written(root, &joins, NOW), [""; 0]);
+    let joins = ServerSite { makes_kubelet_serving_ca: false, ..site() };
+    assert_eq!(written_files(root, &joins, NOW), [""; 0]);
+    assert_eq!(written_files(root, &site(), NOW), new);
+    assert_eq!(written_files(root, &joins, NOW), [""; 0]);
     let after = contents(root);
     for name in FILES {
         assert_eq!(before.get(name) == after.get(name), !new.contains(&name), "{name}");
@@ -147,7 +147,7 @@ fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
 fn a_bad_ca_for_kubelets_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let files = ["pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key"].map(|f| root.join(f));
     let good = files.each_ref().map(|file| fs::read(file).unwrap());
     let [certificate, key] = &files;
@@ -162,18 +162,18 @@ fn a_bad_ca_for_kubelets_is_left_alone() {
             Some(damage) => fs::write(path, damage).unwrap(),
             None => fs::remove_file(path).unwrap(),
         }
-        assert_eq!(written(root, &site(), NOW), [""; 0], "{damage:?}");
+        assert_eq!(written_files(root, &site(), NOW), [""; 0], "{damage:?}");
         assert_eq!(fs::read_to_string(path).ok().as_deref(), damage);
         files.iter().zip(&good).for_each(|(file, good)| fs::write(file, good).unwrap());
     }
     // One that has expired, beside others that have not.
     let old = tempfile::tempdir().unwrap();
-    written(old.path(), &site(), NOW - AUTHORITY_LIFETIME - Duration::DAY);
+    written_files(old.path(), &site(), NOW - AUTHORITY_LIFETIME - Duration::DAY);
     for file in &files {
         let name = file.strip_prefix(root).unwrap();
         fs::copy(old.path().join(name), file).unwrap();
     }
-    assert_eq!(written(root, &site(), NOW), [""; 0]);
+    assert_eq!(written_files(root, &site(), NOW), [""; 0]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn the_kubeconfig_has_everything_in_it() {
         let bytes = base64::engine::general_purpose::STANDARD.decode(value).unwrap();
         String::from_utf8(bytes).unwrap()
     };
-    let file = |name: &str| fs::read_to_string(prepared.layout.pki(name)).unwrap();
+    let file = |name: &str| fs::read_to_string(prepared.layout.pki_file(name)).unwrap();
     assert_eq!(decode("/clusters/0/cluster/certificate-authority-data"), file("ca.crt"));
     assert_eq!(decode("/users/0/user/client-certificate-data"), file("admin.crt"));
     assert_eq!(decode("/users/0/user/client-key-data"), file("admin.key"));
@@ -215,7 +215,7 @@ fn completes_a_directory_that_a_crash_left_half_made() {
         let prepared = start(&root, &site(), NOW).unwrap();
         assert_eq!(prepared.written.len(), order.len() - survivors, "{survivors}");
         drop(prepared);
-        assert_eq!(written(&root, &site(), NOW), [""; 0], "{survivors}");
+        assert_eq!(written_files(&root, &site(), NOW), [""; 0], "{survivors}");
     }
 }
 
@@ -223,19 +223,19 @@ fn completes_a_directory_that_a_crash_left_half_made() {
 fn issues_anew_what_no_longer_fits() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let before = contents(root);
 
-    let moved = Site { listen: "192.0.2.7:6443".parse().unwrap(), ..site() };
-    assert_eq!(written(root, &moved, NOW), ["admin.kubeconfig", "pki/server.crt"]);
-    let other_port = Site { listen: "192.0.2.7:7443".parse().unwrap(), ..site() };
-    assert_eq!(written(root, &other_port, NOW), ["admin.kubeconfig"]);
-    let renamed = Site { hostname: Some("server".into()), ..other_port.clone() };
-    assert_eq!(written(root, &renamed, NOW), ["pki/server.crt"]);
+    let moved = ServerSite { listen: "192.0.2.7:6443".parse().unwrap(), ..site() };
+    assert_eq!(written_files(root, &moved, NOW), ["admin.kubeconfig", "pki/server.crt"]);
+    let other_port = ServerSite { listen: "192.0.2.7:7443".parse().unwrap(), ..site() };
+    assert_eq!(written_files(root, &other_port, NOW), ["admin.kubeconfig"]);
+    let renamed = ServerSite { hostname: Some("server".into()), ..other_port.clone() };
+    assert_eq!(written_files(root, &renamed, NOW), ["pki/server.crt"]);
     let late = NOW + Duration::days(244);
     let renewed = ["admin.kubeconfig", "pki/admin.crt", "pki/server.crt"];
-    assert_eq!(written(root, &renamed, late), renewed);
-    assert_eq!(written(root, &renamed, late), [""; 0]);
+    assert_eq!(written_files(root, &renamed, late), renewed);
+    assert_eq!(written_files(root, &renamed, late), [""; 0]);
 
     let after = contents(root);
     for name in FILES.iter().filter(|name| name.ends_with(".key") || name.contains("ca.")) {
@@ -263,7 +263,7 @@ fn a_server_that_runs_for_years_renews_what_it_has() {
     let data = start(root, &site(), NOW).unwrap();
     let first = contents(root);
     let certificate =
-        |name: &str| Certificate::from_pem(&fs::read(data.layout.pki(name)).unwrap()).unwrap();
+        |name: &str| Certificate::from_pem(&fs::read(data.layout.pki_file(name)).unwrap()).unwrap();
     let mut count = 0;
     for day in (0..3650).step_by(5) {
         let now = NOW + Duration::days(day);
@@ -279,7 +279,7 @@ fn a_server_that_runs_for_years_renews_what_it_has() {
             assert!(left >= Duration::days(120) || leaf.validity().not_after() == ends, "{left}");
         }
         let text = fs::read_to_string(data.layout.kubeconfig()).unwrap();
-        let pem = fs::read(data.layout.pki("admin.crt")).unwrap();
+        let pem = fs::read(data.layout.pki_file("admin.crt")).unwrap();
         let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
         assert!(text.contains(&encoded), "day {day}");
     }
@@ -334,7 +334,7 @@ fn a_renewal_makes_nothing_that_is_missing() {
     let late = NOW + Duration::days(250);
     assert!(data.renewal().is_due(late));
     for name in ["ca.crt", "client-ca.crt"] {
-        fs::remove_file(data.layout.pki(name)).unwrap();
+        fs::remove_file(data.layout.pki_file(name)).unwrap();
     }
     assert!(!data.renewal().is_due(late));
 }
@@ -343,56 +343,56 @@ fn a_renewal_makes_nothing_that_is_missing() {
 fn a_balancer_is_named_in_certificate_and_kubeconfig() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let names = vec![AltName::Dns("lb.example".into()), AltName::Ip("192.0.2.9".parse().unwrap())];
-    let known = Site { names: names.clone(), ..site() };
-    assert_eq!(written(root, &known, NOW), ["pki/server.crt"]);
-    let reached = Site { external_url: Some("https://lb.example:443".into()), ..known };
-    assert_eq!(written(root, &reached, NOW), ["admin.kubeconfig"]);
+    let known = ServerSite { names: names.clone(), ..site() };
+    assert_eq!(written_files(root, &known, NOW), ["pki/server.crt"]);
+    let reached = ServerSite { external_url: Some("https://lb.example:443".into()), ..known };
+    assert_eq!(written_files(root, &reached, NOW), ["admin.kubeconfig"]);
     let prepared = start(root, &reached, NOW).unwrap();
     assert_eq!(prepared.url, "https://lb.example:443");
     let text = fs::read_to_string(prepared.layout.kubeconfig()).unwrap();
     assert!(text.contains("server: https://lb.example:443\n"), "{text}");
-    let serving = fs::read(prepared.layout.pki("server.crt")).unwrap();
+    let serving = fs::read(prepared.layout.pki_file("server.crt")).unwrap();
     let serving = Certificate::from_pem(&serving).unwrap();
     assert!(names.iter().all(|name| serving.alt_names().contains(name)));
     drop(prepared);
-    assert_eq!(written(root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
+    assert_eq!(written_files(root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
 }
 
 #[test]
 fn follows_a_new_authority() {
     let directory = tempfile::tempdir().unwrap();
     let (root, other) = (directory.path().join("one"), directory.path().join("two"));
-    written(&root, &site(), NOW);
-    written(&other, &site(), NOW);
+    written_files(&root, &site(), NOW);
+    written_files(&other, &site(), NOW);
     for name in ["pki/ca.crt", "pki/ca.key"] {
         fs::copy(other.join(name), root.join(name)).unwrap();
     }
-    assert_eq!(written(&root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
+    assert_eq!(written_files(&root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
 }
 
 #[test]
 fn writes_no_kubeconfig_that_would_not_work() {
     let directory = tempfile::tempdir().unwrap();
-    let foreign = Site { write_kubeconfig: false, ..site() };
-    assert!(!written(directory.path(), &foreign, NOW).contains(&"admin.kubeconfig".to_owned()));
-    assert_eq!(written(directory.path(), &site(), NOW), ["admin.kubeconfig"]);
+    let foreign = ServerSite { write_kubeconfig: false, ..site() };
+    assert!(!written_files(directory.path(), &foreign, NOW).contains(&"admin.kubeconfig".to_owned()));
+    assert_eq!(written_files(directory.path(), &site(), NOW), ["admin.kubeconfig"]);
 }
 
 #[test]
 fn keeps_what_people_changed_in_the_kubeconfig() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let path = root.join("admin.kubeconfig");
     let text = fs::read_to_string(&path).unwrap();
     let changed = text.replace("    user: kuber", "    namespace: mine\n    user: kuber");
     assert_ne!(text, changed);
     fs::write(&path, &changed).unwrap();
-    assert_eq!(written(root, &site(), NOW), [""; 0]);
+    assert_eq!(written_files(root, &site(), NOW), [""; 0]);
     fs::write(&path, "").unwrap();
-    assert_eq!(written(root, &site(), NOW), ["admin.kubeconfig"]);
+    assert_eq!(written_files(root, &site(), NOW), ["admin.kubeconfig"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -400,8 +400,8 @@ fn keeps_what_people_changed_in_the_kubeconfig() {
 fn refuses_pairs_that_do_not_match_and_touches_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (good, other) = (directory.path().join("good"), directory.path().join("other"));
-    written(&good, &site(), NOW);
-    written(&other, &site(), NOW);
+    written_files(&good, &site(), NOW);
+    written_files(&other, &site(), NOW);
     // (file, what it becomes, files the error must name)
     let swap = |name: &str| fs::read(other.join(name)).unwrap();
     let table = [
@@ -440,9 +440,9 @@ fn refuses_pairs_that_do_not_match_and_touches_nothing() {
 }
 
 #[test]
-fn says_which_authority_is_out_of_date() {
+fn an_expired_authority_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    written(directory.path(), &site(), NOW);
+    written_files(directory.path(), &site(), NOW);
     for now in [NOW + Duration::days(3651), NOW - Duration::days(1)] {
         let error = format!("{:#}", start(directory.path(), &site(), now).unwrap_err());
         assert!(error.contains("/ca.crt is not valid now"), "{error}");
@@ -464,7 +464,7 @@ fn lets_in_one_process_only() {
 fn survives_any_damage_to_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    written(root, &site(), NOW);
+    written_files(root, &site(), NOW);
     let good = contents(root);
     for (name, bytes) in &good {
         for damage in [&b""[..], b"\0\xff", b"-----BEGIN CERTIFICATE-----\n"] {
@@ -481,7 +481,7 @@ fn survives_any_damage_to_a_file() {
             fs::write(root.join(name), bytes).unwrap();
         }
     }
-    assert_eq!(written(root, &site(), NOW), [""; 0]);
+    assert_eq!(written_files(root, &site(), NOW), [""; 0]);
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn clients_are_told_an_address_they_can_reach() {
         ("[2001:db8::1]:443", "https://[2001:db8::1]:443"),
         ("192.0.2.7:8443", "https://192.0.2.7:8443"),
     ] {
-        assert_eq!(url(listen.parse().unwrap()), expected);
+        assert_eq!(local_url(listen.parse().unwrap()), expected);
     }
 }
 
@@ -517,7 +517,7 @@ fn only_host_names_are_certified() {
 #[test]
 fn makes_credentials_that_end_no_later_than_their_authority() {
     let directory = tempfile::tempdir().unwrap();
-    let layout = Layout::new(directory.path());
+    let layout = DataDirLayout::new(directory.path());
     let user = |expires| NewUser {
         name: "al\"ice",
         groups: &[],
@@ -525,13 +525,13 @@ fn makes_credentials_that_end_no_later_than_their_authority() {
         server: None,
         certificate_authority: None,
     };
-    let early = make_user(&layout, &user(NOW + Duration::days(1)), NOW);
+    let early = create_user_credential(&layout, &user(NOW + Duration::days(1)), NOW);
     assert!(early.err().unwrap().to_string().contains("start windlass up"));
     drop(start(directory.path(), &site(), NOW).unwrap());
 
     let groups = ["dev".to_owned(), "system:nodes".to_owned()];
     let asked = NewUser { groups: &groups, ..user(NOW + Duration::days(30)) };
-    let made = make_user(&layout, &asked, NOW).unwrap();
+    let made = create_user_credential(&layout, &asked, NOW).unwrap();
     assert_eq!(made.until, NOW + Duration::days(30));
     assert!(made.kubeconfig.contains("server: https://127.0.0.1:6443\n"));
     let field = "client-certificate-data: ";
@@ -540,11 +540,11 @@ fn makes_credentials_that_end_no_later_than_their_authority() {
     let certificate = Certificate::from_pem(&pem).unwrap();
     assert_eq!(certificate.common_name(), Some("al\"ice"));
     assert_eq!(certificate.organizations(), groups);
-    assert_eq!(certificate.purposes(), Some(&[Purpose::ClientAuth][..]));
+    assert_eq!(certificate.purposes(), Some(&[KeyPurpose::ClientAuth][..]));
 
-    let made = make_user(&layout, &user(NOW + Duration::days(36_500)), NOW).unwrap();
+    let made = create_user_credential(&layout, &user(NOW + Duration::days(36_500)), NOW).unwrap();
     assert!(made.until <= NOW + AUTHORITY_LIFETIME);
-    assert!(make_user(&layout, &user(NOW), NOW).is_err());
+    assert!(create_user_credential(&layout, &user(NOW), NOW).is_err());
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use time::OffsetDateTime;
-use windlass_pki::{Authority, Certificate, Leaf, PrivateKey, Purpose, Subject, Validity, issue};
+use windlass_pki::{CertificateAuthority, Certificate, LeafTemplate, PrivateKey, KeyPurpose, Subject, Validity, issue};
 use zeroize::Zeroizing;
 
-use super::{BACKDATED, Layout, Pair, durable, kubeconfig, read, serial};
+use super::{BACKDATED, DataDirLayout, CertificateKeyPair, atomic_file, kubeconfig, read, serial};
 
 /// Who is to get a credential.
 pub struct NewUser<'a> {
@@ -24,7 +24,7 @@ pub struct NewUser<'a> {
 }
 
 /// A kubeconfig for a new user.
-pub struct MadeUser {
+pub struct UserCredential {
     /// The text of the file.
     pub kubeconfig: Zeroizing<String>,
     /// When the certificate ends: never after its authority.
@@ -32,9 +32,9 @@ pub struct MadeUser {
 }
 
 /// Makes a key and a certificate and puts them into a kubeconfig. Nothing is written.
-pub fn make_user(layout: &Layout, user: &NewUser<'_>, now: OffsetDateTime) -> Result<MadeUser> {
+pub fn create_user_credential(layout: &DataDirLayout, user: &NewUser<'_>, now: OffsetDateTime) -> Result<UserCredential> {
     let authority = authority(layout)?;
-    let own_ca = layout.pki("ca.crt");
+    let own_ca = layout.pki_file("ca.crt");
     let ca = user.certificate_authority.unwrap_or(&own_ca);
     let text = match user.certificate_authority {
         Some(file) => read(file)?.with_context(|| format!("{} does not exist", file.display()))?,
@@ -44,7 +44,7 @@ pub fn make_user(layout: &Layout, user: &NewUser<'_>, now: OffsetDateTime) -> Re
         Certificate::from_pem(&text).with_context(|| format!("cannot read {}", ca.display()))?;
     let url = match user.server {
         Some(url) => url.to_owned(),
-        None => server_of(layout)?,
+        None => server_url(layout)?,
     };
     if user.expires <= now {
         bail!("the certificate would have ended already, at {}", user.expires);
@@ -56,17 +56,17 @@ pub fn make_user(layout: &Layout, user: &NewUser<'_>, now: OffsetDateTime) -> Re
         .context("the client authority is not valid now")?;
     let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
     let key = PrivateKey::generate()?;
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: Subject::new(user.name, &groups)?,
         alt_names: Vec::new(),
-        purposes: vec![Purpose::ClientAuth],
+        purposes: vec![KeyPurpose::ClientAuth],
         validity,
         public_key: key.public_key(),
         serial: serial()?,
     };
     let certificate = Certificate::from_der(&issue(&authority, &leaf)?)?;
-    let contents = kubeconfig::Contents::new(&url, &ca, user.name, &Pair { certificate, key })?;
-    Ok(MadeUser { kubeconfig: contents.render(), until: validity.not_after() })
+    let contents = kubeconfig::KubeconfigContents::new(&url, &ca, user.name, &CertificateKeyPair { certificate, key })?;
+    Ok(UserCredential { kubeconfig: contents.render(), until: validity.not_after() })
 }
 
 /// Writes a file that only its owner may read and that was not there before.
@@ -77,18 +77,18 @@ pub fn write_new(path: &Path, contents: Zeroizing<String>) -> Result<()> {
     // The folder of `alice.kubeconfig` is the current one, which has no name in it.
     let path = std::path::absolute(path)
         .with_context(|| format!("cannot use {} as a file", path.display()))?;
-    durable::write_all(&[durable::NewFile::private(path, contents)])
+    atomic_file::write_all(&[atomic_file::NewFile::private(path, contents)])
 }
 
-fn authority(layout: &Layout) -> Result<Authority> {
+fn authority(layout: &DataDirLayout) -> Result<CertificateAuthority> {
     let paths = layout.pair("client-ca");
     let (certificate, key) = (must_read(&paths.certificate)?, must_read(&paths.key)?);
-    Authority::from_pem(&certificate, &key)
+    CertificateAuthority::from_pem(&certificate, &key)
         .with_context(|| format!("cannot use {} together", paths.both()))
 }
 
 /// The address in the administrator's kubeconfig.
-fn server_of(layout: &Layout) -> Result<String> {
+fn server_url(layout: &DataDirLayout) -> Result<String> {
     let path = layout.kubeconfig();
     let text = read(&path)?.with_context(|| {
         format!(

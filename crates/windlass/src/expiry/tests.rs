@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use time::macros::datetime;
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn certificate(days: i64) -> String {
     let validity = Validity::lasting(NOW, Duration::days(days)).unwrap();
     let (subject, key) = (Subject::new("c", &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
 }
 
 /// A clock in days from now.
@@ -25,12 +25,12 @@ fn clock() -> (Arc<AtomicI64>, Clock) {
 #[test]
 fn long_lives_are_reported_early_and_short_ones_late() {
     for (role, lifetime, period) in [
-        (Role::Renewed, 365, 30),
-        (Role::Provided, 365, 30),
-        (Role::Provided, 5, 1),
-        (Role::Authority, 3650, 180),
-        (Role::OwnAuthority, 3650, 180),
-        (Role::OwnAuthority, 100, 20),
+        (CertificateRole::Renewed, 365, 30),
+        (CertificateRole::Provided, 365, 30),
+        (CertificateRole::Provided, 5, 1),
+        (CertificateRole::Authority, 3650, 180),
+        (CertificateRole::OwnAuthority, 3650, 180),
+        (CertificateRole::OwnAuthority, 100, 20),
     ] {
         let found = role.warning_period(Duration::days(lifetime));
         assert_eq!(found, Duration::days(period), "{role:?} {lifetime}");
@@ -45,12 +45,12 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
     fs::write(&ca, certificate(3650)).unwrap();
     let (days, clock) = clock();
     let monitored = vec![
-        Monitored::file("serving", Role::Provided, &leaf),
-        Monitored::file("client-ca", Role::OwnAuthority, &ca),
-        Monitored::signer("example.com/a", &ca),
-        Monitored::file("absent", Role::Provided, folder.path().join("absent")),
+        MonitoredCertificate::file("serving", CertificateRole::Provided, &leaf),
+        MonitoredCertificate::file("client-ca", CertificateRole::OwnAuthority, &ca),
+        MonitoredCertificate::signer("example.com/a", &ca),
+        MonitoredCertificate::file("absent", CertificateRole::Provided, folder.path().join("absent")),
     ];
-    let monitor = Monitor::new(monitored, clock);
+    let monitor = ExpiryMonitor::new(monitored, clock);
     for (day, lines) in [
         (0, 0),
         (334, 0),
@@ -79,19 +79,19 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
 }
 
 #[test]
-fn of_several_in_a_file_the_first_to_end_counts() {
+fn the_earliest_expiry_in_a_file_counts() {
     let text = format!("{}{}{}", certificate(100), certificate(10), certificate(1000));
-    let monitored = Monitored {
-        source: Source::Text(text.into_bytes()),
-        ..Monitored::file("client", Role::Provided, "")
+    let monitored = MonitoredCertificate {
+        source: CertificateSource::Text(text.into_bytes()),
+        ..MonitoredCertificate::file("client", CertificateRole::Provided, "")
     };
     let lifetime = monitored.read().unwrap();
     assert_eq!(lifetime.report(NOW + Duration::days(7)), None);
     let (urgency, text) = lifetime.report(NOW + Duration::days(9)).unwrap();
-    assert_eq!(urgency, Urgency::Soon);
+    assert_eq!(urgency, ExpiryUrgency::Soon);
     let wanted = "the kubeconfig expires 2026-06-11T12:00:00Z (in 24h); ";
     assert!(text.starts_with(wanted), "{text}");
     let (urgency, text) = lifetime.report(NOW + Duration::days(11)).unwrap();
-    assert_eq!(urgency, Urgency::Over);
+    assert_eq!(urgency, ExpiryUrgency::Over);
     assert!(text.starts_with("the kubeconfig expired 2026-06-11T12:00:00Z (24h ago); "), "{text}");
 }

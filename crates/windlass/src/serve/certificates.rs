@@ -8,9 +8,9 @@ use time::OffsetDateTime;
 use windlass_controllers::Clock;
 use windlass_controllers::signers::CustomSigner;
 
-use super::Settings;
-use crate::datadir::Renewal;
-use crate::expiry::{Monitor, Monitored, Role};
+use super::ServerSettings;
+use crate::datadir::CertificateRenewal;
+use crate::expiry::{ExpiryMonitor, MonitoredCertificate, CertificateRole};
 
 /// How often to look whether something is due. By the wall clock, which jumps when a machine wakes up.
 const LOOK: Duration = Duration::from_secs(60);
@@ -18,37 +18,37 @@ const LOOK: Duration = Duration::from_secs(60);
 const REPEAT: time::Duration = time::Duration::HOUR;
 
 /// Renews and reports certificates while the server runs.
-pub struct Certificates {
-    renewal: Renewal,
-    pub monitor: Monitor,
+pub struct CertificateMaintainer {
+    renewal: CertificateRenewal,
+    pub monitor: ExpiryMonitor,
     clock: Clock,
     /// A renewal that failed is tried again, whatever part of it was done.
     failed: Mutex<Option<(OffsetDateTime, String)>>,
 }
 
-impl Certificates {
-    pub fn new(settings: &Settings, custom: &[CustomSigner], clock: Clock) -> Self {
-        Self::of(settings.data.renewal(), monitored(settings, custom), clock)
+impl CertificateMaintainer {
+    pub fn new(settings: &ServerSettings, custom: &[CustomSigner], clock: Clock) -> Self {
+        Self::from_parts(settings.data.renewal(), monitored(settings, custom), clock)
     }
 
-    fn of(renewal: Renewal, monitored: Vec<Monitored>, clock: Clock) -> Self {
-        let monitor = Monitor::new(monitored, clock.clone());
+    fn from_parts(renewal: CertificateRenewal, monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
+        let monitor = ExpiryMonitor::new(monitored, clock.clone());
         Self { renewal, monitor, clock, failed: Mutex::default() }
     }
 
     /// Looks at all certificates now and then; does not end.
-    pub async fn keep(self: Arc<Self>) {
+    pub async fn run(self: Arc<Self>) {
         loop {
             let certificates = self.clone();
             // A panic in there is caught by the runtime, and the next round tries again.
-            let _ = tokio::task::spawn_blocking(move || certificates.look()).await;
+            let _ = tokio::task::spawn_blocking(move || certificates.renew_and_report()).await;
             tokio::time::sleep(LOOK).await;
         }
     }
 
     /// Renews what is due, and reports what ends. The server reads its certificate again when the file
     /// changes.
-    fn look(&self) {
+    fn renew_and_report(&self) {
         let now = (self.clock)();
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if failed.is_some() || self.renewal.is_due(now) {
@@ -80,41 +80,41 @@ impl Certificates {
 }
 
 /// What the server depends on.
-fn monitored(settings: &Settings, custom: &[CustomSigner]) -> Vec<Monitored> {
+fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<MonitoredCertificate> {
     let layout = &settings.data.layout;
     let mut all = Vec::new();
-    if settings.tls.certificate == layout.pki("server.crt") {
-        all.push(Monitored::file("serving", Role::Renewed, &settings.tls.certificate));
-        all.push(Monitored::file("serving-ca", Role::OwnAuthority, layout.pki("ca.crt")));
+    if settings.tls.certificate == layout.pki_file("server.crt") {
+        all.push(MonitoredCertificate::file("serving", CertificateRole::Renewed, &settings.tls.certificate));
+        all.push(MonitoredCertificate::file("serving-ca", CertificateRole::OwnAuthority, layout.pki_file("ca.crt")));
     } else {
-        all.push(Monitored::file("serving", Role::Provided, &settings.tls.certificate));
+        all.push(MonitoredCertificate::file("serving", CertificateRole::Provided, &settings.tls.certificate));
     }
-    let own = settings.client_ca == layout.pki("client-ca.crt");
-    let role = if own { Role::OwnAuthority } else { Role::Authority };
-    all.push(Monitored::file("client-ca", role, &settings.client_ca));
+    let own = settings.client_ca == layout.pki_file("client-ca.crt");
+    let role = if own { CertificateRole::OwnAuthority } else { CertificateRole::Authority };
+    all.push(MonitoredCertificate::file("client-ca", role, &settings.client_ca));
     if settings.data.has_kubeconfig() {
-        all.push(Monitored::file("admin", Role::Renewed, layout.pki("admin.crt")));
+        all.push(MonitoredCertificate::file("admin", CertificateRole::Renewed, layout.pki_file("admin.crt")));
     }
     if settings.controllers.is_some() {
-        let file = layout.pki("kubelet-serving-ca.crt");
-        all.push(Monitored::file("kubelet-serving-ca", Role::OwnAuthority, file));
+        let file = layout.pki_file("kubelet-serving-ca.crt");
+        all.push(MonitoredCertificate::file("kubelet-serving-ca", CertificateRole::OwnAuthority, file));
     }
     let proxies = settings.access.requestheader_client_ca_file.iter();
-    all.extend(proxies.map(|file| Monitored::file("requestheader-ca", Role::Authority, file)));
+    all.extend(proxies.map(|file| MonitoredCertificate::file("requestheader-ca", CertificateRole::Authority, file)));
     let etcd = &settings.etcd;
     let client = etcd.etcd_certfile.iter();
-    all.extend(client.map(|file| Monitored::file("etcd-client", Role::Provided, file)));
+    all.extend(client.map(|file| MonitoredCertificate::file("etcd-client", CertificateRole::Provided, file)));
     let ca = etcd.etcd_cafile.iter();
-    all.extend(ca.map(|file| Monitored::file("etcd-ca", Role::Authority, file)));
+    all.extend(ca.map(|file| MonitoredCertificate::file("etcd-ca", CertificateRole::Authority, file)));
     all.extend(signer_cas(custom));
     all
 }
 
 /// The CAs of custom signers.
-pub fn signer_cas(custom: &[CustomSigner]) -> impl Iterator<Item = Monitored> {
+pub fn signer_cas(custom: &[CustomSigner]) -> impl Iterator<Item = MonitoredCertificate> {
     custom
         .iter()
-        .map(|signer| Monitored::signer(signer.custom.name.as_str(), signer.ca.certificate_file()))
+        .map(|signer| MonitoredCertificate::signer(signer.custom.name.as_str(), signer.ca.certificate_file()))
 }
 
 #[cfg(test)]
@@ -138,25 +138,25 @@ mod tests {
             let days = days.clone();
             Arc::new(move || start + time::Duration::days(days.load(SeqCst)))
         };
-        let file = data.layout.pki("server.crt");
-        let monitored = vec![Monitored::file("serving", Role::Renewed, &file)];
-        let certificates = Certificates::of(data.renewal(), monitored, clock.clone());
+        let file = data.layout.pki_file("server.crt");
+        let monitored = vec![MonitoredCertificate::file("serving", CertificateRole::Renewed, &file)];
+        let certificates = CertificateMaintainer::from_parts(data.renewal(), monitored, clock.clone());
         let serving = || Certificate::from_pem(&fs::read(&file).unwrap()).unwrap();
         let (first, kubeconfig) = (serving(), fs::read(data.layout.kubeconfig()).unwrap());
-        certificates.look();
+        certificates.renew_and_report();
         assert_eq!(serving().der(), first.der(), "nothing is due");
 
         // While it cannot be renewed, it is tried again.
         days.store(250, SeqCst);
-        let key = data.layout.pki("client-ca.key");
+        let key = data.layout.pki_file("client-ca.key");
         let good = fs::read(&key).unwrap();
         fs::write(&key, "garbage").unwrap();
-        certificates.look();
+        certificates.renew_and_report();
         assert_eq!(serving().der(), first.der(), "all of it or nothing");
         fs::write(&key, good).unwrap();
         for day in [250, 340, 364, 366] {
             days.store(day, SeqCst);
-            certificates.look();
+            certificates.renew_and_report();
             let found = serving();
             assert!(found.validity().contains(clock()), "day {day}");
             assert!(found.der() != first.der() && found.public_key() == first.public_key());

@@ -11,11 +11,11 @@ use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::tokens::TokenVerifier;
 
-use super::{ServiceAccountKeys, Settings, TlsFiles};
+use super::{ServiceAccountKeys, ServerSettings, TlsFiles};
 use crate::cli::AccessArgs;
 
 /// The TLS configuration of a certificate and key.
-pub fn tls(files: &TlsFiles) -> Result<rustls::ServerConfig> {
+pub fn load_tls_config(files: &TlsFiles) -> Result<rustls::ServerConfig> {
     let certificate = read(&files.certificate)?;
     let key = read(&files.key)?;
     let config = windlass_server::tls::config(&certificate, &key);
@@ -23,7 +23,7 @@ pub fn tls(files: &TlsFiles) -> Result<rustls::ServerConfig> {
 }
 
 /// Who may call.
-pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
+pub fn authenticator(settings: &ServerSettings) -> Result<Authenticator> {
     let access = &settings.access;
     let tokens = match &settings.token_auth_file {
         Some(path) => tokens(path)?,
@@ -115,18 +115,18 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
     use time::{Duration, OffsetDateTime};
-    use windlass_pki::{Authority, Serial, Subject, SystemRandom, Validity};
+    use windlass_pki::{CertificateAuthority, Serial, Subject, SystemRandom, Validity};
 
     fn authority() -> CertificateDer<'static> {
         let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
         let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let ca = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
         ca.certificate().der().clone()
     }
 
     #[test]
-    fn what_is_signed_can_be_verified_whatever_the_files_say_now() {
+    fn tokens_verify_after_key_files_change() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sa.key");
         let (used, newer) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());

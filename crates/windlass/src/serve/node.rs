@@ -7,40 +7,40 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_node::Options;
-use windlass_node::files::Files;
-use windlass_node::gates::Gates;
-use windlass_node::projections::Projections;
-use windlass_node::serving::Pages;
-use windlass_server::features::Features;
-use windlass_server::local::Local;
+use windlass_node::AgentOptions;
+use windlass_node::files::FileSystem;
+use windlass_node::feature_gates::FeatureGates;
+use windlass_node::projections::HostProjections;
+use windlass_node::serving::PageHandler;
+use windlass_server::feature_gates::ServerFeatureGates;
+use windlass_server::local_client::LocalClient;
 use windlass_server::server::Server;
 use windlass_server::user::{MASTERS, User};
 
-use crate::commands::token::bindings::Binding;
-use crate::datadir::Layout;
+use crate::commands::token::bindings::BootstrapBinding;
+use crate::datadir::DataDirLayout;
 
 /// How long to wait before beginning anew.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// What the node is to be.
-pub struct Node {
+pub struct EmbeddedNode {
     name: String,
-    projections: Option<(PathBuf, Projections)>,
-    gates: Gates,
-    pages: watch::Sender<Option<Pages>>,
+    projections: Option<(PathBuf, HostProjections)>,
+    gates: FeatureGates,
+    pages: watch::Sender<Option<PageHandler>>,
 }
 
-impl Node {
+impl EmbeddedNode {
     /// A node of this name, with the volumes of a file. A bad file is told of here.
-    pub fn new(name: &str, projections: Option<&Path>, features: Features) -> Result<Self> {
+    pub fn new(name: &str, projections: Option<&Path>, features: ServerFeatureGates) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
         let (name, gates) = (name.to_owned(), gates(features));
         Ok(Self { name, projections, gates, pages: watch::Sender::new(None) })
     }
 
     /// What it counts, for the metrics of the server.
-    pub fn metrics(&self) -> windlass_server::metrics::Source {
+    pub fn metrics(&self) -> windlass_server::metrics::MetricsSource {
         let pages = self.pages.subscribe();
         Box::new(move |out| {
             let pages = pages.borrow().clone();
@@ -52,15 +52,15 @@ impl Node {
 }
 
 /// Reads the volumes of a machine.
-pub fn read_projections(path: &Path) -> Result<(PathBuf, Projections)> {
-    let projections = windlass_node::projections::read(path, &Files::default());
+pub fn read_projections(path: &Path) -> Result<(PathBuf, HostProjections)> {
+    let projections = windlass_node::projections::read(path, &FileSystem::default());
     let projections = projections.with_context(|| format!("--projections {}", path.display()))?;
     Ok((path.to_owned(), projections))
 }
 
 /// What is turned off in an agent when it is turned off in a server.
-pub fn gates(features: Features) -> Gates {
-    Gates {
+pub fn gates(features: ServerFeatureGates) -> FeatureGates {
+    FeatureGates {
         cluster_trust_bundle_projection: features.cluster_trust_bundle_projection,
         pod_certificate_request: features.pod_certificate_request,
     }
@@ -71,18 +71,18 @@ pub fn gates(features: Features) -> Gates {
 /// It asks for its first certificate with the administrator's kubeconfig, which is there anyway; no
 /// token is needed. It speaks to the server as any other node does.
 pub fn start(
-    node: Node,
-    layout: &Layout,
+    node: EmbeddedNode,
+    layout: &DataDirLayout,
     server: &Arc<Server>,
     mut shutdown: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let user = User::authenticated("system:windlass:up", "", vec![MASTERS.into()]);
-    let client = kube::Client::new(Local::new(server.clone(), user), "default");
+    let client = kube::Client::new(LocalClient::new(server.clone(), user), "default");
     let layout = layout.clone();
     tokio::spawn(async move {
         let down = shutdown.clone();
         let work = async {
-            if let Err(error) = Binding::rotation().ensure(&client).await {
+            if let Err(error) = BootstrapBinding::rotation().ensure(&client).await {
                 tracing::warn!("the node's certificate will wait for approval: {error:#}");
             }
             loop {
@@ -102,14 +102,14 @@ pub fn start(
     })
 }
 
-fn options(node: &Node, layout: &Layout) -> Options {
-    Options {
+fn options(node: &EmbeddedNode, layout: &DataDirLayout) -> AgentOptions {
+    AgentOptions {
         node_name: node.name.clone(),
         root_dir: layout.node(""),
         projections: node.projections.clone(),
         gates: node.gates,
         pages: Some(node.pages.clone()),
         bootstrap_kubeconfig: Some(layout.kubeconfig()),
-        ..Options::new(layout.node("kubeconfig"), layout.node("pki"))
+        ..AgentOptions::new(layout.node("kubeconfig"), layout.node("pki"))
     }
 }

@@ -18,7 +18,7 @@ use windlass_server::chain::authn::client_cert::ClientCas;
 use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::server::Server;
 
-use super::{ServiceAccountKeys, Settings, TlsFiles, files};
+use super::{ServiceAccountKeys, ServerSettings, TlsFiles, files};
 
 /// How often the files are looked at even if nobody said that they changed.
 const LOOK: Duration = Duration::from_secs(20);
@@ -26,12 +26,12 @@ const LOOK: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Keeps what was read from files up to date until the process ends.
-pub fn keep_current(
-    settings: &Settings,
+pub fn watch_files(
+    settings: &ServerSettings,
     server: Arc<Server>,
     tls: Arc<ArcSwap<rustls::ServerConfig>>,
 ) {
-    let watched = Watched {
+    let watched = WatchedFiles {
         tls: settings.tls.clone(),
         client_ca: settings.client_ca.clone(),
         tokens: settings.token_auth_file.clone(),
@@ -44,7 +44,7 @@ pub fn keep_current(
         .map_or_else(|error| tracing::error!(%error, "files will not be reloaded"), drop);
 }
 
-struct Watched {
+struct WatchedFiles {
     tls: TlsFiles,
     client_ca: PathBuf,
     tokens: Option<PathBuf>,
@@ -52,7 +52,7 @@ struct Watched {
     account_keys: ServiceAccountKeys,
 }
 
-impl Watched {
+impl WatchedFiles {
     fn run(&self, server: &Server, tls: &ArcSwap<rustls::ServerConfig>) {
         let (watcher, changes) = watch(self.files());
         let mut known = self.contents();
@@ -60,25 +60,25 @@ impl Watched {
             let now = self.contents();
             let changed = |path: &Path| now.get(path) != known.get(path);
             if changed(&self.tls.certificate) || changed(&self.tls.key) {
-                told(
+                log_reload(
                     "the serving certificate",
-                    files::tls(&self.tls).map(|c| tls.store(Arc::new(c))),
+                    files::load_tls_config(&self.tls).map(|c| tls.store(Arc::new(c))),
                 );
             }
             if changed(&self.client_ca) {
-                told("the client CAs", self.clients(&server.authenticator));
+                log_reload("the client CAs", self.clients(&server.authenticator));
             }
             if let Some(path) = &self.tokens
                 && changed(path)
             {
                 let store = |tokens| server.authenticator.tokens.store(Arc::new(tokens));
-                told("the token file", files::tokens(path).map(store));
+                log_reload("the token file", files::tokens(path).map(store));
             }
             if let (Some(path), Some(proxy)) = (&self.proxy_ca, &server.authenticator.front_proxy)
                 && changed(path)
             {
                 let clients = server.authenticator.client_cas.load();
-                told("the proxies' CAs", proxies(path, proxy, &clients));
+                log_reload("the proxies' CAs", proxies(path, proxy, &clients));
             }
             if let (Some(verifier), Some(signer)) =
                 (&server.authenticator.service_accounts, &server.tokens)
@@ -87,7 +87,7 @@ impl Watched {
                 // The key that signs is the one from the start, whatever its file says by now.
                 let read = files::verifying_keys(&self.account_keys, signer.public_key());
                 let replace = |keys: Vec<_>| Ok(verifier.replace_keys(&keys)?);
-                told("the keys of service-account tokens", read.and_then(replace));
+                log_reload("the keys of service-account tokens", read.and_then(replace));
             }
             known = now;
         }
@@ -164,7 +164,7 @@ fn wait(changes: &Receiver<()>) -> bool {
     }
 }
 
-fn told(what: &str, outcome: Result<()>) {
+fn log_reload(what: &str, outcome: Result<()>) {
     match outcome {
         Ok(()) => tracing::info!("{what} changed and is in use"),
         Err(error) => {

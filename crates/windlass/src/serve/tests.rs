@@ -3,10 +3,10 @@ use std::fs;
 use time::OffsetDateTime;
 
 use super::*;
-use crate::datadir::{self, Site};
+use crate::datadir::{self, ServerSite};
 
 pub fn data(directory: &Path) -> DataDir {
-    let site = Site {
+    let site = ServerSite {
         listen: "127.0.0.1:6443".parse().unwrap(),
         hostname: None,
         names: vec![AltName::Dns("lb.example".into())],
@@ -14,11 +14,11 @@ pub fn data(directory: &Path) -> DataDir {
         write_kubeconfig: true,
         makes_kubelet_serving_ca: true,
     };
-    datadir::prepare(Layout::new(directory), site, OffsetDateTime::now_utc()).unwrap()
+    datadir::prepare(DataDirLayout::new(directory), site, OffsetDateTime::now_utc()).unwrap()
 }
 
 fn certificate(data: &DataDir, name: &str) -> Certificate {
-    Certificate::from_pem(&fs::read(data.layout.pki(name)).unwrap()).unwrap()
+    Certificate::from_pem(&fs::read(data.layout.pki_file(name)).unwrap()).unwrap()
 }
 
 /// Whatever a signer is asked for, it is not from the CA that clients verify the server with, nor
@@ -30,20 +30,20 @@ fn only_the_server_itself_has_a_certificate_of_the_serving_ca() {
     let [serving, clients, kubelets] =
         ["ca.crt", "client-ca.crt", "kubelet-serving-ca.crt"].map(|name| certificate(&data, name));
     let signers = built_in_signers(&data.layout, None, &system_clock());
-    assert_eq!(signers.len(), Signer::ALL.len(), "all of them sign");
-    for BuiltIn { signer, ca } in &signers {
+    assert_eq!(signers.len(), KubernetesSigner::ALL.len(), "all of them sign");
+    for BuiltInSigner { signer, ca } in &signers {
         let ca = ca.current().unwrap();
         assert!(ca.certificate().public_key() != serving.public_key(), "{signer:?}");
         let wanted = match signer {
-            Signer::Client | Signer::KubeletClient => &clients,
-            Signer::KubeletServing | Signer::LegacyUnknown => &kubelets,
+            KubernetesSigner::Client | KubernetesSigner::KubeletClient => &clients,
+            KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown => &kubelets,
         };
         assert_eq!(ca.certificate().der(), wanted.der(), "{signer:?}");
     }
     // With a CA that is not the one of the other servers, these two sign nothing.
     let other = plane_fingerprint_of_nobody();
-    for BuiltIn { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock()) {
-        let signs = matches!(signer, Signer::Client | Signer::KubeletClient);
+    for BuiltInSigner { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock()) {
+        let signs = matches!(signer, KubernetesSigner::Client | KubernetesSigner::KubeletClient);
         assert_eq!(ca.current().is_some(), signs, "{signer:?}");
     }
 }

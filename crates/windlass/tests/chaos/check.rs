@@ -8,7 +8,7 @@ mod bounds;
 mod issuance;
 mod outages;
 mod reads;
-mod rest;
+mod final_state;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -17,9 +17,9 @@ mod writes;
 
 use std::collections::BTreeMap;
 
-use self::bounds::Bounds;
-use self::timeline::Timeline;
-use super::history::History;
+use self::bounds::RevisionBounds;
+use self::timeline::StoreTimeline;
+use super::history::ChaosHistory;
 
 pub use self::issuance::{BY_HAND, content as request_content};
 pub use self::outages::table;
@@ -31,7 +31,7 @@ pub const REQUESTS: &str = "certificatesigningrequests";
 
 /// A promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
+pub enum ConsistencyRule {
     /// What was acknowledged is stored, as it was acknowledged.
     AcknowledgedIsStored,
     /// What was refused is not stored.
@@ -78,25 +78,25 @@ pub enum Rule {
 
 /// A promise that was not kept, and how.
 #[derive(Debug, Clone)]
-pub struct Violation {
-    pub rule: Rule,
+pub struct RuleViolation {
+    pub rule: ConsistencyRule,
     pub what: String,
 }
 
 /// Everything that is wrong with a history.
 #[derive(Debug, Default)]
-pub struct Verdict {
-    pub violations: Vec<Violation>,
+pub struct CheckResult {
+    pub violations: Vec<RuleViolation>,
 }
 
-impl Verdict {
-    pub fn blame(&mut self, rule: Rule, what: impl Into<String>) {
-        self.violations.push(Violation { rule, what: what.into() });
+impl CheckResult {
+    pub fn report_violation(&mut self, rule: ConsistencyRule, what: impl Into<String>) {
+        self.violations.push(RuleViolation { rule, what: what.into() });
     }
 
     /// The first few of each rule, to be read.
     pub fn report(&self) -> String {
-        let mut by_rule: BTreeMap<Rule, Vec<&str>> = BTreeMap::new();
+        let mut by_rule: BTreeMap<ConsistencyRule, Vec<&str>> = BTreeMap::new();
         for violation in &self.violations {
             by_rule.entry(violation.rule).or_default().push(&violation.what);
         }
@@ -112,15 +112,15 @@ impl Verdict {
 }
 
 /// Holds a history against every promise.
-pub fn check(history: &History) -> Verdict {
-    let mut verdict = Verdict::default();
-    let timeline = Timeline::new(&history.changes);
-    let bounds = Bounds::new(history, &timeline);
+pub fn check(history: &ChaosHistory) -> CheckResult {
+    let mut verdict = CheckResult::default();
+    let timeline = StoreTimeline::new(&history.changes);
+    let bounds = RevisionBounds::new(history, &timeline);
     writes::check(history, &timeline, &bounds, &mut verdict);
     reads::check(history, &timeline, &bounds, &mut verdict);
     watches::check(history, &timeline, &bounds, &mut verdict);
     issuance::check(history, &timeline, &mut verdict);
-    rest::check(history, &timeline, &mut verdict);
+    final_state::check(history, &timeline, &mut verdict);
     outages::check(history, &mut verdict);
     verdict
 }

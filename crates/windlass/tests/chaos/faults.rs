@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::history::{Fault, Via};
-use crate::traffic::Traffic;
-use crate::world::{PATIENCE, SERVER_HOSTS, World};
+use crate::history::{InjectedFault, RequestRoute};
+use crate::traffic::ChaosTraffic;
+use crate::test_cluster::{PATIENCE, SERVER_HOSTS, ChaosCluster};
 
 /// How much is broken.
-pub struct Plan {
+pub struct FaultPlan {
     /// Of each sort of kill and stop.
     pub kills: usize,
     /// Of each sort of partition.
@@ -24,33 +24,33 @@ pub struct Plan {
 }
 
 /// A fault that has begun.
-struct Begun {
+struct OngoingFault {
     name: String,
     start: u64,
     leader_change: bool,
     no_quorum: bool,
 }
 
-pub struct Breaker<'a> {
-    pub world: &'a mut World,
-    pub traffic: &'a Traffic,
+pub struct FaultInjector<'a> {
+    pub world: &'a mut ChaosCluster,
+    pub traffic: &'a ChaosTraffic,
 }
 
-impl Breaker<'_> {
+impl FaultInjector<'_> {
     /// Everything that works everywhere.
-    pub async fn kill_and_stop(&mut self, plan: &Plan) {
+    pub async fn kill_and_stop(&mut self, plan: &FaultPlan) {
         for round in 0..plan.kills {
             self.kill_leader().await;
             self.stop_leader().await;
             self.kill_server(round % 2).await;
         }
         for round in 0..plan.partitions.max(2) {
-            self.lose_controllers(round % 2 == 1).await;
+            self.interrupt_controllers(round % 2 == 1).await;
         }
     }
 
     /// What needs a network that can be cut.
-    pub async fn cut(&mut self, plan: &Plan) {
+    pub async fn run_partitions(&mut self, plan: &FaultPlan) {
         for _ in 0..plan.partitions {
             self.cut_off_leader(plan.minority).await;
             self.cut_off_leader_and_server(plan.minority).await;
@@ -60,9 +60,9 @@ impl Breaker<'_> {
 
     async fn kill_leader(&mut self) {
         let leader = self.leader().await;
-        let fault = self.begin("etcd's leader is killed", true);
+        let fault = self.start_fault("etcd's leader is killed", true);
         self.world.cluster.members_mut()[leader].kill().unwrap();
-        self.traffic.goes_on(self.world).await;
+        self.traffic.wait_for_writes(self.world).await;
         let member = &mut self.world.cluster.members_mut()[leader];
         tokio::task::block_in_place(|| member.restart(&[])).unwrap();
         self.end(fault).await;
@@ -70,7 +70,7 @@ impl Breaker<'_> {
 
     async fn stop_leader(&mut self) {
         let leader = self.leader().await;
-        let fault = self.begin("etcd's leader is stopped", true);
+        let fault = self.start_fault("etcd's leader is stopped", true);
         self.world.cluster.members()[leader].pause().unwrap();
         // Not waiting for anything: how long it stands still is what is varied.
         sleep(Duration::from_millis(rand::random_range(5_000..8_000))).await;
@@ -79,7 +79,7 @@ impl Breaker<'_> {
     }
 
     async fn kill_server(&mut self, server: usize) {
-        let fault = self.begin(&format!("server {server} is killed"), false);
+        let fault = self.start_fault(&format!("server {server} is killed"), false);
         self.world.kill_server(server);
         // The moment at which it comes back is what is varied.
         sleep(Duration::from_millis(rand::random_range(100..1_500))).await;
@@ -88,25 +88,25 @@ impl Breaker<'_> {
     }
 
     /// The controllers that lead are killed or stopped, and others issue.
-    async fn lose_controllers(&mut self, stopped: bool) {
+    async fn interrupt_controllers(&mut self, stopped: bool) {
         let leading = self.world.leading_controllers().await;
         let how = if stopped { "stopped" } else { "killed" };
-        let fault = self.begin(&format!("the leading controllers are {how}"), false);
+        let fault = self.start_fault(&format!("the leading controllers are {how}"), false);
         if stopped {
             self.world.controllers(leading).signal(Signal::STOP);
-            self.others_lead(leading).await;
-            self.traffic.issues().await;
+            self.wait_for_new_leader(leading).await;
+            self.traffic.wait_for_issuance().await;
             self.world.controllers(leading).signal(Signal::CONT);
         } else {
             self.world.kill_controllers(leading);
-            self.others_lead(leading).await;
+            self.wait_for_new_leader(leading).await;
             self.world.start_controllers(leading);
         }
-        self.traffic.issues().await;
+        self.traffic.wait_for_issuance().await;
         self.end(fault).await;
     }
 
-    async fn others_lead(&self, before: usize) {
+    async fn wait_for_new_leader(&self, before: usize) {
         let begun = Instant::now();
         while self.world.leading_controllers().await == before {
             assert!(begun.elapsed() < PATIENCE, "nobody takes over from controllers {before}");
@@ -117,9 +117,9 @@ impl Breaker<'_> {
     /// The leader reaches neither its peers nor the servers.
     async fn cut_off_leader(&mut self, length: Duration) {
         let leader = self.leader_host().await;
-        let cuts = others(leader).chain(SERVER_HOSTS).map(|other| (leader, other)).collect();
-        let fault = self.begin("etcd's leader is cut off", true);
-        self.cut_for(cuts, length).await;
+        let cuts = other_members(leader).chain(SERVER_HOSTS).map(|other| (leader, other)).collect();
+        let fault = self.start_fault("etcd's leader is cut off", true);
+        self.partition_for(cuts, length).await;
         self.end(fault).await;
     }
 
@@ -128,35 +128,35 @@ impl Breaker<'_> {
     async fn cut_off_leader_and_server(&mut self, length: Duration) {
         let leader = self.leader_host().await;
         let [with, without] = SERVER_HOSTS;
-        let alone = others(leader).map(|other| (with, other));
-        let from_peers = others(leader).map(|other| (leader, other));
+        let alone = other_members(leader).map(|other| (with, other));
+        let from_peers = other_members(leader).map(|other| (leader, other));
         let cuts = alone.chain(from_peers).chain([(leader, without)]).collect();
-        let fault = self.begin("etcd's leader is cut off with a server", true);
-        self.cut_for(cuts, length).await;
+        let fault = self.start_fault("etcd's leader is cut off with a server", true);
+        self.partition_for(cuts, length).await;
         self.end(fault).await;
     }
 
     /// No member reaches another.
     async fn cut_off_all(&mut self, length: Duration) {
-        let mut fault = self.begin("no member of etcd reaches another", false);
+        let mut fault = self.start_fault("no member of etcd reaches another", false);
         fault.no_quorum = true;
         let begun = Instant::now();
         let cuts = [(0, 1), (0, 2), (1, 2)];
         self.set(&cuts, true);
         for server in [0, 1] {
-            self.becomes(server, "/readyz", 500).await;
-            self.becomes(server, "/livez", 200).await;
+            self.wait_for_status(server, "/readyz", 500).await;
+            self.wait_for_status(server, "/livez", 200).await;
         }
         sleep(length.saturating_sub(begun.elapsed())).await;
         let healed = self.world.recorder.now();
         self.set(&cuts, false);
         self.finish(fault, healed).await;
         for server in [0, 1] {
-            self.becomes(server, "/readyz", 200).await;
+            self.wait_for_status(server, "/readyz", 200).await;
         }
     }
 
-    async fn cut_for(&self, cuts: Vec<(u8, u8)>, length: Duration) {
+    async fn partition_for(&self, cuts: Vec<(u8, u8)>, length: Duration) {
         self.set(&cuts, true);
         // Not waiting for anything: this is how long it lasts.
         sleep(length).await;
@@ -166,17 +166,17 @@ impl Breaker<'_> {
     fn set(&self, cuts: &[(u8, u8)], cut: bool) {
         let network = self.world.network.as_ref().unwrap();
         for (one, other) in cuts {
-            let done = if cut { network.cut(*one, *other) } else { network.join(*one, *other) };
+            let done = if cut { network.disconnect(*one, *other) } else { network.reconnect(*one, *other) };
             done.unwrap();
         }
     }
 
     /// Waits until a server says of its health what it should.
-    async fn becomes(&self, server: usize, path: &str, wanted: u16) {
+    async fn wait_for_status(&self, server: usize, path: &str, wanted: u16) {
         let (begun, addresses) = (Instant::now(), &self.world.addresses);
         loop {
-            let address = addresses.of(Via::Server(server));
-            let answer = addresses.http.ask(address, Method::GET, path, &Value::Null).await;
+            let address = addresses.for_route(RequestRoute::Server(server));
+            let answer = addresses.http.request(address, Method::GET, path, &Value::Null).await;
             if answer.is_ok_and(|answer| answer.status == wanted) {
                 return;
             }
@@ -185,31 +185,31 @@ impl Breaker<'_> {
         }
     }
 
-    fn begin(&self, name: &str, leader_change: bool) -> Begun {
+    fn start_fault(&self, name: &str, leader_change: bool) -> OngoingFault {
         let start = self.world.recorder.now();
-        Begun { name: name.to_owned(), start, leader_change, no_quorum: false }
+        OngoingFault { name: name.to_owned(), start, leader_change, no_quorum: false }
     }
 
     /// Everything is there again: waits until it works.
-    async fn end(&mut self, fault: Begun) {
+    async fn end(&mut self, fault: OngoingFault) {
         let healed = self.world.recorder.now();
         self.finish(fault, healed).await;
     }
 
-    async fn finish(&mut self, fault: Begun, healed: u64) {
-        self.is_whole().await;
-        self.traffic.goes_on(self.world).await;
-        let Begun { name, start, leader_change, no_quorum } = fault;
+    async fn finish(&mut self, fault: OngoingFault, healed: u64) {
+        self.wait_until_healthy().await;
+        self.traffic.wait_for_writes(self.world).await;
+        let OngoingFault { name, start, leader_change, no_quorum } = fault;
         let end = self.world.recorder.now();
-        let fault = Fault { name, start, healed, end, leader_change, no_quorum };
+        let fault = InjectedFault { name, start, healed, end, leader_change, no_quorum };
         self.world.recorder.with(|history| history.faults.push(fault));
-        self.world.note_truth();
+        self.world.record_store_changes();
     }
 
     /// Waits until etcd has got over it: one thing is broken at a time.
-    async fn is_whole(&self) {
+    async fn wait_until_healthy(&self) {
         let (begun, cluster) = (Instant::now(), &self.world.cluster);
-        while !tokio::task::block_in_place(|| cluster.is_whole()) {
+        while !tokio::task::block_in_place(|| cluster.is_healthy()) {
             assert!(begun.elapsed() < PATIENCE, "etcd does not get well again");
             sleep(Duration::from_millis(50)).await;
         }
@@ -234,6 +234,6 @@ impl Breaker<'_> {
 }
 
 /// The other members.
-fn others(member: u8) -> impl Iterator<Item = u8> {
+fn other_members(member: u8) -> impl Iterator<Item = u8> {
     (0..3).filter(move |other| *other != member)
 }

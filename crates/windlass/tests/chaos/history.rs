@@ -20,51 +20,51 @@ pub type Content = String;
 
 /// An object as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Object {
+pub struct ListedObject {
     pub version: Revision,
     pub content: Content,
 }
 
 /// Objects by key: the resource, a slash and the name.
-pub type Objects = BTreeMap<String, Object>;
+pub type Objects = BTreeMap<String, ListedObject>;
 
 /// Through which server somebody asked; those behind the balancer do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Via {
+pub enum RequestRoute {
     Server(usize),
     Balancer,
 }
 
 /// One request and what came of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Operation {
+pub struct RecordedOperation {
     pub client: usize,
-    pub via: Via,
+    pub via: RequestRoute,
     pub start: Time,
     /// When the answer, or the certainty that none comes, was there.
     pub end: Time,
-    pub request: Request,
-    pub outcome: Outcome,
+    pub request: OperationRequest,
+    pub outcome: OperationOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum OperationRequest {
     Create { key: String, content: Content },
     Update { key: String, content: Content, expect: Revision },
     Patch { key: String, content: Content },
     Delete { key: String, expect: Option<Revision> },
-    Get { key: String, version: Version },
-    List { resource: String, version: Version },
+    Get { key: String, version: ReadVersion },
+    List { resource: String, version: ReadVersion },
 }
 
-impl Request {
+impl OperationRequest {
     /// Whether it changes something if it succeeds.
     pub fn writes(&self) -> bool {
         !matches!(self, Self::Get { .. } | Self::List { .. })
     }
 
     /// What it writes, unless it only removes.
-    pub fn written(&self) -> Option<(&str, &Content)> {
+    pub fn written_content(&self) -> Option<(&str, &Content)> {
         match self {
             Self::Create { key, content }
             | Self::Update { key, content, .. }
@@ -76,7 +76,7 @@ impl Request {
 
 /// How new a read has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Version {
+pub enum ReadVersion {
     /// No resourceVersion: as new as anything that anybody was told before.
     Newest,
     /// resourceVersion=0.
@@ -86,12 +86,12 @@ pub enum Version {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum OperationOutcome {
     /// The write was made, at this revision.
     Written(Revision),
     /// The object was deleted; nobody says at which revision.
     Deleted,
-    Found(Object),
+    Found(ListedObject),
     /// There is no such object.
     Absent,
     /// A create found the object there.
@@ -117,21 +117,21 @@ pub enum Outcome {
 
 /// One watch from its request to its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Watch {
+pub struct RecordedWatch {
     pub client: usize,
-    pub via: Via,
+    pub via: RequestRoute,
     pub start: Time,
     pub resource: String,
-    pub from: From,
+    pub from: WatchStart,
     /// Whether it goes on where the last watch of this client ended, or where its list did.
     pub follows: bool,
-    pub told: Vec<Told>,
-    pub end: End,
+    pub told: Vec<ObservedEvent>,
+    pub end: WatchEnd,
 }
 
 /// What a watch began with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum From {
+pub enum WatchStart {
     /// What came after a revision.
     Revision(Revision),
     /// All objects, up to a bookmark that says so.
@@ -140,14 +140,14 @@ pub enum From {
 
 /// Something a watch told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ObservedEvent {
     pub at: Time,
     pub version: Revision,
-    pub news: News,
+    pub news: WatchEventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum News {
+pub enum WatchEventKind {
     Added {
         key: String,
         content: Content,
@@ -167,7 +167,7 @@ pub enum News {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
+pub enum WatchEnd {
     /// The client had enough, the server ended it, or the connection broke.
     Closed,
     /// 410: what comes next is not known any more.
@@ -176,7 +176,7 @@ pub enum End {
 
 /// One change of the store, as etcd itself tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct StoreChange {
     pub revision: Revision,
     pub key: String,
     /// `None` for a deletion.
@@ -185,7 +185,7 @@ pub struct Change {
 
 /// Something that was done to the world.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Fault {
+pub struct InjectedFault {
     pub name: String,
     pub start: Time,
     /// When it was taken back.
@@ -200,7 +200,7 @@ pub struct Fault {
 
 /// What was there at the end, when nobody wrote any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
+pub struct FinalState {
     pub server: usize,
     pub resource: String,
     pub version: Revision,
@@ -209,13 +209,13 @@ pub struct Rest {
 
 /// Everything that is known about a run.
 #[derive(Debug, Clone, Default)]
-pub struct History {
-    pub operations: Vec<Operation>,
-    pub watches: Vec<Watch>,
+pub struct ChaosHistory {
+    pub operations: Vec<RecordedOperation>,
+    pub watches: Vec<RecordedWatch>,
     /// In order of revision, from the beginning of the store.
-    pub changes: Vec<Change>,
-    pub faults: Vec<Fault>,
-    pub rest: Vec<Rest>,
+    pub changes: Vec<StoreChange>,
+    pub faults: Vec<InjectedFault>,
+    pub rest: Vec<FinalState>,
     /// When etcd took a write that came to it without a server.
     pub probes: Vec<Time>,
     /// etcd's own revision when everything was at rest.
@@ -224,30 +224,30 @@ pub struct History {
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
-enum Line {
-    Operation(Operation),
-    Watch(Watch),
-    Change(Change),
-    Fault(Fault),
-    Rest(Rest),
+enum HistoryLine {
+    Operation(RecordedOperation),
+    Watch(RecordedWatch),
+    Change(StoreChange),
+    Fault(InjectedFault),
+    Rest(FinalState),
     Probe(Time),
     Newest(Revision),
 }
 
-impl History {
+impl ChaosHistory {
     /// Writes it to a file, one thing a line.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         let mut file = BufWriter::new(File::create(path)?);
-        let lines = (self.operations.iter().cloned().map(Line::Operation))
-            .chain(self.watches.iter().cloned().map(Line::Watch))
-            .chain(self.changes.iter().cloned().map(Line::Change))
-            .chain(self.faults.iter().cloned().map(Line::Fault))
-            .chain(self.rest.iter().cloned().map(Line::Rest))
-            .chain(self.probes.iter().copied().map(Line::Probe))
-            .chain([Line::Newest(self.newest)]);
+        let lines = (self.operations.iter().cloned().map(HistoryLine::Operation))
+            .chain(self.watches.iter().cloned().map(HistoryLine::Watch))
+            .chain(self.changes.iter().cloned().map(HistoryLine::Change))
+            .chain(self.faults.iter().cloned().map(HistoryLine::Fault))
+            .chain(self.rest.iter().cloned().map(HistoryLine::Rest))
+            .chain(self.probes.iter().copied().map(HistoryLine::Probe))
+            .chain([HistoryLine::Newest(self.newest)]);
         for line in lines {
             serde_json::to_writer(&mut file, &line)?;
             file.write_all(b"\n")?;
@@ -260,13 +260,13 @@ impl History {
         let mut history = Self::default();
         for line in BufReader::new(File::open(path)?).lines() {
             match serde_json::from_str(&line?)? {
-                Line::Operation(operation) => history.operations.push(operation),
-                Line::Watch(watch) => history.watches.push(watch),
-                Line::Change(change) => history.changes.push(change),
-                Line::Fault(fault) => history.faults.push(fault),
-                Line::Rest(rest) => history.rest.push(rest),
-                Line::Probe(time) => history.probes.push(time),
-                Line::Newest(newest) => history.newest = newest,
+                HistoryLine::Operation(operation) => history.operations.push(operation),
+                HistoryLine::Watch(watch) => history.watches.push(watch),
+                HistoryLine::Change(change) => history.changes.push(change),
+                HistoryLine::Fault(fault) => history.faults.push(fault),
+                HistoryLine::Rest(rest) => history.rest.push(rest),
+                HistoryLine::Probe(time) => history.probes.push(time),
+                HistoryLine::Newest(newest) => history.newest = newest,
             }
         }
         Ok(history)
@@ -275,12 +275,12 @@ impl History {
 
 /// Where everybody writes down what they do.
 #[derive(Clone)]
-pub struct Recorder {
+pub struct HistoryRecorder {
     begun: Instant,
-    history: Arc<Mutex<History>>,
+    history: Arc<Mutex<ChaosHistory>>,
 }
 
-impl Recorder {
+impl HistoryRecorder {
     pub fn new() -> Self {
         Self { begun: Instant::now(), history: Arc::default() }
     }
@@ -290,7 +290,7 @@ impl Recorder {
     }
 
     /// Writes something down, or looks something up.
-    pub fn with<T>(&self, act: impl FnOnce(&mut History) -> T) -> T {
+    pub fn with<T>(&self, act: impl FnOnce(&mut ChaosHistory) -> T) -> T {
         act(&mut self.history.lock().unwrap())
     }
 }

@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
-pub enum Lost {
+pub enum RequestFailure {
     /// The request was not sent.
     Unsent,
     /// The request may have arrived.
@@ -36,7 +36,7 @@ pub enum Lost {
 }
 
 /// An answer to be read as JSON.
-pub struct Answer {
+pub struct JsonResponse {
     pub status: u16,
     pub retry_after: bool,
     pub body: Value,
@@ -44,11 +44,11 @@ pub struct Answer {
 
 /// How to trust servers.
 #[derive(Clone)]
-pub struct Http {
+pub struct ChaosHttp {
     connector: TlsConnector,
 }
 
-impl Http {
+impl ChaosHttp {
     pub fn new(ca: &Path) -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
@@ -63,7 +63,7 @@ impl Http {
         Self { connector: TlsConnector::from(Arc::new(config)) }
     }
 
-    pub async fn connect(&self, address: SocketAddr) -> Option<Connection> {
+    pub async fn connect(&self, address: SocketAddr) -> Option<ChaosConnection> {
         let connecting = async {
             let stream = TcpStream::connect(address).await.ok()?;
             stream.set_nodelay(true).ok()?;
@@ -71,42 +71,42 @@ impl Http {
             let stream = self.connector.connect(name, stream).await.ok()?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
             tokio::spawn(connection);
-            Some(Connection { sender })
+            Some(ChaosConnection { sender })
         };
         timeout(CONNECT, connecting).await.ok().flatten()
     }
 
     /// One request on a connection of its own.
-    pub async fn ask(
+    pub async fn request(
         &self,
         address: SocketAddr,
         method: Method,
         path: &str,
         body: &Value,
-    ) -> Result<Answer, Lost> {
-        let mut connection = self.connect(address).await.ok_or(Lost::Unsent)?;
-        connection.ask(method, path, "application/json", body).await
+    ) -> Result<JsonResponse, RequestFailure> {
+        let mut connection = self.connect(address).await.ok_or(RequestFailure::Unsent)?;
+        connection.request(method, path, "application/json", body).await
     }
 }
 
-pub struct Connection {
+pub struct ChaosConnection {
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
-impl Connection {
+impl ChaosConnection {
     /// Whether it can be used again.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
     /// A request with a JSON body, none when it is null.
-    pub async fn ask(
+    pub async fn request(
         &mut self,
         method: Method,
         path: &str,
         content_type: &str,
         body: &Value,
-    ) -> Result<Answer, Lost> {
+    ) -> Result<JsonResponse, RequestFailure> {
         let asking = async {
             let response = self.send(method, path, content_type, body).await?;
             let status = response.status().as_u16();
@@ -114,19 +114,19 @@ impl Connection {
             let body = response.into_body().collect().await.map_err(open)?.to_bytes();
             let body = serde_json::from_slice(&body)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
-            Ok(Answer { status, retry_after, body })
+            Ok(JsonResponse { status, retry_after, body })
         };
-        timeout(ANSWER, asking).await.unwrap_or_else(|_| Err(Lost::Open("no answer".to_owned())))
+        timeout(ANSWER, asking).await.unwrap_or_else(|_| Err(RequestFailure::Open("no answer".to_owned())))
     }
 
     /// A watch; `Err` holds the status of a refusal, 0 if there is no answer.
-    pub async fn watch(mut self, path: &str) -> Result<Events, u16> {
+    pub async fn watch(mut self, path: &str) -> Result<ChaosWatchStream, u16> {
         let asking = self.send(Method::GET, path, "", &Value::Null);
         let response = timeout(ANSWER, asking).await;
         let response = response.map_err(|_| 0_u16)?.map_err(|_| 0_u16)?;
         match response.status().as_u16() {
             200 => {
-                Ok(Events { body: response.into_body(), read: BytesMut::new(), _connection: self })
+                Ok(ChaosWatchStream { body: response.into_body(), read: BytesMut::new(), _connection: self })
             }
             status => Err(status),
         }
@@ -138,7 +138,7 @@ impl Connection {
         path: &str,
         content_type: &str,
         body: &Value,
-    ) -> Result<Response<Incoming>, Lost> {
+    ) -> Result<Response<Incoming>, RequestFailure> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -148,23 +148,23 @@ impl Connection {
         if !body.is_empty() {
             request = request.header("content-type", content_type);
         }
-        self.sender.ready().await.map_err(|_| Lost::Unsent)?;
+        self.sender.ready().await.map_err(|_| RequestFailure::Unsent)?;
         self.sender.send_request(request.body(Full::new(body)).unwrap()).await.map_err(open)
     }
 }
 
-fn open(error: hyper::Error) -> Lost {
-    Lost::Open(error.to_string())
+fn open(error: hyper::Error) -> RequestFailure {
+    RequestFailure::Open(error.to_string())
 }
 
 /// The events of a watch, one per line.
-pub struct Events {
+pub struct ChaosWatchStream {
     body: Incoming,
     read: BytesMut,
-    _connection: Connection,
+    _connection: ChaosConnection,
 }
 
-impl Events {
+impl ChaosWatchStream {
     /// The next event; `None` when there will be none.
     pub async fn next(&mut self) -> Option<Value> {
         loop {

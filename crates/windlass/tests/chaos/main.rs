@@ -16,20 +16,20 @@ mod http;
 mod probe;
 mod process;
 mod traffic;
-mod truth;
+mod canonical;
 mod watchers;
-mod world;
+mod test_cluster;
 
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::check::{CONFIG_MAPS, REQUESTS};
-use self::client::Client;
-use self::faults::{Breaker, Plan};
-use self::history::{History, Outcome, Rest, Version, Via};
-use self::traffic::Traffic;
-use self::world::{PATIENCE, World, kept_in};
+use self::client::RecordingClient;
+use self::faults::{FaultInjector, FaultPlan};
+use self::history::{ChaosHistory, OperationOutcome, FinalState, ReadVersion, RequestRoute};
+use self::traffic::ChaosTraffic;
+use self::test_cluster::{PATIENCE, ChaosCluster, artifact_dir};
 
 /// A file with a history that is to be checked again.
 const AGAIN: &str = "WINDLASS_CHAOS_HISTORY";
@@ -40,50 +40,50 @@ async fn the_store_keeps_its_promises_whatever_breaks() {
     let long = std::env::var_os("WINDLASS_LONG").is_some_and(|value| value == "1");
     let (kills, partitions, seconds) = if long { (20, 3, 20) } else { (3, 1, 6) };
     let minority = Duration::from_secs(seconds);
-    let plan = Plan { kills, partitions, minority, majority: minority };
+    let plan = FaultPlan { kills, partitions, minority, majority: minority };
 
-    let mut world = World::start().await;
-    let traffic = Traffic::start(&world);
-    traffic.goes_on(&world).await;
-    traffic.issues().await;
-    let mut breaker = Breaker { world: &mut world, traffic: &traffic };
+    let mut world = ChaosCluster::start().await;
+    let traffic = ChaosTraffic::start(&world);
+    traffic.wait_for_writes(&world).await;
+    traffic.wait_for_issuance().await;
+    let mut breaker = FaultInjector { world: &mut world, traffic: &traffic };
     breaker.kill_and_stop(&plan).await;
     if breaker.world.network.is_some() {
-        breaker.cut(&plan).await;
+        breaker.run_partitions(&plan).await;
     } else {
-        say("SKIPPED: partitions, because only root can make a network to cut");
+        print_stderr("SKIPPED: partitions, because only root can make a network to cut");
     }
     traffic.finish(&mut world).await;
-    let history = come_to_rest(&mut world).await;
-    say(&check::table(&history));
-    judge(&history, true);
+    let history = wait_until_quiescent(&mut world).await;
+    print_stderr(&check::table(&history));
+    check_history(&history, true);
 }
 
 /// Checks a history again that was kept when it failed.
 #[test]
 fn a_kept_history_is_checked_again() {
     if let Some(path) = std::env::var_os(AGAIN) {
-        let history = History::load(Path::new(&path)).unwrap();
-        say(&check::table(&history));
-        judge(&history, false);
+        let history = ChaosHistory::load(Path::new(&path)).unwrap();
+        print_stderr(&check::table(&history));
+        check_history(&history, false);
     }
 }
 
 /// Lists everything on both servers when nothing changes any more, and takes the history.
-async fn come_to_rest(world: &mut World) -> History {
+async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
     let begun = Instant::now();
     loop {
         let mut rest = Vec::new();
         for server in [0, 1] {
-            let mut client = Client::new(world, usize::MAX, Via::Server(server));
+            let mut client = RecordingClient::new(world, usize::MAX, RequestRoute::Server(server));
             for resource in [CONFIG_MAPS, REQUESTS] {
-                let listed = client.list(resource, Version::Newest).await;
-                let Outcome::Listed { version, objects } = listed else { panic!("{listed:?}") };
+                let listed = client.list(resource, ReadVersion::Newest).await;
+                let OperationOutcome::Listed { version, objects } = listed else { panic!("{listed:?}") };
                 let resource = resource.to_owned();
-                rest.push(Rest { server, resource, version, objects });
+                rest.push(FinalState { server, resource, version, objects });
             }
         }
-        let newest = world.note_truth();
+        let newest = world.record_store_changes();
         // A server that has to find out how new it is may leave a mark of that in etcd.
         let same = rest.iter().all(|rest| rest.version == newest);
         if same || begun.elapsed() > PATIENCE {
@@ -96,9 +96,9 @@ async fn come_to_rest(world: &mut World) -> History {
 }
 
 /// Fails if a promise was broken, and keeps the history then.
-fn judge(history: &History, fresh: bool) {
+fn check_history(history: &ChaosHistory, fresh: bool) {
     let count = |name: &str, number: usize| format!("{number} {name}");
-    say(&[
+    print_stderr(&[
         count("operations", history.operations.len()),
         count("watches", history.watches.len()),
         count("changes", history.changes.len()),
@@ -110,7 +110,7 @@ fn judge(history: &History, fresh: bool) {
     }
     let mut kept = String::new();
     if fresh {
-        let file = kept_in().join("history.jsonl");
+        let file = artifact_dir().join("history.jsonl");
         history.save(&file).unwrap();
         kept = format!("the history is kept; to check it again, set {AGAIN}={}\n", file.display());
     }
@@ -118,6 +118,6 @@ fn judge(history: &History, fresh: bool) {
 }
 
 /// Says something to whoever runs the test, also if it passes.
-fn say(text: &str) {
+fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -6,15 +6,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::history::Recorder;
-use crate::traffic::Shared;
+use crate::history::HistoryRecorder;
+use crate::traffic::TrafficState;
 
 const PACE: Duration = Duration::from_millis(50);
 /// How long a member may take before another is asked.
 const LIMIT: Duration = Duration::from_millis(250);
 
 /// Writes a key of no store, to one member after the other.
-pub async fn run(members: Vec<String>, recorder: Recorder, shared: Shared) {
+pub async fn run(members: Vec<String>, recorder: HistoryRecorder, shared: TrafficState) {
     for url in members.iter().cycle() {
         if shared.stopped() {
             return;

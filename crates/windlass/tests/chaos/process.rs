@@ -13,14 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 /// started.
 const SHELL: &str = r#""$@" & echo $!; read -r end; kill -9 $!; wait"#;
 
-pub struct Process {
+pub struct ManagedProcess {
     shell: Child,
     pid: Pid,
     lines: Receiver<String>,
     log: PathBuf,
 }
 
-impl Process {
+impl ManagedProcess {
     /// Starts a program, the words before its name included, with a log that it adds to.
     pub fn start(words: impl IntoIterator<Item = String>, log: &Path) -> Self {
         let errors = File::options().create(true).append(true).open(log).unwrap();
@@ -70,7 +70,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ManagedProcess {
     fn drop(&mut self) {
         self.end();
     }

@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
-use crate::client::{Client, name};
-use crate::history::{Outcome, Request, Revision, Version, Via};
+use crate::client::{RecordingClient, name};
+use crate::history::{OperationOutcome, OperationRequest, Revision, ReadVersion, RequestRoute};
 use crate::probe;
-use crate::watchers::{Approver, Follower, Wanderer};
-use crate::world::{PATIENCE, World};
+use crate::watchers::{CsrApprover, ContinuousWatcher, RandomWatcher};
+use crate::test_cluster::{PATIENCE, ChaosCluster};
 
 /// Two on each way to the servers.
 const WRITERS: usize = 6;
@@ -32,11 +32,11 @@ const WRITE_PACE: Duration = Duration::from_millis(25);
 const READ_PACE: Duration = Duration::from_millis(40);
 const ASK_PACE: Duration = Duration::from_millis(400);
 
-const WAYS: [Via; 3] = [Via::Server(0), Via::Server(1), Via::Balancer];
+const WAYS: [RequestRoute; 3] = [RequestRoute::Server(0), RequestRoute::Server(1), RequestRoute::Balancer];
 
 /// What all clients know.
 #[derive(Clone, Default)]
-pub struct Shared {
+pub struct TrafficState {
     pub stop: Arc<AtomicBool>,
     /// The newest revision that any of them has seen.
     newest: Arc<AtomicU64>,
@@ -44,8 +44,8 @@ pub struct Shared {
     pub issued: Arc<AtomicU64>,
 }
 
-impl Shared {
-    pub fn saw(&self, revision: Revision) {
+impl TrafficState {
+    pub fn observe_revision(&self, revision: Revision) {
         self.newest.fetch_max(revision, Ordering::Relaxed);
     }
 
@@ -58,8 +58,8 @@ impl Shared {
     }
 }
 
-pub struct Traffic {
-    pub shared: Shared,
+pub struct ChaosTraffic {
+    pub shared: TrafficState,
     working: JoinSet<()>,
     following: JoinSet<()>,
     approving: JoinSet<()>,
@@ -67,11 +67,11 @@ pub struct Traffic {
     until: watch::Sender<Option<[Revision; 2]>>,
 }
 
-impl Traffic {
-    pub fn start(world: &World) -> Self {
-        let shared = Shared::default();
+impl ChaosTraffic {
+    pub fn start(world: &ChaosCluster) -> Self {
+        let shared = TrafficState::default();
         let mut numbers = 0..;
-        let mut client = |via: Via| Client::new(world, numbers.next().unwrap(), via);
+        let mut client = |via: RequestRoute| RecordingClient::new(world, numbers.next().unwrap(), via);
         let mut working = JoinSet::new();
         for way in 0..WRITERS {
             working.spawn(write(client(WAYS[way % 3]), shared.clone()));
@@ -80,37 +80,37 @@ impl Traffic {
             working.spawn(read(client(WAYS[way % 3]), shared.clone()));
         }
         for way in 0..ASKERS {
-            working.spawn(ask_for_certificates(client(WAYS[way % 3]), shared.clone()));
+            working.spawn(request_certificates(client(WAYS[way % 3]), shared.clone()));
         }
         for way in 0..WANDERERS {
-            working.spawn(Wanderer::new(client(WAYS[way % 3]), shared.clone()).run());
+            working.spawn(RandomWatcher::new(client(WAYS[way % 3]), shared.clone()).run());
         }
         let probe = probe::run(world.cluster.urls(), world.recorder.clone(), shared.clone());
         working.spawn(probe);
         let (until, end) = watch::channel(None);
         let mut following = JoinSet::new();
         for way in 0..FOLLOWERS {
-            let follower = Follower::new(client(WAYS[way % 3]), CONFIG_MAPS, shared.clone());
+            let follower = ContinuousWatcher::new(client(WAYS[way % 3]), CONFIG_MAPS, shared.clone());
             following.spawn(follower.run(end.clone()));
         }
-        let follower = Follower::new(client(Via::Server(1)), REQUESTS, shared.clone());
+        let follower = ContinuousWatcher::new(client(RequestRoute::Server(1)), REQUESTS, shared.clone());
         following.spawn(follower.run(end));
         let mut approving = JoinSet::new();
-        let (eyes, hands) = (client(Via::Balancer), client(Via::Server(0)));
-        approving.spawn(Approver::new(eyes, hands, shared.clone()).run());
+        let (eyes, hands) = (client(RequestRoute::Balancer), client(RequestRoute::Server(0)));
+        approving.spawn(CsrApprover::new(eyes, hands, shared.clone()).run());
         Self { shared, working, following, approving, until }
     }
 
     /// Waits until both servers have taken a write that was asked for after now.
-    pub async fn goes_on(&self, world: &World) {
+    pub async fn wait_for_writes(&self, world: &ChaosCluster) {
         let (begun, now) = (Instant::now(), world.recorder.now());
         loop {
             let done = |server: usize| {
                 world.recorder.with(|history| {
                     let fresh = history.operations.iter().rev().take_while(|op| op.end > now);
                     fresh.into_iter().any(|op| {
-                        let written = matches!(op.outcome, Outcome::Written(_) | Outcome::Deleted);
-                        op.via == Via::Server(server) && op.start > now && written
+                        let written = matches!(op.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
+                        op.via == RequestRoute::Server(server) && op.start > now && written
                     })
                 })
             };
@@ -123,7 +123,7 @@ impl Traffic {
     }
 
     /// Waits until one more certificate was issued.
-    pub async fn issues(&self) {
+    pub async fn wait_for_issuance(&self) {
         let (begun, before) = (Instant::now(), self.shared.issued.load(Ordering::Relaxed));
         while self.shared.issued.load(Ordering::Relaxed) == before {
             assert!(begun.elapsed() < PATIENCE, "nothing is issued any more");
@@ -132,14 +132,14 @@ impl Traffic {
     }
 
     /// Ends the writing, waits for the last certificates, and lets those who watch see the end.
-    pub async fn finish(mut self, world: &mut World) {
+    pub async fn finish(mut self, world: &mut ChaosCluster) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.working.join_all().await;
-        let mut last = Client::new(world, usize::MAX, Via::Server(0));
+        let mut last = RecordingClient::new(world, usize::MAX, RequestRoute::Server(0));
         let begun = Instant::now();
         loop {
-            let waiting = match last.list(REQUESTS, Version::Newest).await {
-                Outcome::Listed { objects, .. } => {
+            let waiting = match last.list(REQUESTS, ReadVersion::Newest).await {
+                OperationOutcome::Listed { objects, .. } => {
                     objects.values().filter(|object| object.content.ends_with('/')).count()
                 }
                 _ => usize::MAX,
@@ -154,7 +154,7 @@ impl Traffic {
         for which in [0, 1] {
             world.kill_controllers(which);
         }
-        world.note_truth();
+        world.record_store_changes();
         // Those who watch know now when they have everything.
         let end = world.recorder.with(|history| {
             [CONFIG_MAPS, REQUESTS].map(|resource| {
@@ -169,7 +169,7 @@ impl Traffic {
 }
 
 /// Creates, changes and deletes objects that others write too.
-async fn write(mut client: Client, shared: Shared) {
+async fn write(mut client: RecordingClient, shared: TrafficState) {
     for step in 0_u64.. {
         if shared.stopped() {
             return;
@@ -177,48 +177,48 @@ async fn write(mut client: Client, shared: Shared) {
         sleep(WRITE_PACE).await;
         let key = format!("{CONFIG_MAPS}/object-{}", rand::random_range(0..OBJECTS));
         let content = format!("{}-{step}", client.number);
-        let request = match client.get(&key, Version::Newest).await {
-            Outcome::Absent => Request::Create { key, content },
-            Outcome::Found(object) => match rand::random_range(0..20) {
-                0..9 => Request::Update { key, content, expect: object.version },
-                9..14 => Request::Patch { key, content },
-                14..17 => Request::Delete { key, expect: Some(object.version) },
-                17..19 => Request::Delete { key, expect: None },
-                _ => Request::Create { key, content },
+        let request = match client.get(&key, ReadVersion::Newest).await {
+            OperationOutcome::Absent => OperationRequest::Create { key, content },
+            OperationOutcome::Found(object) => match rand::random_range(0..20) {
+                0..9 => OperationRequest::Update { key, content, expect: object.version },
+                9..14 => OperationRequest::Patch { key, content },
+                14..17 => OperationRequest::Delete { key, expect: Some(object.version) },
+                17..19 => OperationRequest::Delete { key, expect: None },
+                _ => OperationRequest::Create { key, content },
             },
             _ => continue,
         };
-        if let Outcome::Written(revision) = client.write(request).await {
-            shared.saw(revision);
+        if let OperationOutcome::Written(revision) = client.write(request).await {
+            shared.observe_revision(revision);
         }
     }
 }
 
 /// Reads in every way there is, now here, now there.
-async fn read(mut client: Client, shared: Shared) {
+async fn read(mut client: RecordingClient, shared: TrafficState) {
     while !shared.stopped() {
         sleep(READ_PACE).await;
-        client.turn_to(WAYS[rand::random_range(0..3)]);
+        client.switch_route(WAYS[rand::random_range(0..3)]);
         let key = format!("{CONFIG_MAPS}/object-{}", rand::random_range(0..OBJECTS));
         let newest = shared.newest();
         let past = newest.saturating_sub(rand::random_range(0..100)).max(1);
         let outcome = match rand::random_range(0..7) {
-            0 => client.get(&key, Version::Newest).await,
-            1 => client.get(&key, Version::Any).await,
-            2 if newest > 0 => client.get(&key, Version::NotOlderThan(newest)).await,
-            3 => client.list(CONFIG_MAPS, Version::Any).await,
-            4 if newest > 0 => client.list(CONFIG_MAPS, Version::NotOlderThan(newest)).await,
-            5 if newest > 0 => client.list(CONFIG_MAPS, Version::Exact(past)).await,
-            _ => client.list(CONFIG_MAPS, Version::Newest).await,
+            0 => client.get(&key, ReadVersion::Newest).await,
+            1 => client.get(&key, ReadVersion::Any).await,
+            2 if newest > 0 => client.get(&key, ReadVersion::NotOlderThan(newest)).await,
+            3 => client.list(CONFIG_MAPS, ReadVersion::Any).await,
+            4 if newest > 0 => client.list(CONFIG_MAPS, ReadVersion::NotOlderThan(newest)).await,
+            5 if newest > 0 => client.list(CONFIG_MAPS, ReadVersion::Exact(past)).await,
+            _ => client.list(CONFIG_MAPS, ReadVersion::Newest).await,
         };
-        if let Outcome::Listed { version, .. } = outcome {
-            shared.saw(version);
+        if let OperationOutcome::Listed { version, .. } = outcome {
+            shared.observe_revision(version);
         }
     }
 }
 
 /// Asks for certificates: of nodes, which the controllers approve, and others, which somebody has to.
-async fn ask_for_certificates(mut client: Client, shared: Shared) {
+async fn request_certificates(mut client: RecordingClient, shared: TrafficState) {
     let cases = include_str!("../../../controllers/tests/loops/issuance.json");
     let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
     let case = |name: &str| cases.iter().find(|case| case["case"] == name).unwrap().clone();
@@ -242,6 +242,6 @@ async fn ask_for_certificates(mut client: Client, shared: Shared) {
             },
         });
         let content = request_content(false, None);
-        client.ask(Request::Create { key, content }, &body).await;
+        client.request(OperationRequest::Create { key, content }, &body).await;
     }
 }

@@ -9,44 +9,44 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
-use crate::client::{Client, collection, version};
-use crate::history::{End, From, News, Outcome, Request, Revision, Told, Version, Via, Watch};
-use crate::http::Events;
-use crate::traffic::Shared;
-use crate::truth::content;
+use crate::client::{RecordingClient, collection, version};
+use crate::history::{WatchEnd, WatchStart, WatchEventKind, OperationOutcome, OperationRequest, Revision, ObservedEvent, ReadVersion, RequestRoute, RecordedWatch};
+use crate::http::ChaosWatchStream;
+use crate::traffic::TrafficState;
+use crate::canonical::content;
 
 /// After so long without a word, who follows looks whether another server has more to say.
 const SILENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A watch that is open.
-struct Open {
-    events: Events,
-    watch: Watch,
+struct OpenWatch {
+    events: ChaosWatchStream,
+    watch: RecordedWatch,
 }
 
 /// What is next of a watch.
-enum Next {
+enum WatchStep {
     /// It told something; this is the object.
     Told(Value),
     Silence,
     End,
 }
 
-impl Open {
-    async fn start(client: &Client, resource: &str, from: From, follows: bool) -> Option<Self> {
+impl OpenWatch {
+    async fn start(client: &RecordingClient, resource: &str, from: WatchStart, follows: bool) -> Option<Self> {
         let start = client.recorder.now();
         // Watches end by themselves now and then, and a bookmark says where.
         let seconds = rand::random_range(2..8);
         let version = match from {
-            From::Revision(from) => format!("resourceVersion={from}"),
-            From::State => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            WatchStart::Revision(from) => format!("resourceVersion={from}"),
+            WatchStart::State => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
         };
         let path = format!(
             "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{version}",
             collection(resource)
         );
-        let mut watch = Watch {
+        let mut watch = RecordedWatch {
             client: client.number,
             via: client.via,
             start,
@@ -54,13 +54,13 @@ impl Open {
             from,
             follows,
             told: Vec::new(),
-            end: End::Closed,
+            end: WatchEnd::Closed,
         };
-        let connection = client.addresses.http.connect(client.addresses.of(client.via)).await?;
+        let connection = client.addresses.http.connect(client.addresses.for_route(client.via)).await?;
         match connection.watch(&path).await {
             Ok(events) => Some(Self { events, watch }),
             Err(410) => {
-                watch.end = End::Gone;
+                watch.end = WatchEnd::Gone;
                 client.recorder.with(|history| history.watches.push(watch));
                 None
             }
@@ -69,45 +69,45 @@ impl Open {
     }
 
     /// The next event, written down.
-    async fn next(&mut self, client: &Client, patience: Duration) -> Next {
+    async fn next(&mut self, client: &RecordingClient, patience: Duration) -> WatchStep {
         let event = match timeout(patience, self.events.next()).await {
             Ok(Some(event)) => event,
-            Ok(None) => return Next::End,
-            Err(_) => return Next::Silence,
+            Ok(None) => return WatchStep::End,
+            Err(_) => return WatchStep::Silence,
         };
         let (object, resource) = (&event["object"], &self.watch.resource);
         let key = || format!("{resource}/{}", object["metadata"]["name"].as_str().unwrap());
         let content = || content(resource, object);
         let news = match event["type"].as_str() {
-            Some("ADDED") => News::Added { key: key(), content: content() },
-            Some("MODIFIED") => News::Modified { key: key(), content: content() },
-            Some("DELETED") => News::Deleted { key: key(), content: content() },
+            Some("ADDED") => WatchEventKind::Added { key: key(), content: content() },
+            Some("MODIFIED") => WatchEventKind::Modified { key: key(), content: content() },
+            Some("DELETED") => WatchEventKind::Deleted { key: key(), content: content() },
             Some("BOOKMARK") => {
                 match &object["metadata"]["annotations"]["k8s.io/initial-events-end"] {
-                    Value::Null => News::Bookmark,
-                    _ => News::InitialEnd,
+                    Value::Null => WatchEventKind::Bookmark,
+                    _ => WatchEventKind::InitialEnd,
                 }
             }
             _ => {
                 assert_eq!(event["object"]["code"], 410, "a watch ends in {event}");
-                self.watch.end = End::Gone;
-                return Next::End;
+                self.watch.end = WatchEnd::Gone;
+                return WatchStep::End;
             }
         };
-        let told = Told { at: client.recorder.now(), version: version(object).unwrap(), news };
+        let told = ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
         self.watch.told.push(told);
-        Next::Told(event["object"].clone())
+        WatchStep::Told(event["object"].clone())
     }
 
     /// Closes it and keeps what it told; returns where it has come to, `None` after a 410.
-    fn close(self, client: &Client) -> Option<Revision> {
-        let gone = self.watch.end == End::Gone;
+    fn close(self, client: &RecordingClient) -> Option<Revision> {
+        let gone = self.watch.end == WatchEnd::Gone;
         let told = &self.watch.told;
-        let begun = told.iter().any(|told| told.news == News::InitialEnd);
+        let begun = told.iter().any(|told| told.news == WatchEventKind::InitialEnd);
         let from = match self.watch.from {
-            From::Revision(from) => Some(told.last().map_or(from, |told| told.version)),
+            WatchStart::Revision(from) => Some(told.last().map_or(from, |told| told.version)),
             // Before it has told all there is, what it told last means nothing.
-            From::State => told.last().map(|told| told.version).filter(|_| begun),
+            WatchStart::State => told.last().map(|told| told.version).filter(|_| begun),
         };
         client.recorder.with(|history| history.watches.push(self.watch));
         from.filter(|_| !gone)
@@ -115,15 +115,15 @@ impl Open {
 }
 
 /// Sees every change of a resource, from server to server.
-pub struct Follower {
-    client: Client,
+pub struct ContinuousWatcher {
+    client: RecordingClient,
     resource: &'static str,
-    shared: Shared,
+    shared: TrafficState,
     position: Option<Revision>,
 }
 
-impl Follower {
-    pub fn new(client: Client, resource: &'static str, shared: Shared) -> Self {
+impl ContinuousWatcher {
+    pub fn new(client: RecordingClient, resource: &'static str, shared: TrafficState) -> Self {
         Self { client, resource, shared, position: None }
     }
 
@@ -137,9 +137,9 @@ impl Follower {
         };
         while !over(self.position) {
             if let Some(mut open) = self.open().await {
-                while let Next::Told(object) = open.next(&self.client, SILENCE).await {
+                while let WatchStep::Told(object) = open.next(&self.client, SILENCE).await {
                     let at = version(&object);
-                    self.note(&object);
+                    self.record_object(&object);
                     if over(at) {
                         break;
                     }
@@ -148,45 +148,45 @@ impl Follower {
             } else {
                 sleep(PAUSE).await;
             }
-            self.client.turn_to(other(self.client.via));
+            self.client.switch_route(next_route(self.client.via));
         }
     }
 
     /// A watch from where the last one ended; from a list if that is not known.
-    async fn open(&mut self) -> Option<Open> {
+    async fn open(&mut self) -> Option<OpenWatch> {
         if self.position.is_none() {
-            let listed = self.client.list(self.resource, Version::Newest).await;
-            let Outcome::Listed { version, .. } = listed else { return None };
+            let listed = self.client.list(self.resource, ReadVersion::Newest).await;
+            let OperationOutcome::Listed { version, .. } = listed else { return None };
             self.position = Some(version);
         }
-        let from = From::Revision(self.position?);
-        Open::start(&self.client, self.resource, from, true).await
+        let from = WatchStart::Revision(self.position?);
+        OpenWatch::start(&self.client, self.resource, from, true).await
     }
 
-    fn note(&self, object: &Value) {
-        self.shared.saw(version(object).unwrap_or_default());
+    fn record_object(&self, object: &Value) {
+        self.shared.observe_revision(version(object).unwrap_or_default());
         if !object["status"]["certificate"].is_null() {
             self.shared.issued.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn other(via: Via) -> Via {
+fn next_route(via: RequestRoute) -> RequestRoute {
     match via {
-        Via::Server(0) => Via::Server(1),
-        Via::Server(_) => Via::Balancer,
-        Via::Balancer => Via::Server(0),
+        RequestRoute::Server(0) => RequestRoute::Server(1),
+        RequestRoute::Server(_) => RequestRoute::Balancer,
+        RequestRoute::Balancer => RequestRoute::Server(0),
     }
 }
 
 /// Looks at what there is, or at what was after some revision, and leaves again.
-pub struct Wanderer {
-    client: Client,
-    shared: Shared,
+pub struct RandomWatcher {
+    client: RecordingClient,
+    shared: TrafficState,
 }
 
-impl Wanderer {
-    pub fn new(client: Client, shared: Shared) -> Self {
+impl RandomWatcher {
+    pub fn new(client: RecordingClient, shared: TrafficState) -> Self {
         Self { client, shared }
     }
 
@@ -195,36 +195,36 @@ impl Wanderer {
             sleep(PAUSE * 2).await;
             let newest = self.shared.newest();
             let from = match rand::random_range(0..4) {
-                0 => From::State,
+                0 => WatchStart::State,
                 // What has yet to come can be waited for too.
-                1 => From::Revision(newest + rand::random_range(1..5)),
-                _ => From::Revision(newest.saturating_sub(rand::random_range(0..200)).max(1)),
+                1 => WatchStart::Revision(newest + rand::random_range(1..5)),
+                _ => WatchStart::Revision(newest.saturating_sub(rand::random_range(0..200)).max(1)),
             };
-            if let Some(mut open) = Open::start(&self.client, CONFIG_MAPS, from, false).await {
+            if let Some(mut open) = OpenWatch::start(&self.client, CONFIG_MAPS, from, false).await {
                 let upto = newest + 20;
-                while let Next::Told(object) = open.next(&self.client, SILENCE / 6).await {
+                while let WatchStep::Told(object) = open.next(&self.client, SILENCE / 6).await {
                     if version(&object).is_some_and(|version| version >= upto) {
                         break;
                     }
                 }
                 open.close(&self.client);
             }
-            self.client.turn_to(other(self.client.via));
+            self.client.switch_route(next_route(self.client.via));
         }
     }
 }
 
 /// Approves the requests that wait for somebody.
-pub struct Approver {
-    eyes: Follower,
-    hands: Client,
+pub struct CsrApprover {
+    eyes: ContinuousWatcher,
+    hands: RecordingClient,
     /// Requests that it has yet to approve, as it last saw them.
     waiting: BTreeMap<String, Value>,
 }
 
-impl Approver {
-    pub fn new(eyes: Client, hands: Client, shared: Shared) -> Self {
-        let eyes = Follower::new(eyes, REQUESTS, shared);
+impl CsrApprover {
+    pub fn new(eyes: RecordingClient, hands: RecordingClient, shared: TrafficState) -> Self {
+        let eyes = ContinuousWatcher::new(eyes, REQUESTS, shared);
         Self { eyes, hands, waiting: BTreeMap::new() }
     }
 
@@ -232,32 +232,32 @@ impl Approver {
         loop {
             let Some(mut open) = self.open().await else {
                 sleep(PAUSE).await;
-                self.eyes.client.turn_to(other(self.eyes.client.via));
+                self.eyes.client.switch_route(next_route(self.eyes.client.via));
                 continue;
             };
             loop {
                 match open.next(&self.eyes.client, PAUSE * 4).await {
-                    Next::Told(object) => self.note(&object),
-                    Next::Silence => {}
-                    Next::End => break,
+                    WatchStep::Told(object) => self.record_request(&object),
+                    WatchStep::Silence => {}
+                    WatchStep::End => break,
                 }
                 self.approve().await;
             }
             self.eyes.position = open.close(&self.eyes.client);
-            self.eyes.client.turn_to(other(self.eyes.client.via));
+            self.eyes.client.switch_route(next_route(self.eyes.client.via));
         }
     }
 
     /// Not one that follows for the history's sake: it is cut off when everything is issued.
-    async fn open(&mut self) -> Option<Open> {
+    async fn open(&mut self) -> Option<OpenWatch> {
         let from = match self.eyes.position {
-            Some(position) => From::Revision(position),
-            None => From::State,
+            Some(position) => WatchStart::Revision(position),
+            None => WatchStart::State,
         };
-        Open::start(&self.eyes.client, REQUESTS, from, false).await
+        OpenWatch::start(&self.eyes.client, REQUESTS, from, false).await
     }
 
-    fn note(&mut self, object: &Value) {
+    fn record_request(&mut self, object: &Value) {
         let Some(name) = object["metadata"]["name"].as_str() else { return };
         let key = format!("{REQUESTS}/{name}");
         let waits = content(REQUESTS, object) == request_content(false, None);
@@ -274,11 +274,11 @@ impl Approver {
             object["status"]["conditions"] = json!([condition]);
             let expect = version(&object).unwrap();
             let content = request_content(true, None);
-            let request = Request::Update { key: key.clone(), content, expect };
-            let outcome = self.hands.ask(request, &object).await;
-            let again = matches!(outcome, Outcome::Refused { .. } | Outcome::Unknown { .. });
+            let request = OperationRequest::Update { key: key.clone(), content, expect };
+            let outcome = self.hands.request(request, &object).await;
+            let again = matches!(outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
             if again {
-                self.hands.turn_to(other(self.hands.via));
+                self.hands.switch_route(next_route(self.hands.via));
                 self.waiting.insert(key, object);
             }
         }

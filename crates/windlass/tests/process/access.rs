@@ -44,7 +44,7 @@ fn can_i(kubeconfig: &Path, args: &[&str]) -> (String, bool) {
 #[test]
 fn a_user_gets_access_and_loses_it() {
     let admin = Kubectl::new();
-    let alice = admin.with(add_user(&admin, "alice", &["dev"]));
+    let alice = admin.with_kubeconfig(add_user(&admin, "alice", &["dev"]));
     let refused = alice.fails(&["get", "secrets"]);
     let text = "User \"alice\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
     assert!(refused.contains(text), "{refused}");
@@ -85,7 +85,7 @@ fn a_credential_is_written_where_one_stands() {
     let made = command.current_dir(place.path()).output().unwrap();
     let told = String::from_utf8_lossy(&made.stderr).into_owned();
     assert!(made.status.success() && told.is_empty(), "{told}");
-    admin.with(place.path().join("bob.kubeconfig")).ok(&[
+    admin.with_kubeconfig(place.path().join("bob.kubeconfig")).ok(&[
         "auth",
         "can-i",
         "create",
@@ -100,7 +100,7 @@ fn a_credential_is_written_where_one_stands() {
 #[test]
 fn kubectl_auth_commands() {
     let admin = Kubectl::new();
-    let alice = admin.with(add_user(&admin, "alice", &["dev"]));
+    let alice = admin.with_kubeconfig(add_user(&admin, "alice", &["dev"]));
     assert_eq!(admin.ok(&["auth", "can-i", "delete", "nodes"]).trim(), "yes");
     alice.fails(&["auth", "can-i", "delete", "nodes"]);
     assert_eq!(alice.ok(&["auth", "can-i", "create", "selfsubjectaccessreviews"]).trim(), "yes");
@@ -185,12 +185,12 @@ fn reconciling_roles_with_kubectl() {
 
 #[tokio::test]
 async fn nobody_gets_in_where_anonymous_is_off() {
-    let place = crate::server::Place::new();
-    let mut command = place.up("127.0.0.1:0");
+    let place = crate::server::TestDataDir::new();
+    let mut command = place.up_command("127.0.0.1:0");
     command.arg("--anonymous-auth=false");
     let server = place.launch(command).unwrap_or_else(|_| panic!("not ready"));
-    let version = |http: crate::http::Http| async move {
-        http.ask(Method::GET, "/version", Value::Null).await.0
+    let version = |http: crate::http::HttpClient| async move {
+        http.request(Method::GET, "/version", Value::Null).await.0
     };
     assert_eq!(version(server.http_as("")).await, 401);
     assert_eq!(version(server.http()).await, 200);
@@ -198,10 +198,10 @@ async fn nobody_gets_in_where_anonymous_is_off() {
 
 #[test]
 fn clients_are_not_taken_for_proxies() {
-    let place = crate::server::Place::new();
+    let place = crate::server::TestDataDir::new();
     let place = place.start().stop();
     let clients = place.data().join("pki/client-ca.crt");
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     let output = command.arg("--requestheader-client-ca-file").arg(&clients).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && told.contains("--requestheader-allowed-names"), "{told}");

@@ -3,21 +3,21 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::server::Place;
+use crate::server::TestDataDir;
 
 /// Who was answered is in the file when the process has ended, however soon that was.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_is_written_down_at_the_end() {
-    let place = Place::new();
+async fn answered_requests_are_logged_at_shutdown() {
+    let place = TestDataDir::new();
     let log = place.path().join("logs/audit.log");
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     command.arg("--audit-log-path").arg(&log);
     let Ok(server) = place.launch(command) else { panic!("it did not start") };
     let mut connection = server.http().connect().await.unwrap();
     for number in 0..100 {
         let map = json!({"metadata": {"name": format!("map-{number}")}});
         let path = "/api/v1/namespaces/default/configmaps";
-        let (code, answer) = connection.ask(Method::POST, path, &map).await.unwrap();
+        let (code, answer) = connection.request(Method::POST, path, &map).await.unwrap();
         assert_eq!(code, 201, "{answer}");
     }
     let _place = server.stop();

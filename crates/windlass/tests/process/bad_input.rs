@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::http::Http;
-use crate::server::{ADMIN_TOKEN, PATIENCE, Windlass, long};
+use crate::http::HttpClient;
+use crate::server::{ADMIN_TOKEN, PATIENCE, TestServer, long};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -23,8 +23,8 @@ fn head(method: &str, target: &str) -> String {
 }
 
 /// The status line of the answer to raw bytes on a new connection; empty when there is none.
-async fn raw(http: &Http, request: &[u8]) -> String {
-    let mut stream = http.tls().await.unwrap();
+async fn send_raw(http: &HttpClient, request: &[u8]) -> String {
+    let mut stream = http.connect_tls().await.unwrap();
     // Who sees at once that it is broken may answer and end before it has read all of it.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
@@ -58,13 +58,13 @@ async fn a_gibibyte_in_chunks() {
 
 /// Send blocks until the server has had enough; it must say so, and must not have kept them.
 async fn flood(framing: &str, block: Bytes) {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     // The first request makes what is made once.
-    http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     let before = server.memory_kib("VmHWM");
 
-    let (mut from, mut to) = tokio::io::split(http.tls().await.unwrap());
+    let (mut from, mut to) = tokio::io::split(http.connect_tls().await.unwrap());
     let request =
         head("POST", CONFIG_MAPS) + "Content-Type: application/json\r\n" + framing + "\r\n";
     let sending = tokio::spawn(async move {
@@ -86,7 +86,7 @@ async fn flood(framing: &str, block: Bytes) {
 
     let grown = server.memory_kib("VmHWM") - before;
     assert!(grown < 24 << 10, "the server grew by {grown} KiB");
-    let (alive, _) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    let (alive, _) = http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     assert_eq!(alive, 200);
 }
 
@@ -97,10 +97,10 @@ async fn cve_2026_73500_silent_and_slow_connections() {
     const SLACK: Duration = Duration::from_secs(4);
     const GROWTH_KIB: u64 = 64 << 10;
     let silent_ones = if long() { 5_000 } else { 1_000 };
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     // The first request makes what is made once.
-    http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     let before = server.memory_kib("VmRSS");
     let opened = Instant::now();
     let mut silent = Vec::new();
@@ -109,18 +109,18 @@ async fn cve_2026_73500_silent_and_slow_connections() {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
     for _ in 0..50 {
-        let mut stream = http.tls().await.unwrap();
+        let mut stream = http.connect_tls().await.unwrap();
         stream.write_all(b"GET /api HTTP/1.1\r\nHost: local").await.unwrap();
         slow.push(stream);
         // These say nothing after the handshake, or only what HTTP/2 begins with.
-        slow.push(http.tls().await.unwrap());
-        let mut stream = http.tls().await.unwrap();
+        slow.push(http.connect_tls().await.unwrap());
+        let mut stream = http.connect_tls().await.unwrap();
         stream.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
         slow.push(stream);
     }
     // They cost the others nothing.
     let asked = Instant::now();
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
     assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
     let grown = server.memory_kib("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH_KIB, "the server grew by {grown} KiB");
@@ -142,15 +142,15 @@ async fn cve_2026_73500_silent_and_slow_connections() {
         let ended = join_all(ends).await.into_iter().filter(|ended| *ended).count();
         assert_eq!(ended, slow_ones, "slow connections closed after {:?}", opened.elapsed());
     }
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2022_3162_path_tricks() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hidden"}});
-    http.ask(Method::POST, "/api/v1/namespaces/default/secrets", secret).await;
+    http.request(Method::POST, "/api/v1/namespaces/default/secrets", secret).await;
     let targets: &[&[u8]] = &[
         b"/api/v1/../..",
         b"/api/v1/../v1/namespaces",
@@ -172,19 +172,19 @@ async fn cve_2022_3162_path_tricks() {
         let target =
             [b"GET ", *target, b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "].concat();
         let request = [&target, ADMIN_TOKEN.as_bytes(), b"\r\n\r\n"].concat();
-        let answer = raw(&http, &request).await;
+        let answer = send_raw(&http, &request).await;
         let shown = target.escape_ascii();
         // A redirect to the clean path, or hanging up, is an answer too; what it must not be is the
         // object.
         let refused = matches!(status(&answer), 301 | 307 | 308 | 400..=499);
         assert!(refused || answer.is_empty(), "{answer:?} to {shown}");
     }
-    assert_eq!(status(&raw(&http, (head("GET", "/readyz") + "\r\n").as_bytes()).await), 200);
+    assert_eq!(status(&send_raw(&http, (head("GET", "/readyz") + "\r\n").as_bytes()).await), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2022_23635_broken_requests() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     let long_target = format!("/api/v1/namespaces?labelSelector={}", "a".repeat(200 << 10));
     let long_header = format!("X-Long: {}\r\n\r\n", "a".repeat(400 << 10));
@@ -198,23 +198,23 @@ async fn cve_2022_23635_broken_requests() {
         head("POST", CONFIG_MAPS) + "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ];
     for request in requests {
-        let answer = raw(&http, request.as_bytes()).await;
+        let answer = send_raw(&http, request.as_bytes()).await;
         let shown: String = request.chars().take(80).collect();
         assert!(
             answer.is_empty() || matches!(status(&answer), 400..=499 | 505),
             "{answer:?} to {shown:?}"
         );
     }
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_bodies() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     let mut connection = http.connect().await.unwrap();
     let made = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there"}, "data": {"a": "b"}});
-    assert_eq!(http.ask(Method::POST, CONFIG_MAPS, made).await.0, 201);
+    assert_eq!(http.request(Method::POST, CONFIG_MAPS, made).await.0, 201);
 
     let (json, yaml) = ("application/json", "application/yaml");
     let deep = "[".repeat(10_000);
@@ -270,12 +270,12 @@ async fn broken_bodies() {
             .unwrap();
         assert!(matches!(status, 400..=499), "{status}: {answer}");
     }
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_parameters() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     let cases = [
         ("labelSelector=a%20in%20(", 400),
@@ -288,7 +288,7 @@ async fn broken_parameters() {
     ];
     for (query, expected) in cases {
         let (status, answer) =
-            http.ask(Method::GET, &format!("{CONFIG_MAPS}?{query}"), Value::Null).await;
+            http.request(Method::GET, &format!("{CONFIG_MAPS}?{query}"), Value::Null).await;
         assert_eq!(status, expected, "{query}: {answer}");
         assert_eq!(answer["kind"], "Status", "{query}: {answer}");
     }

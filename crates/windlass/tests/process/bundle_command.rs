@@ -4,9 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::issue::{fails, ok, windlass};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
-use crate::server::Place;
+use crate::server::TestDataDir;
 
 const ROOT: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
 const OTHER: &str = include_str!("../../../pki/tests/verdicts/ca-ed25519.pem");
@@ -36,12 +36,12 @@ fn a_bundle_is_applied_listed_and_asked_about() {
     assert_eq!(map["data"]["ca.crt"], ROOT.trim_end());
     let explained = admin.ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12"]);
     assert!(explained.contains("without one it is not encrypted"), "{explained}");
-    let said = ok(&admin, &["bundle", "status", "roots"]);
+    let said = windlass_ok(&admin, &["bundle", "status", "roots"]);
     for words in ["Synced:   True (Synced)", "inLine", "Certificates: 1", "are as they should be"] {
         assert!(said.contains(words), "{words} in\n{said}");
     }
     let said: Value =
-        serde_json::from_str(&ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
     assert_eq!((&said["targets"], &said["wrong"]), (&said["current"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
     // What is wrong is told, and so is where.
@@ -53,15 +53,15 @@ fn a_bundle_is_applied_listed_and_asked_about() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("SourceNotFound: Bundle source was not found: "), "{said}");
     assert!(said.contains("default/missing"), "{said}");
-    let said = fails(&admin, &["bundle", "status", "nobody"]);
+    let said = windlass_fails(&admin, &["bundle", "status", "nobody"]);
     assert!(said.contains("there is no Bundle \"nobody\""), "{said}");
-    let printed = ok(&admin, &["crds"]);
+    let printed = windlass_ok(&admin, &["crds"]);
     assert!(printed.contains("\n---\n# Bundle of trust-manager"), "{printed}");
 }
 
 #[test]
 fn a_machine_s_store_is_a_package() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let (store, file) = (place.path().join("store.pem"), place.path().join("package.json"));
     fs::write(&store, format!("{ROOT}{OTHER}")).unwrap();
     let from = store.to_str().unwrap();
@@ -70,10 +70,10 @@ fn a_machine_s_store_is_a_package() {
         command.args(["trust", "package", "--from", from, "--edition", "7"]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     fs::write(&file, made.stdout).unwrap();
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     command.arg("--default-package-location").arg(&file);
     let Ok(server) = place.launch(command) else { panic!("it did not start") };
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     admin.ok_with(&bundle("roots", json!([{"useDefaultCAs": true}])), &["apply", "-f", "-"]);
     admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
     let status = || admin.json(&["get", "bundle", "roots"])["status"].clone();

@@ -3,9 +3,9 @@
 mod anchors;
 mod life_cycles;
 mod packages;
-mod page;
-mod rules;
-mod scene;
-mod stores;
-mod switch;
-mod troubles;
+mod docs_page;
+mod validation;
+mod bundle_fixture;
+mod keystores;
+mod trust_manager_migration;
+mod error_reporting;

@@ -13,43 +13,43 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 
-use crate::http::Http;
-use crate::server::{PATIENCE, Place, Windlass};
-use needles::Needles;
-use requests::Asked;
+use crate::http::HttpClient;
+use crate::server::{PATIENCE, TestDataDir, TestServer};
+use needles::CanaryStrings;
+use requests::CanaryRequest;
 use rustix::process::Signal;
 
 const AUDIT: &str = "audit.log";
 
 /// Who the tests are: tokens are secrets too.
-struct Tokens {
+struct CanaryTokens {
     admin: String,
     alice: String,
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2019_11250_no_secret_is_ever_written_down() {
-    let mut needles = Needles::default();
+    let mut needles = CanaryStrings::default();
     let tokens =
-        Tokens { admin: needles.plant("admin token"), alice: needles.plant("alice token") };
+        CanaryTokens { admin: needles.add_canary("admin token"), alice: needles.add_canary("alice token") };
     let mut server = start(&tokens);
-    let mut client = Client { http: server.http_as("unused"), needles, findings: Vec::new() };
+    let mut client = CanaryClient { http: server.http_as("unused"), needles, findings: Vec::new() };
     for http2 in [false, true] {
         client.issue_and_use_token(http2, &tokens).await;
-        for asked in requests::all(&tokens, &mut client.needles) {
-            client.ask(http2, &asked).await;
+        for asked in requests::all_requests(&tokens, &mut client.needles) {
+            client.send(http2, &asked).await;
         }
     }
     for path in ["/metrics", "/readyz?verbose", "/livez?verbose", "/openapi/v2"] {
-        let asked = Asked::get(path).bearer(&tokens.admin);
-        let (status, text) = client.ask(true, &asked).await;
+        let asked = CanaryRequest::get(path).bearer(&tokens.admin);
+        let (status, text) = client.send(true, &asked).await;
         assert_eq!(status, 200, "{path}: {text}");
         client.search(path, &text);
     }
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).is_some(), "the server does not end");
     client.search("standard output", &server.output());
-    for (name, text) in written(server.place()) {
+    for (name, text) in output_files(server.place()) {
         client.search(name, &text);
     }
     // Without the log that a failing test would print: it is long, and it is in the findings.
@@ -58,14 +58,14 @@ async fn cve_2019_11250_no_secret_is_ever_written_down() {
 }
 
 /// A server that logs all it can.
-fn start(tokens: &Tokens) -> Windlass {
-    let place = Place::new();
+fn start(tokens: &CanaryTokens) -> TestServer {
+    let place = TestDataDir::new();
     let file = format!(
         "{},admin,admin-uid,\"system:masters\"\n{},alice,alice-uid,\"dev\"\n",
         tokens.admin, tokens.alice
     );
     fs::write(place.path().join("tokens.csv"), file).unwrap();
-    let mut command = place.again();
+    let mut command = place.restart_command();
     command.args(["--log-level", "trace"]);
     command.arg("--audit-log-path").arg(place.path().join(AUDIT));
     place.launch(command).unwrap_or_else(|place| panic!("it does not start:\n{}", place.log()))
@@ -73,7 +73,7 @@ fn start(tokens: &Tokens) -> Windlass {
 
 /// The files that the server writes for people to read. Each must have something in it that shows
 /// that it was on.
-fn written(place: &Place) -> Vec<(&'static str, String)> {
+fn output_files(place: &TestDataDir) -> Vec<(&'static str, String)> {
     let files = [("server.log", "TRACE"), (AUDIT, "ResponseComplete")];
     files
         .into_iter()
@@ -98,20 +98,20 @@ fn without_extra(events: &str) -> String {
     events.lines().map(without).collect()
 }
 
-struct Client {
-    http: Http,
-    needles: Needles,
+struct CanaryClient {
+    http: HttpClient,
+    needles: CanaryStrings,
     /// Where canaries were found, and the requests that were not what they were meant to be.
     findings: Vec<String>,
 }
 
-impl Client {
+impl CanaryClient {
     fn search(&mut self, place: &str, text: &str) {
-        self.findings.extend(self.needles.find(place, text));
+        self.findings.extend(self.needles.find_leak(place, text));
     }
 
     /// Sends a request and searches its answer, unless it went well: then what was sent may come back.
-    async fn ask(&mut self, http2: bool, asked: &Asked) -> (u16, String) {
+    async fn send(&mut self, http2: bool, asked: &CanaryRequest) -> (u16, String) {
         let response = if http2 {
             let mut sender = self.http.connect_http2().await.unwrap();
             sender.send_request(request(asked, "https://localhost")).await.unwrap()
@@ -136,14 +136,14 @@ impl Client {
     }
 
     /// A token that the server itself made: used as it is, and with a changed signature.
-    async fn issue_and_use_token(&mut self, http2: bool, tokens: &Tokens) {
+    async fn issue_and_use_token(&mut self, http2: bool, tokens: &CanaryTokens) {
         let accounts = "/api/v1/namespaces/default/serviceaccounts";
         let account = r#"{"metadata": {"name": "canary"}}"#;
-        self.ask(http2, &Asked::post(accounts, account).bearer(&tokens.admin)).await;
+        self.send(http2, &CanaryRequest::post(accounts, account).bearer(&tokens.admin)).await;
         let request =
             r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}"#;
-        let asked = Asked::post(&format!("{accounts}/canary/token"), request).bearer(&tokens.admin);
-        let (status, text) = self.ask(http2, &asked).await;
+        let asked = CanaryRequest::post(&format!("{accounts}/canary/token"), request).bearer(&tokens.admin);
+        let (status, text) = self.send(http2, &asked).await;
         assert_eq!(status, 201, "{text}");
         let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
         let token = answer["status"]["token"].as_str().unwrap().to_owned();
@@ -154,14 +154,14 @@ impl Client {
         let (kept, signature) = token.rsplit_once('.').unwrap();
         let forged: String = signature.chars().rev().collect();
         for token in [token.clone(), format!("{kept}.{forged}"), kept.to_owned()] {
-            self.ask(http2, &Asked::get(accounts).bearer(&token)).await;
+            self.send(http2, &CanaryRequest::get(accounts).bearer(&token)).await;
             let review = requests::token_review(&token);
-            self.ask(http2, &review.bearer(&tokens.admin)).await;
+            self.send(http2, &review.bearer(&tokens.admin)).await;
         }
     }
 }
 
-fn request(asked: &Asked, authority: &str) -> Request<Full<Bytes>> {
+fn request(asked: &CanaryRequest, authority: &str) -> Request<Full<Bytes>> {
     let mut request =
         Request::builder().method(asked.method.clone()).uri(format!("{authority}{}", asked.path));
     if authority.is_empty() {

@@ -88,7 +88,7 @@ fn only_those_who_may_approve() {
         "--clusterrole=requests",
         "--user=alice",
     ]);
-    let alice = admin.with(add_user(&admin, "alice", &[]));
+    let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
     let refused = alice.fails(&["certificate", "approve", "asked"]);
     let text = "user not permitted to approve requests with signerName \"example.com/people\"";
     assert!(refused.contains(text), "{refused}");
@@ -141,17 +141,17 @@ fn the_kinds_explain_themselves() {
 
 #[test]
 fn a_feature_that_is_off_is_not_there() {
-    let place = crate::server::Place::new();
-    let mut command = place.up("127.0.0.1:0");
+    let place = crate::server::TestDataDir::new();
+    let mut command = place.up_command("127.0.0.1:0");
     command.args(["--feature-gates", "ClusterTrustBundle=false,PodCertificateRequest=false"]);
     let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let kubectl = Kubectl::on(server);
+    let kubectl = Kubectl::with_server(server);
     let resources = kubectl.ok(&["api-resources", "--api-group=certificates.k8s.io", "-o", "name"]);
     assert_eq!(resources.trim(), "certificatesigningrequests.certificates.k8s.io");
 
-    let place = crate::server::Place::new();
+    let place = crate::server::TestDataDir::new();
     let gates = "ClusterTrustBundle=false,ClusterTrustBundleProjection=true";
-    let output = place.up("127.0.0.1:0").args(["--feature-gates", gates]).output().unwrap();
+    let output = place.up_command("127.0.0.1:0").args(["--feature-gates", gates]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         !output.status.success() && told.contains("depends on features that are disabled"),

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::controllers::{Controllers, kubeconfig, server};
-use crate::issue::{fails, ok, windlass};
+use crate::controllers::{ControllersProcess, kubeconfig, server};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place, Windlass, lines, wait};
+use crate::server::{PATIENCE, TestDataDir, TestServer, lines, wait};
 
 fn json(admin: &Kubectl, args: &[&str]) -> Value {
-    serde_json::from_str(&ok(admin, args)).unwrap()
+    serde_json::from_str(&windlass_ok(admin, args)).unwrap()
 }
 
 /// Starts `windlass issue` for a request of this name that nobody approves, and waits until the request exists.
@@ -35,13 +35,13 @@ fn pending(admin: &Kubectl, name: &str) -> std::process::Child {
     ];
     let mut command = windlass(admin, &args);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    until("the request exists", || {
+    wait_until("the request exists", || {
         windlass(admin, &["csr", "show", name]).output().unwrap().status.success()
     });
     child
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < PATIENCE, "timed out: {what}");
@@ -53,16 +53,16 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 fn commands_take_the_names_and_print_the_formats() {
     let admin = Kubectl::new();
     let mut issue = pending(&admin, "first");
-    let name = ok(&admin, &["csr", "list", "-o", "name"]);
+    let name = windlass_ok(&admin, &["csr", "list", "-o", "name"]);
     assert_eq!(name, "certificatesigningrequest.certificates.k8s.io/first\n");
-    assert!(ok(&admin, &["csr", "show", name.trim()]).contains("example.com/a"));
+    assert!(windlass_ok(&admin, &["csr", "show", name.trim()]).contains("example.com/a"));
     let denied = json(&admin, &["csr", "deny", name.trim(), "-o", "json"]);
     assert_eq!(denied["items"][0]["decision"], "denied", "{denied}");
-    assert_eq!(ok(&admin, &["csr", "deny", name.trim(), "-o", "name"]), name);
+    assert_eq!(windlass_ok(&admin, &["csr", "deny", name.trim(), "-o", "name"]), name);
     assert_eq!(wait(&mut issue, PATIENCE).unwrap().code(), Some(1));
 
     let made = json(&admin, &["token", "create", "-o", "json"]);
-    let token = ok(&admin, &["token", "list", "-o", "name"]);
+    let token = windlass_ok(&admin, &["token", "list", "-o", "name"]);
     let deleted = json(&admin, &["token", "delete", token.trim(), "-o", "json"]);
     assert_eq!(deleted["items"][0]["id"], made["id"], "{deleted}");
 
@@ -79,7 +79,7 @@ fn commands_take_the_names_and_print_the_formats() {
     assert_eq!(json(&admin, &["version", "-o", "json"])["version"], env!("CARGO_PKG_VERSION"));
     let checked = json(&admin, &["store", "check", "--data-dir", data, "-o", "json"]);
     assert!(checked["objects"].as_u64().unwrap() > 0, "{checked}");
-    assert!(ok(&admin, &["help", "issue"]).contains("--renew"));
+    assert!(windlass_ok(&admin, &["help", "issue"]).contains("--renew"));
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn an_interrupt_ends_with_130() {
 
 #[test]
 fn an_occupied_address_is_named() {
-    let first = Windlass::start();
+    let first = TestServer::start();
     let address = first.address.to_string();
-    let place = Place::new();
+    let place = TestDataDir::new();
     for (flag, mut command) in [
-        ("--listen", place.up(&address)),
+        ("--listen", place.up_command(&address)),
         ("--metrics-listen", {
             let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
             command.args(["controllers", "--leader-elect=false", "--metrics-listen", &address]);
@@ -131,15 +131,15 @@ fn an_occupied_address_is_named() {
 
 #[test]
 fn a_host_name_is_resolved() {
-    let place = Place::new();
-    let command = place.up("localhost:0");
+    let place = TestDataDir::new();
+    let command = place.up_command("localhost:0");
     let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
     assert!(server.address.ip().is_loopback());
 }
 
 #[test]
 fn the_wrong_server_is_named_with_the_cause() {
-    let (admin, other) = (Kubectl::new(), Windlass::start());
+    let (admin, other) = (Kubectl::new(), TestServer::start());
     let path = admin.server.place().path();
     let text = fs::read_to_string(&admin.kubeconfig).unwrap();
     let wrong = text.replace(&admin.server.address.to_string(), &other.address.to_string());
@@ -153,7 +153,7 @@ fn the_wrong_server_is_named_with_the_cause() {
         &["controllers", "--leader-elect=false"],
         &["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"],
     ] {
-        let told = fails(&admin, &[command, &["--kubeconfig", "wrong"]].concat());
+        let told = windlass_fails(&admin, &[command, &["--kubeconfig", "wrong"]].concat());
         let words = format!(
             "https://{}: the server's certificate is signed by an unknown authority",
             other.address
@@ -165,15 +165,15 @@ fn the_wrong_server_is_named_with_the_cause() {
 
 #[test]
 fn a_missing_permission_is_logged_once_in_words() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let tokens = fs::read_to_string(place.path().join("tokens.csv")).unwrap();
     fs::write(place.path().join("tokens.csv"), tokens + "weak-token,weak,weak-uid,\"nobodies\"\n")
         .unwrap();
     let server = server(place, [""; 0]);
     let weak = kubeconfig(&server, "weak", "weak-token");
     let flags = ["--leader-elect=false", "-v", "--controllers=csrcleaner"];
-    let controllers = Controllers::start(&server, &weak, "weak", flags);
-    until("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
+    let controllers = ControllersProcess::start(&server, &weak, "weak", flags);
+    wait_until("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
     let log = controllers.log();
     let warned =
         log.lines().filter(|line| line.contains("cannot watch; retrying")).collect::<Vec<_>>();
@@ -188,9 +188,9 @@ fn a_missing_permission_is_logged_once_in_words() {
 
 #[test]
 fn a_kubeconfig_that_is_not_written_is_not_announced() {
-    let other = Windlass::start();
+    let other = TestServer::start();
     let pki = |name: &str| other.place().data().join("pki").join(name);
-    let place = Place::new();
+    let place = TestDataDir::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["server", "--listen", "127.0.0.1:0", "--data-dir"]).arg(place.data());
     command.arg("--tls-cert-file").arg(pki("server.crt"));

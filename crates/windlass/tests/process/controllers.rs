@@ -11,25 +11,25 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::server::{Place, Windlass, wait};
+use crate::server::{TestDataDir, TestServer, wait};
 
 /// Where requests for certificates are.
 pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// A process of controllers; killed when dropped.
-pub struct Controllers {
+pub struct ControllersProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Controllers {
+impl ControllersProcess {
     /// Starts one with a log of its own.
     pub fn start<F: AsRef<OsStr>>(
-        server: &Windlass,
+        server: &TestServer,
         kubeconfig: &Path,
         name: &str,
         flags: impl IntoIterator<Item = F>,
-    ) -> Controllers {
+    ) -> ControllersProcess {
         let log = server.place().path().join(format!("controllers-{name}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
             .args(["controllers", "--kubeconfig"])
@@ -40,7 +40,7 @@ impl Controllers {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        Controllers { child, log }
+        ControllersProcess { child, log }
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -65,7 +65,7 @@ impl Controllers {
     }
 }
 
-impl Drop for Controllers {
+impl Drop for ControllersProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -77,7 +77,7 @@ impl Drop for Controllers {
 }
 
 /// `windlass server` on a place.
-pub fn server<F: AsRef<OsStr>>(place: Place, flags: impl IntoIterator<Item = F>) -> Windlass {
+pub fn server<F: AsRef<OsStr>>(place: TestDataDir, flags: impl IntoIterator<Item = F>) -> TestServer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command
         .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -90,7 +90,7 @@ pub fn server<F: AsRef<OsStr>>(place: Place, flags: impl IntoIterator<Item = F>)
 }
 
 /// A kubeconfig of this name for the bearer of a token.
-pub fn kubeconfig(server: &Windlass, name: &str, token: &str) -> PathBuf {
+pub fn kubeconfig(server: &TestServer, name: &str, token: &str) -> PathBuf {
     let text = fs::read_to_string(server.kubeconfig()).unwrap();
     let lines = text.lines().filter(|line| !line.contains("client-"));
     let text = lines.collect::<Vec<_>>().join("\n");
@@ -102,7 +102,7 @@ pub fn kubeconfig(server: &Windlass, name: &str, token: &str) -> PathBuf {
 }
 
 /// The CA that signs client certificates of this server, as flags.
-pub fn signing_flags(server: &Windlass) -> [String; 2] {
+pub fn signing_flags(server: &TestServer) -> [String; 2] {
     let pki = |name: &str| server.place().data().join("pki").join(name).display().to_string();
     [
         format!("--cluster-signing-cert-file={}", pki("client-ca.crt")),

@@ -5,7 +5,7 @@ use std::{fs, thread};
 
 use serde_json::Value;
 
-use crate::issue::{fails, ok, windlass};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, wait};
 
@@ -26,23 +26,23 @@ fn requests(admin: &Kubectl, signer: &str, names: &[&str]) {
 #[test]
 fn requests_are_listed_shown_and_decided() {
     let admin = Kubectl::new();
-    assert_eq!(ok(&admin, &["csr", "list"]), "");
+    assert_eq!(windlass_ok(&admin, &["csr", "list"]), "");
     requests(&admin, "example.com/people", &["good", "bad"]);
     requests(&admin, "example.com/others", &["other"]);
     let names = |args: &[&str]| {
         let args = [&["csr", "list", "-o", "name"], args].concat();
-        let text = ok(&admin, &args);
+        let text = windlass_ok(&admin, &args);
         text.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&[]), ["bad", "good", "other"]);
     assert_eq!(names(&["--signer", "example.com/people"]), ["bad", "good"]);
 
-    let told = ok(&admin, &["csr", "approve", "good", "--reason", "Checked"]);
+    let told = windlass_ok(&admin, &["csr", "approve", "good", "--reason", "Checked"]);
     let object = "certificatesigningrequest.certificates.k8s.io/good";
     assert!(told.starts_with(&format!("{object} approved: O=dev, CN=fixture-p256 ")), "{told}");
     assert!(told.contains("from example.com/people for client auth, 60m asked for"), "{told}");
-    assert!(ok(&admin, &["csr", "approve", "good"]).contains("approved already"));
-    assert!(fails(&admin, &["csr", "deny", "good"]).contains("good is approved for good"));
+    assert!(windlass_ok(&admin, &["csr", "approve", "good"]).contains("approved already"));
+    assert!(windlass_fails(&admin, &["csr", "deny", "good"]).contains("good is approved for good"));
     // One that cannot be decided does not keep the others from it.
     let output = windlass(&admin, &["csr", "deny", "good", "none", "bad"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -53,23 +53,23 @@ fn requests_are_listed_shown_and_decided() {
 
     // What kubectl decided looks the same.
     admin.ok(&["certificate", "deny", "other"]);
-    let table = ok(&admin, &["csr", "list"]);
+    let table = windlass_ok(&admin, &["csr", "list"]);
     let ours = table.lines().map(|line| line.split_whitespace().last().unwrap());
     assert_eq!(ours.collect::<Vec<_>>(), ["CONDITION", "Denied", "Approved", "Denied"]);
-    let wide = ok(&admin, &["csr", "list", "-o", "wide"]);
+    let wide = windlass_ok(&admin, &["csr", "list", "-o", "wide"]);
     assert!(wide.contains("CERTIFICATE\n") && wide.contains("ECDSA P-256"), "{wide}");
 
-    let shown = ok(&admin, &["csr", "show", "good"]);
+    let shown = windlass_ok(&admin, &["csr", "show", "good"]);
     for words in ["Asked by:    kubernetes-admin", "ECDSA P-256", "Approved True", "Checked"] {
         assert!(shown.contains(words), "{words} in\n{shown}");
     }
     let json: Value =
-        serde_json::from_str(&ok(&admin, &["csr", "show", "good", "-o", "json"])).unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "json"])).unwrap();
     let yaml: Value =
-        serde_saphyr::from_str(&ok(&admin, &["csr", "show", "good", "-o", "yaml"])).unwrap();
+        serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"])).unwrap();
     assert_eq!(json, yaml);
     assert_eq!((&json["state"], &json["requestedSeconds"]), (&"Approved".into(), &3600.into()));
-    let all: Value = serde_json::from_str(&ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
+    let all: Value = serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
     assert_eq!(all["items"][1], json);
 }
 

@@ -4,13 +4,13 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::kubectl::Kubectl;
-use crate::server::Place;
+use crate::server::TestDataDir;
 use crate::signing::{authority, client_request};
 
 const PAGE: &str = include_str!("../../../../docs/signers.md");
 
 /// A text of this kind in the page, after so many others.
-fn fenced(kind: &str, others: usize) -> &'static str {
+fn code_block(kind: &str, others: usize) -> &'static str {
     let text = PAGE.split(&format!("```{kind}\n")).nth(others + 1).unwrap();
     text.split_once("```").unwrap().0
 }
@@ -29,13 +29,13 @@ fn script(console: &str) -> String {
 
 #[test]
 fn the_page_is_right() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     fs::create_dir(place.data()).unwrap();
-    fs::write(place.data().join("signers.yaml"), fenced("yaml", 0)).unwrap();
+    fs::write(place.data().join("signers.yaml"), code_block("yaml", 0)).unwrap();
     let server = place.start();
     let output = Command::new("bash")
         .arg("-c")
-        .arg(script(fenced("console", 1)))
+        .arg(script(code_block("console", 1)))
         .current_dir(server.place().path())
         .env("HOME", server.place().path())
         .stdin(Stdio::null())
@@ -49,14 +49,14 @@ fn the_page_is_right() {
 
 #[test]
 fn a_bad_file_is_refused_at_the_start_by_its_place() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let file = place.path().join("signers.yaml");
-    fs::write(&file, fenced("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\"")).unwrap();
+    fs::write(&file, code_block("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\"")).unwrap();
     let said = format!(
         "{}:13:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
         file.display()
     );
-    let mut up = place.again();
+    let mut up = place.restart_command();
     up.arg("--signers").arg(&file);
     let mut controllers = Command::new(env!("CARGO_BIN_EXE_windlass"));
     controllers.args(["controllers", "--kubeconfig", "nowhere", "--signers"]).arg(&file);
@@ -72,7 +72,7 @@ fn a_bad_file_is_refused_at_the_start_by_its_place() {
 /// server starts, a third signer works, and all three are reported.
 #[test]
 fn a_bad_ca_does_not_keep_the_server_from_starting() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let data = place.data();
     fs::create_dir_all(data.join("tls")).unwrap();
     fs::create_dir_all(data.join("pki")).unwrap();
@@ -97,7 +97,7 @@ fn a_bad_ca_does_not_keep_the_server_from_starting() {
     let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{all}]}}");
     fs::write(data.join("signers.yaml"), text).unwrap();
 
-    let admin = Kubectl::on(place.start());
+    let admin = Kubectl::with_server(place.start());
     let folder = admin.server.place().path().to_owned();
     let request = |signer: &str| {
         let manifest = client_request(&folder, signer.split('/').nth(1).unwrap(), signer);

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::http::Http;
-use crate::server::{PATIENCE, Windlass};
+use crate::http::HttpClient;
+use crate::server::{PATIENCE, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -35,7 +35,7 @@ fn size(folder: &Path) -> u64 {
 }
 
 /// Requests without a credential, each another. The server closes the connection after such a request.
-async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
+async fn send_anonymous_requests(http: &HttpClient, numbers: std::ops::Range<usize>) {
     const ROUTES: &[&str] = &[
         "/api/v1/namespaces/default/configmaps",
         "/api/v1/namespaces/default/secrets/x",
@@ -76,16 +76,16 @@ async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     // The first ones make what is made once.
-    nobody_asks(&http, 0..500).await;
+    send_anonymous_requests(&http, 0..500).await;
     let version = async || {
-        let (_, list) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+        let (_, list) = http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
         list["metadata"]["resourceVersion"].clone()
     };
     let before = (version().await, size(server.place().path()), server.memory_kib("VmRSS"));
-    nobody_asks(&http, 500..3_000).await;
+    send_anonymous_requests(&http, 500..3_000).await;
     assert_eq!(version().await, before.0);
     let written = size(server.place().path()).saturating_sub(before.1);
     assert!(written < 64 << 10, "{written} bytes were written");
@@ -126,12 +126,12 @@ mod frames {
 }
 
 /// Asks again and again until told to stop; says how many times, and how long the longest took.
-fn good_client(http: Http, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Duration)> {
+fn good_client(http: HttpClient, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Duration)> {
     tokio::spawn(async move {
         let (mut asked, mut longest) = (0, Duration::ZERO);
         while !stop.load(Ordering::Relaxed) {
             let started = Instant::now();
-            let (status, answer) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+            let (status, answer) = http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
             assert_eq!(status, 200, "{answer}");
             (asked, longest) = (asked + 1, longest.max(started.elapsed()));
         }
@@ -140,8 +140,8 @@ fn good_client(http: Http, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Duration
 }
 
 /// Sends what `next` makes until the server hangs up or there is no more; says how many it took.
-async fn flood(http: &Http, count: u32, next: impl Fn(u32) -> Vec<u8>) -> u32 {
-    let (mut from, mut to) = tokio::io::split(http.tls().await.unwrap());
+async fn flood(http: &HttpClient, count: u32, next: impl Fn(u32) -> Vec<u8>) -> u32 {
+    let (mut from, mut to) = tokio::io::split(http.connect_tls().await.unwrap());
     let reading = tokio::spawn(async move {
         let mut buffer = [0; 16 << 10];
         while matches!(from.read(&mut buffer).await, Ok(read) if read > 0) {}
@@ -158,11 +158,11 @@ async fn flood(http: &Http, count: u32, next: impl Fn(u32) -> Vec<u8>) -> u32 {
 }
 
 /// A flood on several connections at once, with a good client beside it.
-async fn withstands(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
-    let server = Windlass::start();
+async fn run_flood(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
+    let server = TestServer::start();
     let http = server.http();
     let stop = Arc::new(AtomicBool::new(false));
-    http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     let before = server.memory_kib("VmHWM");
     let good = good_client(http.clone(), stop.clone());
     let floods = (0..4).map(|_| flood(&http, count, &next));
@@ -173,14 +173,14 @@ async fn withstands(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
     assert!(longest < Duration::from_secs(2), "one of {asked} answers took {longest:?}");
     let grown = server.memory_kib("VmHWM") - before;
     assert!(grown < 48 << 10, "the server grew by {grown} KiB");
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
     sent
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2023_44487_streams_opened_and_reset() {
     let stream = |number| 2 * number + 1;
-    withstands(25_000, |number| {
+    run_flood(25_000, |number| {
         [frames::headers(stream(number), 0x4), frames::reset(stream(number))].concat()
     })
     .await;
@@ -189,7 +189,7 @@ async fn cve_2023_44487_streams_opened_and_reset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2023_45288_headers_without_an_end() {
     const FRAMES: u32 = 4_096; // 64 MiB
-    let sent = withstands(FRAMES, |number| match number {
+    let sent = run_flood(FRAMES, |number| match number {
         0 => frames::headers(1, 0),
         _ => frames::continuation(1),
     })
@@ -200,7 +200,7 @@ async fn cve_2023_45288_headers_without_an_end() {
 /// Bytes that are no handshake, no request and no frame, each on a connection of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2022_23635_bytes_that_mean_nothing() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let http = server.http();
     let mut state = 0x5eed_0028_u64;
     let mut random = move |bound: usize| {
@@ -223,7 +223,7 @@ async fn cve_2022_23635_bytes_that_mean_nothing() {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         let _ = stream.write_all(&[start, &noise].concat()).await;
         drop(stream);
-        let mut stream = http.tls().await.unwrap();
+        let mut stream = http.connect_tls().await.unwrap();
         let frame = frames::frame(random(12) as u8, random(256) as u8, random(4) as u32, &noise);
         let sent = match round % 4 {
             0 => noise,
@@ -244,5 +244,5 @@ async fn cve_2022_23635_bytes_that_mean_nothing() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(!answer.starts_with("HTTP/1.1 2") && !answer.starts_with("HTTP/1.1 5"), "{answer}");
     }
-    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
 }

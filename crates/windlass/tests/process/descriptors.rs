@@ -6,15 +6,15 @@ use std::time::Instant;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::server::{PATIENCE, Place, Windlass};
+use crate::server::{PATIENCE, TestDataDir, TestServer};
 
 /// Both limits of the server, so that it cannot raise one to the other.
 const FILES: usize = 256;
 const IDLE: usize = 2 * FILES;
 
-fn start() -> Windlass {
-    let place = Place::new();
-    let up = place.up("127.0.0.1:0");
+fn start() -> TestServer {
+    let place = TestDataDir::new();
+    let up = place.up_command("127.0.0.1:0");
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {FILES}; exec \"$0\" \"$@\"")]);
     command.arg(up.get_program()).args(up.get_args());
@@ -26,23 +26,23 @@ async fn idle_connections_do_not_use_up_the_descriptors() {
     let server = start();
     let http = server.http();
     let mut before = http.connect().await.unwrap();
-    let mut ready = async || before.ask(Method::GET, "/readyz", &Value::Null).await.unwrap().0;
+    let mut ready = async || before.request(Method::GET, "/readyz", &Value::Null).await.unwrap().0;
     assert_eq!(ready().await, 200);
     let mut idle = Vec::new();
     for _ in 0..IDLE {
-        idle.push(http.tls().await.unwrap());
+        idle.push(http.connect_tls().await.unwrap());
     }
     // A client from before, new clients, and what needs files.
     assert_eq!(ready().await, 200);
     let maps = "/api/v1/namespaces/default/configmaps";
     for number in 0..20 {
         let map = serde_json::json!({"metadata": {"name": format!("map-{number}")}});
-        let (code, answer) = http.ask(Method::POST, maps, map).await;
+        let (code, answer) = http.request(Method::POST, maps, map).await;
         assert_eq!(code, 201, "{answer}");
     }
     let begun = Instant::now();
     let open = loop {
-        let (_, text) = before.ask(Method::GET, "/metrics", &Value::Null).await.unwrap();
+        let (_, text) = before.request(Method::GET, "/metrics", &Value::Null).await.unwrap();
         let text = text.as_str().unwrap().to_owned();
         let open = text.lines().find_map(|line| line.strip_prefix("process_open_fds "));
         let open: usize = open.unwrap().parse().unwrap();

@@ -7,9 +7,9 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::controllers::{Controllers, server};
-use crate::http::Http;
-use crate::server::{PATIENCE, Place, Windlass};
+use crate::controllers::{ControllersProcess, server};
+use crate::http::HttpClient;
+use crate::server::{PATIENCE, TestDataDir, TestServer};
 
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
@@ -17,24 +17,24 @@ const LEASE: &str =
 /// The lease's times, shorter than usual; so long may no other hold it after its last renewal.
 const DURATION: Duration = Duration::from_secs(3);
 
-fn start(server: &Windlass, number: usize) -> Controllers {
+fn start(server: &TestServer, number: usize) -> ControllersProcess {
     let flags = [
         "--leader-elect-lease-duration=3s",
         "--leader-elect-renew-deadline=2s",
         "--leader-elect-retry-period=250ms",
     ];
-    Controllers::start(server, &server.kubeconfig(), &number.to_string(), flags)
+    ControllersProcess::start(server, &server.kubeconfig(), &number.to_string(), flags)
 }
 
 /// Who holds the lease, and how often it changed hands.
-async fn holder(http: &Http) -> (Option<String>, i64) {
-    let (_, lease) = http.ask(Method::GET, LEASE, Value::Null).await;
+async fn holder(http: &HttpClient) -> (Option<String>, i64) {
+    let (_, lease) = http.request(Method::GET, LEASE, Value::Null).await;
     let holder = lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
     (holder, lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default())
 }
 
 /// Waits for a holder other than `before`.
-async fn next_holder(http: &Http, before: Option<&str>) -> String {
+async fn next_holder(http: &HttpClient, before: Option<&str>) -> String {
     let start = Instant::now();
     loop {
         let (found, _) = holder(http).await;
@@ -49,13 +49,13 @@ async fn next_holder(http: &Http, before: Option<&str>) -> String {
 }
 
 /// Makes a namespace and waits for what the leader puts into it.
-async fn is_worked_on(http: &Http, name: &str) {
+async fn wait_for_leader_work(http: &HttpClient, name: &str) {
     let namespace = json!({"metadata": {"name": name}});
-    assert_eq!(http.ask(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
+    assert_eq!(http.request(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
     let start = Instant::now();
     for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
         let path = format!("/api/v1/namespaces/{name}/{path}");
-        while http.ask(Method::GET, &path, Value::Null).await.0 != 200 {
+        while http.request(Method::GET, &path, Value::Null).await.0 != 200 {
             assert!(start.elapsed() < PATIENCE, "nobody makes {path}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -64,11 +64,11 @@ async fn is_worked_on(http: &Http, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
-    let server = server(Place::new(), [""; 0]);
+    let server = server(TestDataDir::new(), [""; 0]);
     let http = server.http();
     let mut leader = start(&server, 0);
     let mut name = next_holder(&http, None).await;
-    is_worked_on(&http, "n0").await;
+    wait_for_leader_work(&http, "n0").await;
     let mut follower = start(&server, 1);
     for round in 1..=6 {
         let (_, before) = holder(&http).await;
@@ -79,7 +79,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
         let next = next_holder(&http, Some(&name)).await;
         // Its last renewal was a retry period and a little before at most.
         assert!(at.elapsed() > DURATION - Duration::from_millis(1200), "{:?}", at.elapsed());
-        is_worked_on(&http, &format!("n{round}")).await;
+        wait_for_leader_work(&http, &format!("n{round}")).await;
         let fresh = if stopped {
             // It goes on, finds that its time is over, and stands by.
             leader.signal(Signal::CONT);
@@ -94,7 +94,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
     leader.signal(Signal::TERM);
     assert!(leader.wait(PATIENCE).is_some_and(|status| status.success()));
     next_holder(&http, Some(&name)).await;
-    is_worked_on(&http, "last").await;
+    wait_for_leader_work(&http, "last").await;
     drop(follower);
 }
 

@@ -11,13 +11,13 @@ use std::process::Command;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::server::{PATIENCE, Place, Windlass, long};
+use crate::server::{PATIENCE, TestDataDir, TestServer, long};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// What a round of writes came to.
 #[derive(Default)]
-struct Outcome {
+struct WriteOutcomes {
     acknowledged: BTreeSet<String>,
     /// Refused with the promise that nothing was changed.
     refused: BTreeSet<String>,
@@ -27,7 +27,7 @@ struct Outcome {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_sync_ends_the_server() {
-    sweep("fsync", "error=EIO", |server, outcome| {
+    inject_each_call("fsync", "error=EIO", |server, outcome| {
         assert!(outcome.refused.is_empty(), "the change may be on disk");
         ended_for_a_reason(server, outcome);
     })
@@ -36,12 +36,12 @@ async fn a_failed_sync_ends_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_write_ends_the_server() {
-    sweep("pwrite64", "error=EIO", ended_for_a_reason).await;
+    inject_each_call("pwrite64", "error=EIO", ended_for_a_reason).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_passes() {
-    sweep("pwrite64", "error=ENOSPC", |_, outcome| {
+    inject_each_call("pwrite64", "error=ENOSPC", |_, outcome| {
         assert!(!outcome.unknown, "a full disk is no failure");
         assert!(outcome.refused.len() <= 1, "only one call failed: {:?}", outcome.refused);
     })
@@ -50,10 +50,10 @@ async fn a_full_disk_passes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_a_write_loses_nothing() {
-    sweep("fsync,pwrite64,ftruncate", "signal=KILL", |_, _| {}).await;
+    inject_each_call("fsync,pwrite64,ftruncate", "signal=KILL", |_, _| {}).await;
 }
 
-fn ended_for_a_reason(server: &mut Windlass, outcome: &Outcome) {
+fn ended_for_a_reason(server: &mut TestServer, outcome: &WriteOutcomes) {
     if outcome.unknown {
         let status = server.wait(PATIENCE).expect("it ends");
         assert_eq!(status.code(), Some(1));
@@ -64,17 +64,17 @@ fn ended_for_a_reason(server: &mut Windlass, outcome: &Outcome) {
 
 /// Has the n-th of `calls` meet `fault`, for one n after the other, and checks what is there after
 /// a restart.
-async fn sweep(calls: &str, fault: &str, check: impl Fn(&mut Windlass, &Outcome)) {
+async fn inject_each_call(calls: &str, fault: &str, check: impl Fn(&mut TestServer, &WriteOutcomes)) {
     let rounds = if long() { 40 } else { 4 };
     // Each takes at least one of the calls, so that every round meets its fault.
     let writes = rounds + 4;
-    let mut place = Windlass::start().stop();
+    let mut place = TestServer::start().stop();
     let mut met = 0;
     for n in 1..=rounds {
-        let command = under_strace(&place, calls, fault, n);
+        let command = strace_command(&place, calls, fault, n);
         let (left, outcome) = match place.launch(command) {
             // Even the start may need a write.
-            Err(left) => (left, Outcome { unknown: true, ..Outcome::default() }),
+            Err(left) => (left, WriteOutcomes { unknown: true, ..WriteOutcomes::default() }),
             Ok(mut server) => {
                 let outcome = write(&server, n, writes).await;
                 check(&mut server, &outcome);
@@ -94,11 +94,11 @@ async fn sweep(calls: &str, fault: &str, check: impl Fn(&mut Windlass, &Outcome)
 }
 
 /// The server as the child, strace beside it: signals and the exit status are the server's own.
-fn under_strace(place: &Place, calls: &str, fault: &str, n: usize) -> Command {
+fn strace_command(place: &TestDataDir, calls: &str, fault: &str, n: usize) -> Command {
     let strace = env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
     let found = Command::new(&strace).arg("--version").output();
     assert!(found.is_ok(), "strace is needed: `cargo xtask test` fetches it, or install it");
-    let server = place.again();
+    let server = place.restart_command();
     let mut command = Command::new(strace);
     command
         .args(["-D", "-f", "-qq", "-o", "/dev/null"])
@@ -109,15 +109,15 @@ fn under_strace(place: &Place, calls: &str, fault: &str, n: usize) -> Command {
     command
 }
 
-async fn write(server: &Windlass, round: usize, writes: usize) -> Outcome {
-    let mut outcome = Outcome::default();
+async fn write(server: &TestServer, round: usize, writes: usize) -> WriteOutcomes {
+    let mut outcome = WriteOutcomes::default();
     let Ok(mut connection) = server.http().connect().await else {
-        return Outcome { unknown: true, ..outcome };
+        return WriteOutcomes { unknown: true, ..outcome };
     };
     for i in 0..writes {
         let name = format!("w-{round}-{i}");
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        match connection.ask(Method::POST, CONFIG_MAPS, &body).await {
+        match connection.request(Method::POST, CONFIG_MAPS, &body).await {
             Ok((201, _)) => drop(outcome.acknowledged.insert(name)),
             Ok((503, answer)) => {
                 assert!(answer["message"].as_str().unwrap().contains("nothing was changed"));
@@ -134,8 +134,8 @@ async fn write(server: &Windlass, round: usize, writes: usize) -> Outcome {
     outcome
 }
 
-async fn names(server: &Windlass) -> BTreeSet<String> {
-    let (status, list) = server.http().ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+async fn names(server: &TestServer) -> BTreeSet<String> {
+    let (status, list) = server.http().request(Method::GET, CONFIG_MAPS, Value::Null).await;
     assert_eq!(status, 200, "{list}");
     let items = list["items"].as_array().unwrap();
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()

@@ -19,11 +19,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Any failure of a connection; a killed server makes all kinds of them.
-pub type Broken = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How to reach a server, and as whom.
 #[derive(Clone)]
-pub struct Http {
+pub struct HttpClient {
     address: SocketAddr,
     /// Who must be there.
     name: IpAddr,
@@ -31,7 +31,7 @@ pub struct Http {
     authorization: Arc<str>,
 }
 
-impl Http {
+impl HttpClient {
     pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
@@ -52,22 +52,22 @@ impl Http {
     }
 
     /// As if the address were this one.
-    pub fn named(self, name: IpAddr) -> Self {
+    pub fn with_server_name(self, name: IpAddr) -> Self {
         Self { name, ..self }
     }
 
     /// TLS and nothing above it.
-    pub async fn tls(&self) -> Result<TlsStream<TcpStream>, Broken> {
+    pub async fn connect_tls(&self) -> Result<TlsStream<TcpStream>, BoxedError> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.name);
         Ok(self.connector.connect(name, stream).await?)
     }
 
-    pub async fn connect(&self) -> Result<Connection, Broken> {
-        let (sender, connection) = http1::handshake(TokioIo::new(self.tls().await?)).await?;
+    pub async fn connect(&self) -> Result<HttpConnection, BoxedError> {
+        let (sender, connection) = http1::handshake(TokioIo::new(self.connect_tls().await?)).await?;
         tokio::spawn(connection);
-        Ok(Connection {
+        Ok(HttpConnection {
             sender,
             host: self.address.to_string(),
             authorization: self.authorization.clone(),
@@ -75,42 +75,42 @@ impl Http {
     }
 
     /// A connection of HTTP/2, as most clients of Kubernetes make.
-    pub async fn connect_http2(&self) -> Result<http2::SendRequest<Full<Bytes>>, Broken> {
-        let io = TokioIo::new(self.tls().await?);
+    pub async fn connect_http2(&self) -> Result<http2::SendRequest<Full<Bytes>>, BoxedError> {
+        let io = TokioIo::new(self.connect_tls().await?);
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
         tokio::spawn(connection);
         Ok(sender)
     }
 
     /// One request on a connection of its own, that must be answered.
-    pub async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+    pub async fn request(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let mut connection = self.connect().await.unwrap();
-        connection.ask(method, path, &body).await.unwrap()
+        connection.request(method, path, &body).await.unwrap()
     }
 
     /// A watch on a connection of its own; `Err` holds the status of a refusal.
-    pub async fn watch(&self, path: &str) -> Result<Result<Events, u16>, Broken> {
+    pub async fn watch(&self, path: &str) -> Result<Result<WatchStream, u16>, BoxedError> {
         let mut connection = self.connect().await?;
         let response = connection.start(Method::GET, path, "", Bytes::new()).await?;
         if response.status() != 200 {
             return Ok(Err(response.status().as_u16()));
         }
-        Ok(Ok(Events { body: response.into_body(), read: BytesMut::new() }))
+        Ok(Ok(WatchStream { body: response.into_body(), read: BytesMut::new() }))
     }
 }
 
-pub struct Connection {
+pub struct HttpConnection {
     sender: http1::SendRequest<Full<Bytes>>,
     host: String,
     authorization: Arc<str>,
 }
 
-impl Connection {
+impl HttpConnection {
     /// Any request at all; it must name its host itself.
     pub async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Broken> {
+    ) -> Result<Response<Incoming>, BoxedError> {
         self.sender.ready().await?;
         Ok(self.sender.send_request(request).await?)
     }
@@ -121,7 +121,7 @@ impl Connection {
         path: &str,
         content_type: &str,
         body: Bytes,
-    ) -> Result<Response<Incoming>, Broken> {
+    ) -> Result<Response<Incoming>, BoxedError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -134,12 +134,12 @@ impl Connection {
     }
 
     /// A request with a JSON body (none when it is null) and a JSON answer.
-    pub async fn ask(
+    pub async fn request(
         &mut self,
         method: Method,
         path: &str,
         body: &Value,
-    ) -> Result<(u16, Value), Broken> {
+    ) -> Result<(u16, Value), BoxedError> {
         let (content_type, body) = if body.is_null() {
             ("", Bytes::new())
         } else {
@@ -155,7 +155,7 @@ impl Connection {
         path: &str,
         content_type: &str,
         body: Bytes,
-    ) -> Result<(u16, Value), Broken> {
+    ) -> Result<(u16, Value), BoxedError> {
         let response = self.start(method, path, content_type, body).await?;
         let status = response.status().as_u16();
         let answer = response.into_body().collect().await?.to_bytes();
@@ -166,14 +166,14 @@ impl Connection {
 }
 
 /// The events of a watch, one per line.
-pub struct Events {
+pub struct WatchStream {
     body: Incoming,
     read: BytesMut,
 }
 
-impl Events {
+impl WatchStream {
     /// The next event; `None` when the server ended the watch in good order.
-    pub async fn next(&mut self) -> Result<Option<Value>, Broken> {
+    pub async fn next(&mut self) -> Result<Option<Value>, BoxedError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line = self.read.split_to(end + 1);

@@ -14,9 +14,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltNames, Authority, CertificateRequest, ForeignCertificate, Issuance, IssuedSubject,
-    PrivateKey, Serial, Subject, SubjectKey, SystemRandom, Usages, Validity, issue_certificate,
-    parse_certificate_blocks, pem, write_request,
+    AltNames, CertificateAuthority, CertificateRequest, ForeignCertificate, CertificateTemplate, IssuedSubject,
+    PrivateKey, Serial, Subject, SubjectKey, SystemRandom, CertificateUsages, Validity, issue_certificate,
+    parse_certificate_blocks, pem, build_csr,
 };
 
 use crate::access::add_user;
@@ -38,31 +38,31 @@ pub fn windlass(who: &Kubectl, args: &[&str]) -> Command {
 }
 
 /// What it says on standard output; it must succeed.
-pub fn ok(who: &Kubectl, args: &[&str]) -> String {
+pub fn windlass_ok(who: &Kubectl, args: &[&str]) -> String {
     let output = windlass(who, args).output().unwrap();
-    assert!(output.status.success(), "{args:?}: {}", complaint(&output));
+    assert!(output.status.success(), "{args:?}: {}", stderr_text(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Its last words; it must fail with 1.
-pub fn fails(who: &Kubectl, args: &[&str]) -> String {
+pub fn windlass_fails(who: &Kubectl, args: &[&str]) -> String {
     let output = windlass(who, args).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", complaint(&output));
-    complaint(&output)
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr_text(&output));
+    stderr_text(&output)
 }
 
-fn complaint(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A `windlass issue` that is waiting for something.
-struct Waiting {
+struct PendingIssue {
     child: Child,
     said: Receiver<String>,
     heard: Vec<String>,
 }
 
-impl Waiting {
+impl PendingIssue {
     fn start(who: &Kubectl, args: &[&str]) -> Self {
         let mut command = windlass(who, args);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -71,7 +71,7 @@ impl Waiting {
     }
 
     /// The next line with these words.
-    fn until(&mut self, words: &str) -> String {
+    fn wait_for_line(&mut self, words: &str) -> String {
         loop {
             let Ok(line) = self.said.recv_timeout(PATIENCE) else {
                 panic!("nothing about {words:?} in {:#?}", self.heard);
@@ -85,7 +85,7 @@ impl Waiting {
 
     /// The name of the request that waits for approval.
     fn request(&mut self) -> String {
-        let line = self.until("waiting for approval of ");
+        let line = self.wait_for_line("waiting for approval of ");
         let name = line.rsplit(' ').next().unwrap().to_owned();
         assert!(line.ends_with(&format!(": kubectl certificate approve {name}")), "{line}");
         name
@@ -147,7 +147,7 @@ fn a_client_certificate_logs_in() {
         "-o",
         "json",
     ];
-    let made: Value = serde_json::from_str(&ok(&admin, &args)).unwrap();
+    let made: Value = serde_json::from_str(&windlass_ok(&admin, &args)).unwrap();
     assert_eq!((&made["signer"], &made["key"]), (&CLIENT.into(), &"ECDSA P-256".into()));
     let dir = path(&admin, "alice");
     let leaf = certificate(&dir);
@@ -156,7 +156,7 @@ fn a_client_certificate_logs_in() {
     let mode = fs::metadata(dir.join("tls.key")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
 
-    let alice = admin.with(path(&admin, "alice.kubeconfig"));
+    let alice = admin.with_kubeconfig(path(&admin, "alice.kubeconfig"));
     let refused = alice.fails(&["get", "configmaps"]);
     assert!(refused.contains("User \"alice\" cannot list resource \"configmaps\""), "{refused}");
     admin.ok(&["create", "clusterrolebinding", "dev", "--clusterrole=view", "--group=dev"]);
@@ -164,7 +164,7 @@ fn a_client_certificate_logs_in() {
 
     // In place, with another key; the kubeconfig names the files and still works.
     let before = set(&dir);
-    let told = ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
+    let told = windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
     assert!(told.contains("O=dev, CN=alice until ") && told.contains("request: "), "{told}");
     let after = set(&dir);
     assert_ne!(before["tls.key"], after["tls.key"]);
@@ -202,7 +202,7 @@ fn every_kind_of_key_is_certified() {
             "-o",
             "json",
         ];
-        let made: Value = serde_json::from_str(&ok(&admin, &args)).unwrap();
+        let made: Value = serde_json::from_str(&windlass_ok(&admin, &args)).unwrap();
         assert_eq!((&made["key"], &made["ipAddresses"][0]), (&told.into(), &"192.0.2.1".into()));
         assert_eq!(certificate(&path(&admin, flag)).alt_names().dns_names, ["n1"]);
     }
@@ -223,10 +223,10 @@ fn somebody_else_approves_and_signs() {
         "--out",
         "web",
     ];
-    let mut waiting = Waiting::start(&admin, &args);
+    let mut waiting = PendingIssue::start(&admin, &args);
     let name = waiting.request();
     admin.ok(&["certificate", "approve", &name]);
-    waiting.until(&format!("approved {name}; waiting for signer {signer}"));
+    waiting.wait_for_line(&format!("approved {name}; waiting for signer {signer}"));
     if admin.minor() < 24 {
         eprintln!("this kubectl cannot write a status");
         return waiting.kill();
@@ -239,7 +239,7 @@ fn somebody_else_approves_and_signs() {
     let delayed = r#"[{"op": "add", "path": "/status/conditions/-", "value": {"type": "example.com/Slow",
                     "status": "True", "reason": "Lunch", "message": "back at two"}}]"#;
     patch("json", delayed);
-    waiting.until("(Lunch: back at two)");
+    waiting.wait_for_line("(Lunch: back at two)");
     let bundle = format!(
         "apiVersion: certificates.k8s.io/v1\nkind: ClusterTrustBundle\nmetadata:\n  name: example.com:web:v1\nspec:\n  \
          signerName: {signer}\n  trustBundle: |\n    {}\n",
@@ -269,9 +269,9 @@ fn a_certificate_for_another_key_is_not_used() {
     }
     let args =
         ["issue", "--signer", "example.com/web", "--cn", "a", "--out", "a", "--name", "mine"];
-    let mut waiting = Waiting::start(&admin, &args);
+    let mut waiting = PendingIssue::start(&admin, &args);
     assert_eq!(waiting.request(), "mine");
-    let again = fails(&admin, &[&args[..5], &["--out", "b", "--name", "mine"]].concat());
+    let again = windlass_fails(&admin, &[&args[..5], &["--out", "b", "--name", "mine"]].concat());
     assert!(again.contains("choose another --name"), "{again}");
     admin.ok(&["certificate", "approve", "mine"]);
     let other = authority().certificate().to_pem();
@@ -302,7 +302,7 @@ fn a_certificate_that_is_not_valid_now_is_not_installed() {
         (&renew, minutes(-30, -1), Some("the issued certificate expired ")),
         (&renew, minutes(30, 60), Some("the issued certificate is not valid before ")),
     ] {
-        let mut waiting = Waiting::start(&admin, args);
+        let mut waiting = PendingIssue::start(&admin, args);
         let name = waiting.request();
         admin.ok(&["certificate", "approve", &name]);
         let chain = STANDARD.encode(signed_for(&admin, &name, &ca, validity));
@@ -317,16 +317,16 @@ fn a_certificate_that_is_not_valid_now_is_not_installed() {
     }
 }
 
-fn authority() -> Authority {
+fn authority() -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - Duration::HOUR, now + Duration::DAY).unwrap();
     let key = PrivateKey::generate().unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&Subject::new("web CA", &[]).unwrap(), validity, key, serial).unwrap()
+    CertificateAuthority::self_signed(&Subject::new("web CA", &[]).unwrap(), validity, key, serial).unwrap()
 }
 
 /// The certificate that a request asks for, and its authority's.
-fn signed(admin: &Kubectl, name: &str, ca: &Authority) -> String {
+fn signed(admin: &Kubectl, name: &str, ca: &CertificateAuthority) -> String {
     let now = OffsetDateTime::now_utc();
     signed_for(
         admin,
@@ -336,15 +336,15 @@ fn signed(admin: &Kubectl, name: &str, ca: &Authority) -> String {
     )
 }
 
-fn signed_for(admin: &Kubectl, name: &str, ca: &Authority, validity: Validity) -> String {
+fn signed_for(admin: &Kubectl, name: &str, ca: &CertificateAuthority, validity: Validity) -> String {
     let object = admin.json(&["get", "csr", name]);
     let text = STANDARD.decode(object["spec"]["request"].as_str().unwrap()).unwrap();
     let request = CertificateRequest::from_pem(&text).unwrap();
     let usages: Vec<String> = serde_json::from_value(object["spec"]["usages"].clone()).unwrap();
     assert_eq!(usages, ["digital signature", "server auth"]);
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let usages = Usages::from_names(&usages).unwrap();
-    let wanted = Issuance::of_request(&request, usages, validity, serial).unwrap();
+    let usages = CertificateUsages::from_names(&usages).unwrap();
+    let wanted = CertificateTemplate::from_request(&request, usages, validity, serial).unwrap();
     issue_certificate(ca, &wanted).unwrap().to_pem() + &ca.certificate().to_pem()
 }
 
@@ -353,7 +353,7 @@ fn kubectl_alone_gets_a_certificate() {
     let admin = Kubectl::new();
     let key = PrivateKey::generate().unwrap();
     let subject = IssuedSubject::new("dora", &["dev"]);
-    let text = write_request(&key, &subject, &AltNames::default()).unwrap();
+    let text = build_csr(&key, &subject, &AltNames::default()).unwrap();
     let request = format!(
         "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata:\n  name: dora\nspec:\n  \
          request: {}\n  signerName: {CLIENT}\n  expirationSeconds: 86400\n  usages: [client auth]\n",
@@ -381,7 +381,7 @@ fn kubectl_alone_gets_a_certificate() {
     assert!(refused.contains("User \"dora\" cannot list resource \"secrets\""), "{refused}");
     // Windlass makes of it what kubectl does.
     let shown: Value =
-        serde_json::from_str(&ok(&admin, &["csr", "show", "dora", "-o", "json"])).unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["csr", "show", "dora", "-o", "json"])).unwrap();
     assert_eq!(
         (&shown["state"], &shown["certificate"]["keyMatches"]),
         (&"Approved,Issued".into(), &true.into())
@@ -389,10 +389,10 @@ fn kubectl_alone_gets_a_certificate() {
 }
 
 #[test]
-fn what_is_there_stays_until_there_is_better() {
+fn existing_files_stay_until_renewal_succeeds() {
     let admin = Kubectl::new();
     let issue = ["issue", "--signer", CLIENT, "--cn", "bob", "--approve", "--out", "bob"];
-    ok(&admin, &issue);
+    windlass_ok(&admin, &issue);
     let dir = path(&admin, "bob");
     let before = set(&dir);
     let unchanged = |what: &str| {
@@ -400,21 +400,21 @@ fn what_is_there_stays_until_there_is_better() {
         certificate(&dir);
     };
 
-    let refused = fails(&admin, &issue);
+    let refused = windlass_fails(&admin, &issue);
     assert!(refused.contains("exists already: replace the certificate with --renew"), "{refused}");
     unchanged("without --renew");
 
     let renew = ["issue", "--renew", "--out", "bob"];
-    let mut waiting = Waiting::start(&admin, &renew);
+    let mut waiting = PendingIssue::start(&admin, &renew);
     let name = waiting.request();
-    let busy = fails(&admin, &renew);
+    let busy = windlass_fails(&admin, &renew);
     assert!(busy.contains("another windlass issue is at work"), "{busy}");
-    ok(&admin, &["csr", "deny", &name, "--reason", "Unknown", "--message", "who is bob?"]);
+    windlass_ok(&admin, &["csr", "deny", &name, "--reason", "Unknown", "--message", "who is bob?"]);
     let (good, said) = waiting.end();
     assert!(!good && said.contains("was denied: Unknown: who is bob?"), "{said}");
     unchanged("denied");
 
-    let mut waiting = Waiting::start(&admin, &renew);
+    let mut waiting = PendingIssue::start(&admin, &renew);
     let name = waiting.request();
     admin.ok(&["delete", "csr", &name]);
     let (good, said) = waiting.end();
@@ -422,22 +422,22 @@ fn what_is_there_stays_until_there_is_better() {
     unchanged("deleted");
 
     let serving = ["--signer", "kubernetes.io/kubelet-serving", "--approve"];
-    let failed = fails(&admin, &[&renew[..], &serving].concat());
+    let failed = windlass_fails(&admin, &[&renew[..], &serving].concat());
     let reason = "SignerValidationFailure: subject organization is not system:nodes";
     assert!(failed.contains(reason), "{failed}");
     unchanged("refused by the signer");
 
-    let late = fails(&admin, &[&renew[..], &["--timeout", "50ms"]].concat());
+    let late = windlass_fails(&admin, &[&renew[..], &["--timeout", "50ms"]].concat());
     assert!(late.contains("no certificate after 50ms"), "{late}");
     unchanged("late");
 
-    let mut waiting = Waiting::start(&admin, &renew);
+    let mut waiting = PendingIssue::start(&admin, &renew);
     waiting.request();
     waiting.kill();
     unchanged("killed");
 
     // What the killed one left is no obstacle, and does not stay.
-    ok(&admin, &[&renew[..], &["--approve"]].concat());
+    windlass_ok(&admin, &[&renew[..], &["--approve"]].concat());
     assert_ne!(set(&dir)["tls.key"], before["tls.key"]);
     certificate(&dir);
     assert_eq!(hidden(&dir), 2, "one set, and the link to it");
@@ -452,23 +452,23 @@ fn hidden(dir: &Path) -> usize {
 #[test]
 fn killed_at_any_time_there_is_a_whole_set() {
     let admin = Kubectl::new();
-    ok(&admin, &["issue", "--signer", CLIENT, "--cn", "bob", "--approve", "--out", "bob"]);
+    windlass_ok(&admin, &["issue", "--signer", CLIENT, "--cn", "bob", "--approve", "--out", "bob"]);
     let dir = path(&admin, "bob");
     let (mut old, mut new) = (0, 0);
     for round in 0..24 {
         let before = set(&dir);
         let current = fs::read_link(dir.join("..data")).unwrap();
         let mut waiting =
-            Waiting::start(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
+            PendingIssue::start(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
         let mut spin = |reached: &dyn Fn() -> bool| {
             while !reached() && waiting.child.try_wait().unwrap().is_none() {
                 thread::yield_now();
             }
         };
         match round % 4 {
-            0 => drop(waiting.until("approved csr-")),
+            0 => drop(waiting.wait_for_line("approved csr-")),
             // Said just before the files are written.
-            1 => drop(waiting.until("no ca.crt")),
+            1 => drop(waiting.wait_for_line("no ca.crt")),
             2 => spin(&|| dir.join("..data.new").is_symlink()),
             _ => spin(&|| fs::read_link(dir.join("..data")).unwrap() != current),
         }
@@ -477,12 +477,12 @@ fn killed_at_any_time_there_is_a_whole_set() {
         if set(&dir) == before { old += 1 } else { new += 1 }
     }
     assert!(old > 0 && new > 0, "{old} times before the new set, {new} times after");
-    ok(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
+    windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
     assert_eq!(hidden(&dir), 2);
 }
 
 #[test]
-fn who_may_not_approve_is_told_and_waits() {
+fn missing_approval_permission_is_reported_while_waiting() {
     let admin = Kubectl::new();
     let asks = [
         "create",
@@ -493,12 +493,12 @@ fn who_may_not_approve_is_told_and_waits() {
     ];
     admin.ok(&asks);
     admin.ok(&["create", "clusterrolebinding", "asks", "--clusterrole=asks", "--user=alice"]);
-    let alice = admin.with(add_user(&admin, "alice", &[]));
+    let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
     let issue = ["issue", "--signer", CLIENT, "--cn", "carol", "--approve", "--out"];
 
     // She may not even watch, so the command looks now and then.
-    let mut waiting = Waiting::start(&alice, &[&issue[..], &["one"]].concat());
-    let told = waiting.until("you are not allowed to");
+    let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["one"]].concat());
+    let told = waiting.wait_for_line("you are not allowed to");
     let both =
         format!("\"update certificatesigningrequests/approval\" and \"approve signers {CLIENT}\"");
     assert!(told.contains(&both) && told.contains("left for somebody who may"), "{told}");
@@ -517,12 +517,12 @@ fn who_may_not_approve_is_told_and_waits() {
     ];
     admin.ok(&role);
     admin.ok(&["create", "clusterrolebinding", "half", "--clusterrole=half", "--user=alice"]);
-    let mut waiting = Waiting::start(&alice, &[&issue[..], &["two"]].concat());
-    let told = waiting.until("you are not allowed to");
+    let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["two"]].concat());
+    let told = waiting.wait_for_line("you are not allowed to");
     assert!(told.contains(&format!("allowed to \"approve signers {CLIENT}\" (")), "{told}");
     let name = waiting.request();
-    let refused = fails(&alice, &["csr", "approve", &name]);
+    let refused = windlass_fails(&alice, &["csr", "approve", &name]);
     assert!(refused.contains("not permitted to approve requests with signerName"), "{refused}");
-    ok(&admin, &["csr", "approve", &name]);
+    windlass_ok(&admin, &["csr", "approve", &name]);
     assert!(waiting.end().0);
 }

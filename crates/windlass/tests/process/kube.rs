@@ -19,9 +19,9 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::server::{PATIENCE, Windlass};
+use crate::server::{PATIENCE, TestServer};
 
-async fn client(server: &Windlass) -> Client {
+async fn kube_client(server: &TestServer) -> Client {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
@@ -47,9 +47,9 @@ async fn next<T>(stream: &mut (impl Stream<Item = T> + Unpin)) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api() {
-    let server = Windlass::start();
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+async fn typed_api_requests_work() {
+    let server = TestServer::start();
+    let api: Api<ConfigMap> = Api::default_namespaced(kube_client(&server).await);
     let made = api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     assert_eq!(api.get("a").await.unwrap(), made);
     assert!(api.get_opt("b").await.unwrap().is_none());
@@ -76,8 +76,8 @@ async fn api() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_keep_their_status() {
-    let server = Windlass::start();
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let server = TestServer::start();
+    let api: Api<ConfigMap> = Api::default_namespaced(kube_client(&server).await);
     let status = |error: kube::Error| match error {
         kube::Error::Api(status) => (status.code, status.reason.clone()),
         other => panic!("not a status: {other}"),
@@ -97,17 +97,17 @@ async fn errors_keep_their_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watcher_that_lists_first() {
-    watcher_tells(watcher::Config::default()).await;
+    check_watcher(watcher::Config::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watcher_with_a_streaming_list() {
-    watcher_tells(watcher::Config::default().streaming_lists()).await;
+    check_watcher(watcher::Config::default().streaming_lists()).await;
 }
 
-async fn watcher_tells(config: watcher::Config) {
-    let server = Windlass::start();
-    let api: Api<Secret> = Api::default_namespaced(client(&server).await);
+async fn check_watcher(config: watcher::Config) {
+    let server = TestServer::start();
+    let api: Api<Secret> = Api::default_namespaced(kube_client(&server).await);
     let secret = |name: &str| -> Secret {
         serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
     };
@@ -135,8 +135,8 @@ async fn watcher_tells(config: watcher::Config) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reflector_keeps_a_copy() {
-    let server = Windlass::start();
-    let api: Api<Secret> = Api::default_namespaced(client(&server).await);
+    let server = TestServer::start();
+    let api: Api<Secret> = Api::default_namespaced(kube_client(&server).await);
     let (reader, writer) = reflector::store();
     let stream = reflector(writer, watcher(api.clone(), watcher::Config::default()));
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -164,8 +164,8 @@ async fn reflector_keeps_a_copy() {
 /// A controller that answers every `question` with an `answer`.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_reacts() {
-    let server = Windlass::start();
-    let api: Api<ConfigMap> = Api::default_namespaced(client(&server).await);
+    let server = TestServer::start();
+    let api: Api<ConfigMap> = Api::default_namespaced(kube_client(&server).await);
     let answer =
         async |object: Arc<ConfigMap>, api: Arc<Api<ConfigMap>>| -> Result<Action, kube::Error> {
             if value(&object) == "question" {
@@ -194,8 +194,8 @@ async fn controller_reacts() {
 /// Taking, renewing and losing a lease, as leader election does it.
 #[tokio::test(flavor = "multi_thread")]
 async fn lease() {
-    let server = Windlass::start();
-    let api: Api<Lease> = Api::default_namespaced(client(&server).await);
+    let server = TestServer::start();
+    let api: Api<Lease> = Api::default_namespaced(kube_client(&server).await);
     let renewed_at =
         |second: i64| MicroTime(Timestamp::new(1_700_000_000 + second, 123_456_000).unwrap());
     let taken = Lease {

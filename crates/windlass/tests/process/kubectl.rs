@@ -11,11 +11,11 @@ use std::time::Instant;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Windlass, lines};
+use crate::server::{PATIENCE, TestServer, lines};
 
 /// kubectl with a server and a home without a cache.
 pub struct Kubectl {
-    pub server: Arc<Windlass>,
+    pub server: Arc<TestServer>,
     pub kubeconfig: PathBuf,
     token: Option<String>,
     home: TempDir,
@@ -24,17 +24,17 @@ pub struct Kubectl {
 impl Kubectl {
     /// The administrator's, with a server of its own.
     pub fn new() -> Self {
-        Self::on(Windlass::start())
+        Self::with_server(TestServer::start())
     }
 
     /// The administrator's, with this server.
-    pub fn on(server: Windlass) -> Self {
+    pub fn with_server(server: TestServer) -> Self {
         let (kubeconfig, home) = (server.kubeconfig(), tempfile::tempdir().unwrap());
         Self { server: Arc::new(server), kubeconfig, token: None, home }
     }
 
     /// Somebody else's, with the same server.
-    pub fn with(&self, kubeconfig: PathBuf) -> Self {
+    pub fn with_kubeconfig(&self, kubeconfig: PathBuf) -> Self {
         let server = self.server.clone();
         Self { server, kubeconfig, token: None, home: tempfile::tempdir().unwrap() }
     }
@@ -43,7 +43,7 @@ impl Kubectl {
     pub fn with_token(&self, token: &str) -> Self {
         let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let anonymous: Vec<&str> = text.lines().filter(|line| !line.contains("client-")).collect();
-        let somebody = self.with(self.home.path().join("anonymous.kubeconfig"));
+        let somebody = self.with_kubeconfig(self.home.path().join("anonymous.kubeconfig"));
         std::fs::write(
             &somebody.kubeconfig,
             anonymous.join("\n").replace("  user:\n", "  user: {}\n"),

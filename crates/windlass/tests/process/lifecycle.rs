@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::server::{PATIENCE, Place, Windlass, wait};
+use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -29,7 +29,7 @@ fn store(args: &[&str], data: Option<&Path>) -> Output {
 }
 
 /// A start that must not succeed; a server that runs would run for ever.
-fn refused(mut up: Command) -> Output {
+fn expect_start_failure(mut up: Command) -> Output {
     let mut child = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = wait(&mut child, PATIENCE).is_some();
     if !ended {
@@ -46,7 +46,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn the_ready_line_says_where() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     assert!(server.ready.contains(&format!("https://{}", server.address)), "{}", server.ready);
     let kubeconfig = server.kubeconfig();
     assert!(server.ready.contains(kubeconfig.to_str().unwrap()), "{}", server.ready);
@@ -55,7 +55,7 @@ fn the_ready_line_says_where() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_watches_and_exits_well() {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut server = Windlass::start();
+        let mut server = TestServer::start();
         let http = server.http();
         let mut events = http.watch(&format!("{CONFIG_MAPS}?watch=1")).await.unwrap().unwrap();
         server.signal(signal);
@@ -69,8 +69,8 @@ async fn sigterm_ends_watches_and_exits_well() {
 /// The end of HTTP/2 is agreed upon; a client that does not answer must not hold the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_does_not_wait_for_clients_that_do_not_hear() {
-    let mut server = Windlass::start();
-    let mut stream = server.http().tls().await.unwrap();
+    let mut server = TestServer::start();
+    let mut stream = server.http().connect_tls().await.unwrap();
     // The preface and empty settings; then nothing, whatever the server says.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     stream.read_u8().await.expect("HTTP/2 has begun");
@@ -81,15 +81,15 @@ async fn sigterm_does_not_wait_for_clients_that_do_not_hear() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_keeps_everything() {
-    let server = Windlass::start();
-    let (status, made) = server.http().ask(Method::POST, CONFIG_MAPS, config_map("kept")).await;
+    let server = TestServer::start();
+    let (status, made) = server.http().request(Method::POST, CONFIG_MAPS, config_map("kept")).await;
     assert_eq!(status, 201, "{made}");
     let kubeconfig = fs::read(server.kubeconfig()).unwrap();
     let server = server.stop().start();
     let path = format!("{CONFIG_MAPS}/kept");
-    assert_eq!(server.http().ask(Method::GET, &path, Value::Null).await, (200, made.clone()));
+    assert_eq!(server.http().request(Method::GET, &path, Value::Null).await, (200, made.clone()));
     assert_eq!(fs::read(server.kubeconfig()).unwrap(), kubeconfig, "the credentials stay valid");
-    let (_, next) = server.http().ask(Method::POST, CONFIG_MAPS, config_map("next")).await;
+    let (_, next) = server.http().request(Method::POST, CONFIG_MAPS, config_map("next")).await;
     assert!(version(&next) > version(&made));
 }
 
@@ -99,9 +99,9 @@ fn version(object: &Value) -> u64 {
 
 #[test]
 fn a_second_server_is_refused() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let data = server.place().data();
-    let output = refused(server.place().up("127.0.0.1:0"));
+    let output = expect_start_failure(server.place().up_command("127.0.0.1:0"));
     assert!(!output.status.success());
     assert!(output.stdout.is_empty(), "it must not say that it is ready");
     let complaint = stderr(&output);
@@ -111,26 +111,26 @@ fn a_second_server_is_refused() {
 
 #[test]
 fn a_taken_port_is_named() {
-    let server = Windlass::start();
-    let other = Place::new();
+    let server = TestServer::start();
+    let other = TestDataDir::new();
     let address = server.address.to_string();
-    let output = refused(other.up(&address));
+    let output = expect_start_failure(other.up_command(&address));
     assert!(!output.status.success());
     assert!(stderr(&output).contains(&address), "{}", stderr(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_are_refused() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let stranger = server.http_as("unknown");
-    let (status, answer) = stranger.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    let (status, answer) = stranger.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     assert_eq!((status, &answer["reason"]), (401, &json!("Unauthorized")), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_backup_restore() {
-    let server = Windlass::start();
-    let (_, made) = server.http().ask(Method::POST, CONFIG_MAPS, config_map("kept")).await;
+    let server = TestServer::start();
+    let (_, made) = server.http().request(Method::POST, CONFIG_MAPS, config_map("kept")).await;
     let data = server.place().data();
     let backup = server.place().path().join("backup.db");
     let backup = backup.to_str().unwrap();
@@ -145,7 +145,7 @@ async fn check_backup_restore() {
     let output = store(&["check", backup], None);
     assert!(output.status.success(), "{}", stderr(&output));
 
-    let (_, late) = server.http().ask(Method::POST, CONFIG_MAPS, config_map("late")).await;
+    let (_, late) = server.http().request(Method::POST, CONFIG_MAPS, config_map("late")).await;
     let output = store(&["restore", backup], Some(&data));
     assert!(!output.status.success(), "a database is never overwritten");
 
@@ -155,21 +155,21 @@ async fn check_backup_restore() {
     assert!(output.status.success(), "{}", stderr(&output));
     let server = place.start();
     let get = async |name: &str| {
-        server.http().ask(Method::GET, &format!("{CONFIG_MAPS}/{name}"), Value::Null).await
+        server.http().request(Method::GET, &format!("{CONFIG_MAPS}/{name}"), Value::Null).await
     };
     assert_eq!(get("kept").await, (200, made));
     assert_eq!(get("late").await.0, 404);
     // What was seen after the backup is not given out again.
-    let (_, next) = server.http().ask(Method::POST, CONFIG_MAPS, config_map("next")).await;
+    let (_, next) = server.http().request(Method::POST, CONFIG_MAPS, config_map("next")).await;
     assert!(version(&next) > version(&late));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_database_is_named() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     for number in 0..200 {
         let name = format!("object-{number}");
-        server.http().ask(Method::POST, CONFIG_MAPS, config_map(&name)).await;
+        server.http().request(Method::POST, CONFIG_MAPS, config_map(&name)).await;
     }
     let place = server.stop();
     let file = place.data().join("store/windlass.db");
@@ -177,14 +177,14 @@ async fn a_damaged_database_is_named() {
     let whole = fs::read(&file).unwrap();
 
     // The header; a stretch in the middle; the second half gone.
-    let damages: [(&str, Damage); 3] = [
+    let damages: [(&str, FileDamage); 3] = [
         ("header", |file, _| write_at(file, 0, &[0xa5; 64])),
         ("middle", |file, length| write_at(file, length / 2, &[0xa5; 8192])),
         ("cut", |file, length| file.set_len(length / 2).unwrap()),
     ];
     for (what, damage) in damages {
         damage(&mut File::options().write(true).open(&file).unwrap(), length);
-        for output in [refused(place.up("127.0.0.1:0")), store(&["check"], Some(&place.data()))] {
+        for output in [expect_start_failure(place.up_command("127.0.0.1:0")), store(&["check"], Some(&place.data()))] {
             let complaint = stderr(&output);
             assert!(!output.status.success(), "{what}: {complaint}");
             assert!(complaint.contains("windlass.db"), "{what}: {complaint}");
@@ -194,12 +194,12 @@ async fn a_damaged_database_is_named() {
     }
     let server = place.start();
     let (status, _) =
-        server.http().ask(Method::GET, &format!("{CONFIG_MAPS}/object-7"), Value::Null).await;
+        server.http().request(Method::GET, &format!("{CONFIG_MAPS}/object-7"), Value::Null).await;
     assert_eq!(status, 200, "undamaged again");
 }
 
 /// Spoils a file of the given length.
-type Damage = fn(&mut File, u64);
+type FileDamage = fn(&mut File, u64);
 
 fn write_at(file: &mut File, offset: u64, bytes: &[u8]) {
     file.seek(SeekFrom::Start(offset)).unwrap();

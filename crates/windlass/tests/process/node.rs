@@ -13,39 +13,39 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
-    AltNames, Authority, Issuance, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom,
-    Usages, Validity, issue_certificate,
+    AltNames, CertificateAuthority, CertificateTemplate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom,
+    CertificateUsages, Validity, issue_certificate,
 };
 
-use crate::http::Http;
-use crate::issue::{ok, windlass};
+use crate::http::HttpClient;
+use crate::issue::{windlass_ok, windlass};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place, wait};
+use crate::server::{PATIENCE, TestDataDir, wait};
 
 const CERT_DIR: &str = "windlass-node/pki";
 
 /// A node agent; killed when dropped.
-struct Node {
+struct NodeAgentProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Node {
+impl NodeAgentProcess {
     /// Does what `windlass token create` prints, with more flags.
     fn join(admin: &Kubectl, flags: &str) -> Self {
-        let made = ok(admin, &["token", "create", "-o", "json"]);
+        let made = windlass_ok(admin, &["token", "create", "-o", "json"]);
         let made: Value = serde_json::from_str(&made).unwrap();
-        Self::follow(admin, made["command"].as_str().unwrap(), flags)
+        Self::join_with(admin, made["command"].as_str().unwrap(), flags)
     }
 
-    fn follow(admin: &Kubectl, command: &str, flags: &str) -> Self {
+    fn join_with(admin: &Kubectl, command: &str, flags: &str) -> Self {
         let (prepare, join) = command.rsplit_once(" && ").unwrap();
         assert!(shell(admin, prepare).status().unwrap().success());
         Self::start(admin, &format!("{join} --node-name n1 {flags}"))
     }
 
     /// Starts again without what it joined with.
-    fn again(admin: &Kubectl, flags: &str) -> Self {
+    fn restart(admin: &Kubectl, flags: &str) -> Self {
         let own = "--kubeconfig windlass-node/kubeconfig --node-name n1";
         Self::start(admin, &format!("windlass node {own} --cert-dir {CERT_DIR} {flags}"))
     }
@@ -62,13 +62,13 @@ impl Node {
         Self { child, log }
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
     /// Where it listens: for others first, then for this machine.
     fn listens(&self) -> Vec<SocketAddr> {
-        let said = self.said();
+        let said = self.log_text();
         let addresses = said.lines().filter_map(|line| line.split_once("listening address="));
         addresses.map(|(_, address)| address.trim().parse().unwrap()).collect()
     }
@@ -78,16 +78,16 @@ impl Node {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
         let status = wait(&mut self.child, PATIENCE);
-        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.said());
+        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.log_text());
     }
 }
 
-impl Drop for Node {
+impl Drop for NodeAgentProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("--- node log\n{}", self.said());
+            eprintln!("--- node log\n{}", self.log_text());
         }
     }
 }
@@ -111,7 +111,7 @@ fn page(address: SocketAddr, path: &str) -> String {
     text
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -132,12 +132,12 @@ fn status_json(admin: &Kubectl) -> Option<Value> {
 }
 
 /// Waits until its status says so.
-fn says(admin: &Kubectl, what: &str, check: impl Fn(&Value) -> bool) -> Value {
-    until(what, || status_json(admin).filter(|status| check(status)))
+fn wait_for_status(admin: &Kubectl, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+    wait_until(what, || status_json(admin).filter(|status| check(status)))
 }
 
-fn is_ready(admin: &Kubectl) -> Value {
-    until("the node is not ready", || {
+fn wait_until_ready(admin: &Kubectl) -> Value {
+    wait_until("the node is not ready", || {
         let nodes = admin.json(&["get", "nodes"]);
         let node = nodes["items"].as_array().unwrap().iter().find(|node| {
             let conditions = node["status"]["conditions"].as_array();
@@ -166,16 +166,16 @@ fn requests(admin: &Kubectl) -> usize {
 #[test]
 fn a_machine_joins_by_the_printed_command_and_stays() {
     let admin = Kubectl::new();
-    let node = Node::join(&admin, "--metrics-listen 127.0.0.1:0 --node-ip 192.0.2.7");
-    let object = is_ready(&admin);
+    let node = NodeAgentProcess::join(&admin, "--metrics-listen 127.0.0.1:0 --node-ip 192.0.2.7");
+    let object = wait_until_ready(&admin);
     assert_eq!(object["metadata"]["labels"]["kubernetes.io/hostname"], "n1");
     assert_eq!(object["metadata"]["labels"]["kubernetes.io/os"], "linux");
     assert_eq!(object["status"]["addresses"][0]["address"], "192.0.2.7");
-    let first = until("no heartbeat", || heartbeat(&admin));
-    until("no other heartbeat", || heartbeat(&admin).filter(|beat| *beat > first));
+    let first = wait_until("no heartbeat", || heartbeat(&admin));
+    wait_until("no other heartbeat", || heartbeat(&admin).filter(|beat| *beat > first));
     assert_eq!(requests(&admin), 1);
     assert!(admin.ok(&["get", "csr"]).contains("Approved,Issued"));
-    let events = until("no event", || {
+    let events = wait_until("no event", || {
         let events = admin.ok(&["get", "events"]);
         events.contains("node/n1").then_some(events)
     });
@@ -183,7 +183,7 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
 
     // Whoever has its kubeconfig is the node.
     let place = admin.server.place().path();
-    let own = admin.with(until("no kubeconfig", || {
+    let own = admin.with_kubeconfig(wait_until("no kubeconfig", || {
         Some(place.join("windlass-node/kubeconfig")).filter(|path| path.exists())
     }));
     assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
@@ -205,44 +205,44 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
 }
 
 #[test]
-fn who_has_joined_needs_no_token_and_outlives_the_server() {
+fn a_joined_node_needs_no_token_and_survives_server_restarts() {
     let admin = Kubectl::new();
-    let node = Node::join(&admin, "");
-    is_ready(&admin);
+    let node = NodeAgentProcess::join(&admin, "");
+    wait_until_ready(&admin);
     let tokens: Value =
-        serde_json::from_str(&ok(&admin, &["token", "list", "-o", "json"])).unwrap();
-    ok(&admin, &["token", "delete", tokens["items"][0]["id"].as_str().unwrap()]);
-    let before = until("no heartbeat", || heartbeat(&admin));
+        serde_json::from_str(&windlass_ok(&admin, &["token", "list", "-o", "json"])).unwrap();
+    windlass_ok(&admin, &["token", "delete", tokens["items"][0]["id"].as_str().unwrap()]);
+    let before = wait_until("no heartbeat", || heartbeat(&admin));
     node.stop();
-    let node = Node::again(&admin, "");
-    until("no heartbeat without the token", || heartbeat(&admin).filter(|beat| *beat > before));
+    let node = NodeAgentProcess::restart(&admin, "");
+    wait_until("no heartbeat without the token", || heartbeat(&admin).filter(|beat| *beat > before));
     assert_eq!(requests(&admin), 1, "nothing was asked for again");
 
     // The server goes away and comes back; the node does not notice much.
     let Kubectl { server, .. } = admin;
     let server = std::sync::Arc::into_inner(server).unwrap();
-    let place: Place = server.kill();
+    let place: TestDataDir = server.kill();
     let log = node.log.clone();
-    until("it does not miss the server", || {
+    wait_until("it does not miss the server", || {
         fs::read_to_string(&log).unwrap().contains("cannot report").then_some(())
     });
-    let admin = Kubectl::on(place.start());
+    let admin = Kubectl::with_server(place.start());
     let now = OffsetDateTime::now_utc();
     let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
-    until("no heartbeat on the new server", || heartbeat(&admin).filter(|beat| *beat > now));
+    wait_until("no heartbeat on the new server", || heartbeat(&admin).filter(|beat| *beat > now));
     node.stop();
 }
 
 #[test]
 fn a_request_that_nobody_approves_is_told_of_and_found_again() {
     let admin = Kubectl::new();
-    let made = ok(&admin, &["token", "create", "--no-bindings", "-o", "json"]);
+    let made = windlass_ok(&admin, &["token", "create", "--no-bindings", "-o", "json"]);
     let made: Value = serde_json::from_str(&made).unwrap();
     let group = format!("--group={}", made["groups"][0].as_str().unwrap());
     let role = "--clusterrole=system:node-bootstrapper";
     admin.ok(&["create", "clusterrolebinding", "bootstrap", role, &group]);
-    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
-    let waits = says(&admin, "it does not wait", |status| {
+    let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
+    let waits = wait_for_status(&admin, "it does not wait", |status| {
         status["certificates"][0]["activity"]["state"] == "Waiting"
     });
     let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
@@ -253,13 +253,13 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
     drop(node);
 
     let line = made["command"].as_str().unwrap();
-    let node = Node::follow(&admin, line, "");
-    says(&admin, "it does not wait again", |status| {
+    let node = NodeAgentProcess::join_with(&admin, line, "");
+    wait_for_status(&admin, "it does not wait again", |status| {
         status["process"] == node.child.id()
             && status["certificates"][0]["activity"]["request"] == request.as_str()
     });
-    ok(&admin, &["csr", "approve", &request]);
-    is_ready(&admin);
+    windlass_ok(&admin, &["csr", "approve", &request]);
+    wait_until_ready(&admin);
     assert_eq!(requests(&admin), 1, "the same request after a kill");
     node.stop();
 }
@@ -268,34 +268,34 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
 fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     let admin = Kubectl::new();
     let made: Value =
-        serde_json::from_str(&ok(&admin, &["token", "create", "-o", "json"])).unwrap();
-    ok(&admin, &["token", "delete", made["id"].as_str().unwrap()]);
-    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
-    let problem = says(&admin, "it finds nothing wrong", |status| {
+        serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
+    windlass_ok(&admin, &["token", "delete", made["id"].as_str().unwrap()]);
+    let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
+    let problem = wait_for_status(&admin, "it finds nothing wrong", |status| {
         status["certificates"][0]["problem"]["reason"] == "Unauthorized"
     });
     let message = problem["certificates"][0]["problem"]["message"].as_str().unwrap();
     assert!(message.contains("401"), "{message}");
-    assert!(node.said().contains("Unauthorized"), "{}", node.said());
+    assert!(node.log_text().contains("Unauthorized"), "{}", node.log_text());
     let said = status(&admin, &[]);
     assert_eq!(said.status.code(), Some(1));
-    assert!(!node.said().contains(made["token"].as_str().unwrap()), "a secret is in the log");
+    assert!(!node.log_text().contains(made["token"].as_str().unwrap()), "a secret is in the log");
     node.stop();
-    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
+    let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
 
     // A good one in the same place, and it goes on by itself.
     let better: Value =
-        serde_json::from_str(&ok(&admin, &["token", "create", "-o", "json"])).unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
     let (prepare, _) = better["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
     assert!(shell(&admin, prepare).status().unwrap().success());
-    is_ready(&admin);
+    wait_until_ready(&admin);
     node.stop();
 }
 
 /// A client certificate of which almost everything is over, or everything if none is `left`.
 fn old_certificate(data: &Path, left: time::Duration) -> String {
     let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
-    let authority = Authority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+    let authority = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let now = OffsetDateTime::now_utc();
@@ -303,10 +303,10 @@ fn old_certificate(data: &Path, left: time::Duration) -> String {
     let validity = Validity::new(now - time::Duration::hours(2), now + left).unwrap();
     let issued = issue_certificate(
         &authority,
-        &Issuance {
+        &CertificateTemplate {
             subject: IssuedSubject::new("system:node:n1", &["system:nodes"]),
             alt_names: AltNames::default(),
-            usages: Usages::from_names(&["digital signature", "client auth"]).unwrap(),
+            usages: CertificateUsages::from_names(&["digital signature", "client auth"]).unwrap(),
             validity,
             public_key: &public_key,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
@@ -319,7 +319,7 @@ fn old_certificate(data: &Path, left: time::Duration) -> String {
 fn an_old_certificate_is_replaced_by_itself() {
     let admin = Kubectl::new();
     // The bindings, and the kubeconfig of one that has joined.
-    Node::join(&admin, "").stop_when_ready(&admin);
+    NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let pki = admin.server.place().path().join(CERT_DIR);
     for name in fs::read_dir(&pki).unwrap() {
         fs::remove_file(name.unwrap().path()).unwrap();
@@ -327,14 +327,14 @@ fn an_old_certificate_is_replaced_by_itself() {
     let old = old_certificate(&admin.server.place().data(), time::Duration::minutes(2));
     let current = pki.join("kubelet-client-current.pem");
     fs::write(&current, &old).unwrap();
-    let node = Node::again(&admin, "");
-    says(&admin, "nothing new", |status| status["certificates"][0]["stored"] == 1);
+    let node = NodeAgentProcess::restart(&admin, "");
+    wait_for_status(&admin, "nothing new", |status| status["certificates"][0]["stored"] == 1);
     let new = fs::read_to_string(&current).unwrap();
     let key = |text: &str| text.split("-----BEGIN PRIVATE KEY-----").nth(1).unwrap().to_owned();
     assert_ne!(key(&new), key(&old), "a new key");
     assert!(fs::symlink_metadata(&current).unwrap().is_symlink());
     assert!(!pki.join("kubelet-client.key.tmp").exists());
-    let own = admin.with(admin.server.place().path().join("windlass-node/kubeconfig"));
+    let own = admin.with_kubeconfig(admin.server.place().path().join("windlass-node/kubeconfig"));
     assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
     assert_eq!(requests(&admin), 2, "one to join and one to renew");
     node.stop();
@@ -343,7 +343,7 @@ fn an_old_certificate_is_replaced_by_itself() {
 #[test]
 fn a_denial_is_told_of_everywhere() {
     let admin = Kubectl::new();
-    Node::join(&admin, "").stop_when_ready(&admin);
+    NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let pki = admin.server.place().path().join(CERT_DIR);
     let current = pki.join("kubelet-client-current.pem");
     fs::remove_file(&current).unwrap();
@@ -352,19 +352,19 @@ fn a_denial_is_told_of_everywhere() {
     // Nobody approves renewals any more.
     let binding = "windlass:node-autoapprove-certificate-rotation";
     admin.ok(&["delete", "clusterrolebinding", binding]);
-    let node = Node::again(&admin, "--metrics-listen 127.0.0.1:0");
-    let waits = says(&admin, "it does not wait", |status| {
+    let node = NodeAgentProcess::restart(&admin, "--metrics-listen 127.0.0.1:0");
+    let waits = wait_for_status(&admin, "it does not wait", |status| {
         status["certificates"][0]["activity"]["state"] == "Waiting"
     });
     let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
-    ok(&admin, &["csr", "deny", &request, "--message", "not today"]);
-    says(&admin, "it does not know", |status| {
+    windlass_ok(&admin, &["csr", "deny", &request, "--message", "not today"]);
+    wait_for_status(&admin, "it does not know", |status| {
         status["certificates"][0]["problem"]["reason"] == "RequestDenied"
     });
     let said = status(&admin, &[]);
     assert!(said.status.success(), "it still has a certificate");
     assert!(String::from_utf8(said.stdout).unwrap().contains("not today"));
-    let described = until("no event", || {
+    let described = wait_until("no event", || {
         let described = admin.ok(&["describe", "node", "n1"]);
         described.contains("RequestDenied").then_some(described)
     });
@@ -379,7 +379,7 @@ fn a_denial_is_told_of_everywhere() {
 #[test]
 fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
     let admin = Kubectl::new();
-    Node::join(&admin, "").stop_when_ready(&admin);
+    NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let place = admin.server.place().path();
     let (pki, bootstrap) = (place.join(CERT_DIR), place.join("windlass-node/bootstrap.kubeconfig"));
     let current = pki.join("kubelet-client-current.pem");
@@ -392,8 +392,8 @@ fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
     fs::remove_file(&bootstrap).unwrap();
 
     let flags = "--bootstrap-kubeconfig windlass-node/bootstrap.kubeconfig";
-    let node = Node::again(&admin, flags);
-    let status = says(&admin, "it finds nothing wrong", |status| {
+    let node = NodeAgentProcess::restart(&admin, flags);
+    let status = wait_for_status(&admin, "it finds nothing wrong", |status| {
         status["certificates"][0]["problem"]["reason"] == "NoCredential"
     });
     let advice = status["certificates"][0]["problem"]["message"].as_str().unwrap();
@@ -401,8 +401,8 @@ fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
         assert!(advice.contains(part), "{part}: {advice}");
     }
     fs::write(&bootstrap, kept).unwrap();
-    says(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
-    is_ready(&admin);
+    wait_for_status(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
+    wait_until_ready(&admin);
     node.stop();
 }
 
@@ -422,14 +422,14 @@ fn a_kubelets_node_is_left_to_it() {
     admin.ok(&patch);
     let before = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
 
-    let node = Node::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
-    says(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
+    let node = NodeAgentProcess::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
+    wait_for_status(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
     // Its names are those that the kubelet gave it.
-    let waits = says(&admin, "it does not ask", |status| {
+    let waits = wait_for_status(&admin, "it does not ask", |status| {
         status["certificates"][1]["activity"]["state"] == "Waiting"
     });
     let request = waits["certificates"][1]["activity"]["request"].as_str().unwrap();
-    let shown = ok(&admin, &["csr", "show", request]);
+    let shown = windlass_ok(&admin, &["csr", "show", request]);
     assert!(shown.contains("192.0.2.99") && !shown.contains("192.0.2.7\n"), "{shown}");
     let after = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
     assert_eq!(before, after, "the kubelet's node was changed");
@@ -440,21 +440,21 @@ fn a_kubelets_node_is_left_to_it() {
 #[test]
 fn a_node_that_was_deleted_comes_back() {
     let admin = Kubectl::new();
-    let node = Node::join(&admin, "");
-    let before = is_ready(&admin)["metadata"]["uid"].clone();
-    until("no heartbeat", || heartbeat(&admin));
+    let node = NodeAgentProcess::join(&admin, "");
+    let before = wait_until_ready(&admin)["metadata"]["uid"].clone();
+    wait_until("no heartbeat", || heartbeat(&admin));
     admin.ok(&["delete", "node", "n1"]);
-    until("the node does not come back", || {
-        (is_ready(&admin)["metadata"]["uid"] != before).then_some(())
+    wait_until("the node does not come back", || {
+        (wait_until_ready(&admin)["metadata"]["uid"] != before).then_some(())
     });
-    until("no heartbeat", || heartbeat(&admin));
+    wait_until("no heartbeat", || heartbeat(&admin));
     node.stop();
 }
 
-impl Node {
+impl NodeAgentProcess {
     fn stop_when_ready(self, admin: &Kubectl) {
-        is_ready(admin);
-        until("no kubeconfig", || {
+        wait_until_ready(admin);
+        wait_until("no kubeconfig", || {
             let path = admin.server.place().path().join("windlass-node/kubeconfig");
             path.exists().then_some(())
         });
@@ -464,25 +464,25 @@ impl Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_serves_with_a_certificate_for_its_addresses() {
-    let place = Place::new();
-    let mut command = place.again();
+    let place = TestDataDir::new();
+    let mut command = place.restart_command();
     command.arg("--approve-kubelet-serving");
     let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     let serving = "--rotate-server-certificates --listen 127.0.0.1:0 --node-ip";
-    let node = Node::join(&admin, &format!("{serving} 192.0.2.7"));
-    says(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
+    let node = NodeAgentProcess::join(&admin, &format!("{serving} 192.0.2.7"));
+    wait_for_status(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
     let ca = admin.server.place().data().join("pki/kubelet-serving-ca.crt");
     let address = node.listens()[0];
-    assert!(Http::new(address, &ca, "").tls().await.is_err(), "it is not for this address");
+    assert!(HttpClient::new(address, &ca, "").connect_tls().await.is_err(), "it is not for this address");
     let port = admin.json(&["get", "node", "n1"]);
     let port = port["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
     assert_eq!(port, address.port());
     node.stop();
 
     // Other addresses need another certificate, and for loopback somebody who approves it.
-    let node = Node::again(&admin, &format!("{serving} 192.0.2.7,127.0.0.1"));
-    until("no request for loopback", || {
+    let node = NodeAgentProcess::restart(&admin, &format!("{serving} 192.0.2.7,127.0.0.1"));
+    wait_until("no request for loopback", || {
         let all = admin.json(&["get", "csr"]);
         let waits = all["items"]
             .as_array()?
@@ -491,40 +491,40 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
         let name = waits["metadata"]["name"].as_str()?;
         Some(admin.ok(&["certificate", "approve", name]))
     });
-    says(&admin, "no other serving certificate", |s| {
+    wait_for_status(&admin, "no other serving certificate", |s| {
         let names = s["certificates"][1]["held"]["ipAddresses"].as_array();
         names.is_some_and(|names| names.len() == 2)
     });
     let address = node.listens()[0];
-    let answer = Http::new(address, &ca, "").ask(Method::GET, "/healthz", Value::Null).await;
+    let answer = HttpClient::new(address, &ca, "").request(Method::GET, "/healthz", Value::Null).await;
     assert_eq!(answer, (200, Value::String("ok".into())));
     node.stop();
 }
 
 #[test]
 fn an_agent_that_stops_is_noticed_and_comes_back() {
-    let place = Place::new();
-    let mut command = place.up("127.0.0.1:0");
+    let place = TestDataDir::new();
+    let mut command = place.up_command("127.0.0.1:0");
     command.args(["--node-monitor-grace-period=15s", "--node-monitor-period=100ms"]);
     let Ok(server) = place.launch(command) else { panic!("it did not start") };
-    let admin = Kubectl::on(server);
-    let node = Node::join(&admin, "");
-    is_ready(&admin);
-    until("no report", || {
+    let admin = Kubectl::with_server(server);
+    let node = NodeAgentProcess::join(&admin, "");
+    wait_until_ready(&admin);
+    wait_until("no report", || {
         let reports = admin.ok(&["get", "nodetrusts", "-o", "name"]);
         (!reports.is_empty()).then_some(())
     });
-    ok(&admin, &["trust", "status"]);
+    windlass_ok(&admin, &["trust", "status"]);
     let pid = Pid::from_raw(i32::try_from(node.child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let ready = |status: &str| {
         let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
-        until("the condition does not change", || {
+        wait_until("the condition does not change", || {
             (admin.ok(&["get", "node", "n1", "-o", path]) == status).then_some(())
         });
     };
     ready("Unknown");
-    until("no event", || {
+    wait_until("no event", || {
         admin.ok(&["describe", "node", "n1"]).contains("NodeNotReady").then_some(())
     });
     kill_process(pid, Signal::CONT).unwrap();
@@ -536,9 +536,9 @@ fn an_agent_that_stops_is_noticed_and_comes_back() {
 
 #[test]
 fn up_can_be_a_node_of_its_own() {
-    let place = Place::new();
-    let up = |place: &Place| {
-        let old = place.again();
+    let place = TestDataDir::new();
+    let up = |place: &TestDataDir| {
+        let old = place.restart_command();
         let mut command = Command::new(old.get_program());
         command.args(old.get_args().filter(|arg| *arg != "--no-node"));
         command.args(["--node-name", "n1"]).stdin(Stdio::null());
@@ -546,12 +546,12 @@ fn up_can_be_a_node_of_its_own() {
     };
     let command = up(&place);
     let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::on(server);
-    is_ready(&admin);
+    let admin = Kubectl::with_server(server);
+    wait_until_ready(&admin);
     let data = admin.server.place().path().join("data").join("node");
     for directory in [data.clone(), data.join("pki")] {
         let args = ["node", "status", "--cert-dir", directory.to_str().unwrap()];
-        let said = ok(&admin, &args);
+        let said = windlass_ok(&admin, &args);
         assert!(said.contains("running (process "), "{said}");
     }
     let binding = "windlass:node-autoapprove-certificate-rotation";
@@ -564,9 +564,9 @@ fn up_can_be_a_node_of_its_own() {
     let place = std::sync::Arc::into_inner(server).unwrap().stop();
     let command = up(&place);
     let Ok(server) = place.launch(command) else { panic!("it does not start again") };
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     let now = OffsetDateTime::now_utc();
     let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
-    until("no heartbeat after a restart", || heartbeat(&admin).filter(|beat| *beat > now));
+    wait_until("no heartbeat after a restart", || heartbeat(&admin).filter(|beat| *beat > now));
     assert_eq!(requests(&admin), 1);
 }

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::http::{Broken, Http};
-use crate::server::{Place, Windlass};
+use crate::http::{BoxedError, HttpClient};
+use crate::server::{TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -31,7 +31,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// What clients saw.
 #[derive(Default)]
-struct Seen {
+struct OverloadCounters {
     good: AtomicU64,
     refused: AtomicU64,
     /// Answers that are neither; there must be none.
@@ -42,25 +42,25 @@ struct Seen {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_many_requests_cost_little_and_starve_nobody() {
     let server = start();
-    let made = make_lease(&server).await;
+    let made = create_lease(&server).await;
     let stop = Arc::new(AtomicBool::new(false));
     let health = tokio::spawn(check_health(server.http_as("prober"), stop.clone()));
     let lease = tokio::spawn(renew_lease(server.http_as("leader"), made, stop.clone()));
 
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(OverloadCounters::default());
     let (crowd, comes) = watch::channel(false);
     let mut workers = JoinSet::new();
     for user in 0..USERS {
         let token = format!("user-{user}");
         let sender = connect(&server, &token).await.unwrap();
         for number in 0..OVERLOAD / USERS {
-            let client = Client {
+            let client = OverloadClient {
                 sender: sender.clone(),
                 address: server.address.to_string(),
                 authorization: format!("Bearer {token}"),
                 only_in_crowds: (number >= AT_EASE / USERS).then(|| comes.clone()),
             };
-            workers.spawn(work(client, seen.clone(), stop.clone()));
+            workers.spawn(send_requests(client, seen.clone(), stop.clone()));
         }
     }
     // Round by round, so that a machine that is busy with something else for a while is not taken
@@ -100,21 +100,21 @@ async fn too_many_requests_cost_little_and_starve_nobody() {
 }
 
 /// A server with little room and several users.
-fn start() -> Windlass {
-    let place = Place::new();
+fn start() -> TestServer {
+    let place = TestDataDir::new();
     let mut tokens = String::new();
     let users = (0..USERS).map(|user| format!("user-{user}"));
     for user in users.chain(["prober".into(), "leader".into(), "admin-token".into()]) {
         tokens.push_str(&format!("{user},{user},{user},\"system:masters\"\n"));
     }
     fs::write(place.path().join("tokens.csv"), tokens).unwrap();
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     command.args(["--max-requests-inflight", "8", "--max-mutating-requests-inflight", "4"]);
     place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
 }
 
 /// How many requests a second succeed for a while, once what was before has settled.
-async fn rate(seen: &Seen, lasts: Duration) -> f64 {
+async fn rate(seen: &OverloadCounters, lasts: Duration) -> f64 {
     tokio::time::sleep(SETTLE).await;
     let (begun, good) = (Instant::now(), seen.good.load(Ordering::Relaxed));
     tokio::time::sleep(lasts).await;
@@ -124,7 +124,7 @@ async fn rate(seen: &Seen, lasts: Duration) -> f64 {
 
 /// Makes and reads objects, one request after the other. Who is told to come again does so when
 /// told to, as every Kubernetes client does.
-async fn work(mut client: Client, seen: Arc<Seen>, stop: Arc<AtomicBool>) {
+async fn send_requests(mut client: OverloadClient, seen: Arc<OverloadCounters>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         if let Some(comes) = &mut client.only_in_crowds {
             comes.wait_for(|here| *here).await.unwrap();
@@ -132,11 +132,11 @@ async fn work(mut client: Client, seen: Arc<Seen>, stop: Arc<AtomicBool>) {
         let name = format!("map-{}", seen.names.fetch_add(1, Ordering::Relaxed));
         let object = json!({"metadata": {"name": name}, "data": {"k": "v"}}).to_string();
         let made = client.send(Method::POST, CONFIG_MAPS, object.into()).await.unwrap();
-        let mut retry = note(&seen, &made, StatusCode::CREATED);
+        let mut retry = record_response(&seen, &made, StatusCode::CREATED);
         if retry.is_none() {
             let path = format!("{CONFIG_MAPS}/{name}");
             let read = client.send(Method::GET, &path, Bytes::new()).await.unwrap();
-            retry = note(&seen, &read, StatusCode::OK);
+            retry = record_response(&seen, &read, StatusCode::OK);
         }
         if let Some(wait) = retry {
             tokio::time::sleep(wait).await;
@@ -145,10 +145,10 @@ async fn work(mut client: Client, seen: Arc<Seen>, stop: Arc<AtomicBool>) {
 }
 
 /// A code, and after how many seconds to come again.
-type Answer = (StatusCode, Option<u64>);
+type ResponseSummary = (StatusCode, Option<u64>);
 
 /// Counts an answer; how long to wait if it was a refusal.
-fn note(seen: &Seen, answer: &Answer, wanted: StatusCode) -> Option<Duration> {
+fn record_response(seen: &OverloadCounters, answer: &ResponseSummary, wanted: StatusCode) -> Option<Duration> {
     let (count, wait) = match *answer {
         (code, _) if code == wanted => (&seen.good, None),
         (StatusCode::TOO_MANY_REQUESTS, Some(seconds)) if seconds > 0 => {
@@ -164,7 +164,7 @@ fn note(seen: &Seen, answer: &Answer, wanted: StatusCode) -> Option<Duration> {
 }
 
 /// One of many on the same HTTP/2 connection.
-struct Client {
+struct OverloadClient {
     sender: SendRequest<Full<Bytes>>,
     address: String,
     authorization: String,
@@ -172,15 +172,15 @@ struct Client {
     only_in_crowds: Option<watch::Receiver<bool>>,
 }
 
-async fn connect(server: &Windlass, token: &str) -> Result<SendRequest<Full<Bytes>>, Broken> {
-    let stream = TokioIo::new(server.http_as(token).tls().await?);
+async fn connect(server: &TestServer, token: &str) -> Result<SendRequest<Full<Bytes>>, BoxedError> {
+    let stream = TokioIo::new(server.http_as(token).connect_tls().await?);
     let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
-impl Client {
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Broken> {
+impl OverloadClient {
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<ResponseSummary, BoxedError> {
         let request = Request::builder()
             .method(method)
             .uri(format!("https://{}{path}", self.address))
@@ -198,12 +198,12 @@ impl Client {
 }
 
 /// Asks whether the server is ready until told to stop: how often, and the longest it took.
-async fn check_health(http: Http, stop: Arc<AtomicBool>) -> (usize, Duration) {
+async fn check_health(http: HttpClient, stop: Arc<AtomicBool>) -> (usize, Duration) {
     let mut connection = http.connect().await.unwrap();
     let (mut checks, mut slowest) = (0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let (code, answer) = connection.ask(Method::GET, "/readyz", &Value::Null).await.unwrap();
+        let (code, answer) = connection.request(Method::GET, "/readyz", &Value::Null).await.unwrap();
         slowest = slowest.max(asked.elapsed());
         assert_eq!(code, 200, "{answer}");
         checks += 1;
@@ -212,22 +212,22 @@ async fn check_health(http: Http, stop: Arc<AtomicBool>) -> (usize, Duration) {
     (checks, slowest)
 }
 
-async fn make_lease(server: &Windlass) -> Value {
+async fn create_lease(server: &TestServer) -> Value {
     let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "leader"}});
-    let (code, answer) = server.http_as("leader").ask(Method::POST, LEASES, lease).await;
+    let (code, answer) = server.http_as("leader").request(Method::POST, LEASES, lease).await;
     assert_eq!(code, 201, "{answer}");
     answer
 }
 
 /// Renews a lease until told to stop: how often, and the longest it took.
-async fn renew_lease(http: Http, made: Value, stop: Arc<AtomicBool>) -> (usize, Duration) {
+async fn renew_lease(http: HttpClient, made: Value, stop: Arc<AtomicBool>) -> (usize, Duration) {
     let mut connection = http.connect().await.unwrap();
     let path = format!("{LEASES}/l");
     let (mut lease, mut renewals, mut slowest) = (made, 0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
         lease["spec"]["leaseTransitions"] = json!(renewals);
-        let (code, renewed) = connection.ask(Method::PUT, &path, &lease).await.unwrap();
+        let (code, renewed) = connection.request(Method::PUT, &path, &lease).await.unwrap();
         slowest = slowest.max(asked.elapsed());
         assert_eq!(code, 200, "{renewed}");
         lease = renewed;

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place};
+use crate::server::{PATIENCE, TestDataDir};
 
 const PODS: &str = include_str!("../../../../docs/pod-certificates.md");
 const REQUESTS: &str = include_str!("../../../../docs/signers.md");
@@ -24,14 +24,14 @@ fn yaml(page: &'static str, others: usize) -> &'static str {
 }
 
 fn with_signers(file: &str) -> Kubectl {
-    let place = Place::new();
+    let place = TestDataDir::new();
     fs::create_dir(place.data()).unwrap();
     fs::write(place.data().join("signers.yaml"), file).unwrap();
-    Kubectl::on(place.start())
+    Kubectl::with_server(place.start())
 }
 
 /// What a command says, which must end well.
-fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Path) -> String {
+fn run_ok(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(program)
         .args(arguments)
         .current_dir(folder)
@@ -69,16 +69,16 @@ fn a_pod_gets_a_certificate() {
         STANDARD.encode(STUB),
     );
     kubectl.ok_with(&request, &["create", "-f", "-"]);
-    let status = answered(&kubectl);
+    let status = wait_for_answer(&kubectl);
     assert_eq!(status["conditions"][0]["type"], "Issued", "{status}");
     let folder = kubectl.server.place().path();
     fs::write(folder.join("pod.crt"), status["certificateChain"].as_str().unwrap()).unwrap();
     let bundle = kubectl.json(&["get", "clustertrustbundle", "example.com:workloads:anchors"]);
     fs::write(folder.join("ca.crt"), bundle["spec"]["trustBundle"].as_str().unwrap()).unwrap();
-    let verified = said("openssl", &["verify", "-CAfile", "ca.crt", "pod.crt"], folder);
+    let verified = run_ok("openssl", &["verify", "-CAfile", "ca.crt", "pod.crt"], folder);
     assert_eq!(verified, "pod.crt: OK\n");
     let shown = ["x509", "-in", "pod.crt", "-noout", "-ext", "subjectAltName"];
-    let names = said("openssl", &shown, folder);
+    let names = run_ok("openssl", &shown, folder);
     for name in [
         "URI:spiffe://example.com/ns/web/sa/frontend",
         "DNS:shop.web.svc",
@@ -88,7 +88,7 @@ fn a_pod_gets_a_certificate() {
     }
 }
 
-fn answered(kubectl: &Kubectl) -> Value {
+fn wait_for_answer(kubectl: &Kubectl) -> Value {
     let started = Instant::now();
     loop {
         let request = kubectl.json(&["get", "podcertificaterequest", "r", "-n", "web"]);
@@ -108,11 +108,11 @@ fn windlass_issue_works_with_a_signer_of_ones_own() {
     let issue = ["issue", "--signer", "example.com/server-tls", "--dns", "web.example.com"];
     let place = ["--out", "tls", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let windlass = env!("CARGO_BIN_EXE_windlass");
-    let told = said(windlass, &[&issue[..], &place[..]].concat(), folder);
+    let told = run_ok(windlass, &[&issue[..], &place[..]].concat(), folder);
     assert!(told.contains("is for DNS:web.example.com until"), "{told}");
-    let verified = said("openssl", &["verify", "-CAfile", "tls/ca.crt", "tls/tls.crt"], folder);
+    let verified = run_ok("openssl", &["verify", "-CAfile", "tls/ca.crt", "tls/tls.crt"], folder);
     assert_eq!(verified, "tls/tls.crt: OK\n");
     let before = fs::read(folder.join("tls/tls.crt")).unwrap();
-    said(windlass, &[&["issue", "--renew"][..], &place[..]].concat(), folder);
+    run_ok(windlass, &[&["issue", "--renew"][..], &place[..]].concat(), folder);
     assert_ne!(fs::read(folder.join("tls/tls.crt")).unwrap(), before);
 }

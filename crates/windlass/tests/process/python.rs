@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::server::Windlass;
+use crate::server::TestServer;
 
 /// Run a script of `python/` against a fresh server; it must end well.
 fn run(script: &str) {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let python = std::env::var_os("WINDLASS_PYTHON").unwrap_or(OsString::from("python3"));
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/python");
     let output = Command::new(python)

@@ -8,13 +8,13 @@ use hyper::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use windlass_pki::{
-    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, issue, pem,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, issue, pem,
 };
 
-use crate::server::{PATIENCE, Windlass};
+use crate::server::{PATIENCE, TestServer};
 
 /// Tries until the answer is `wanted`; each try is a request of its own.
-async fn until<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>(
+async fn wait_until_equal<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>(
     wanted: T,
     try_it: impl Fn() -> F,
 ) {
@@ -38,26 +38,26 @@ fn replace(path: &PathBuf, contents: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_file_is_read_again() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let file = server.place().path().join("tokens.csv");
     let before = fs::read_to_string(&file).unwrap();
     let newcomer = server.http_as("newcomer-token");
-    let status = || async { newcomer.ask(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
+    let status = || async { newcomer.request(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
     assert_eq!(status().await, 401);
     replace(&file, &format!("{before}newcomer-token,newcomer,u,\"system:masters\"\n"));
-    until(200, status).await;
+    wait_until_equal(200, status).await;
     // A broken file is reported, and what was good stays in use.
     replace(&file, "newcomer-token");
     let log = || async { server.place().log().contains("the last good one stays") };
-    until(true, log).await;
+    wait_until_equal(true, log).await;
     assert_eq!(status().await, 200);
     replace(&file, &before);
-    until(401, status).await;
+    wait_until_equal(401, status).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_authorities_are_read_again() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let file = server.place().data().join("pki/client-ca.crt");
     let ours = fs::read_to_string(&file).unwrap();
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).unwrap();
@@ -68,41 +68,41 @@ async fn client_authorities_are_read_again() {
     let answers = || async { client.list_core_api_versions().await.is_ok() };
     assert!(answers().await);
     replace(&file, &fs::read_to_string(server.place().data().join("pki/ca.crt")).unwrap());
-    until(false, answers).await;
+    wait_until_equal(false, answers).await;
     replace(&file, &ours);
-    until(true, answers).await;
+    wait_until_equal(true, answers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_serving_certificate_is_read_again() {
-    let server = Windlass::start();
+    let server = TestServer::start();
     let pki = server.place().data().join("pki");
     let http = server.http();
     let served = || async {
-        let stream = http.tls().await.unwrap();
+        let stream = http.connect_tls().await.unwrap();
         stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
     };
     let first = served().await;
-    let (certificate, key) = another(&pki);
+    let (certificate, key) = issue_server_certificate(&pki);
     replace(&pki.join("server.key"), &key.to_pem().unwrap());
     replace(&pki.join("server.crt"), &pem::encode_certificates([certificate.as_slice()]));
-    until(certificate.clone(), served).await;
+    wait_until_equal(certificate.clone(), served).await;
     assert_ne!(first, certificate);
     // A certificate that does not go with the key is not used.
     replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
-    until(true, || async { server.place().log().contains("the last good one stays") }).await;
+    wait_until_equal(true, || async { server.place().log().contains("the last good one stays") }).await;
     assert_eq!(served().await, certificate);
 }
 
 /// Another certificate for the server, from its own authority.
-fn another(pki: &std::path::Path) -> (Vec<u8>, PrivateKey) {
+fn issue_server_certificate(pki: &std::path::Path) -> (Vec<u8>, PrivateKey) {
     let read = |name: &str| fs::read(pki.join(name)).unwrap();
-    let ca = Authority::from_pem(&read("ca.crt"), &read("ca.key")).unwrap();
+    let ca = CertificateAuthority::from_pem(&read("ca.crt"), &read("ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: Subject::new("another", &[]).unwrap(),
         alt_names: vec![AltName::Ip("127.0.0.1".parse().unwrap())],
-        purposes: vec![Purpose::ServerAuth],
+        purposes: vec![KeyPurpose::ServerAuth],
         validity: ca.certificate().validity(),
         public_key: key.public_key(),
         serial: Serial::random(&SystemRandom::new()).unwrap(),

@@ -2,10 +2,10 @@
 
 mod balancer;
 mod identity;
-mod leading;
-mod moving;
+mod leader_election;
+mod client_failover;
 mod outage;
-mod page;
-mod plane;
-mod reach;
-mod rolling;
+mod docs_page;
+mod shared_etcd;
+mod external_address;
+mod rolling_restart;

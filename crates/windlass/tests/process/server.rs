@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::http::Http;
+use crate::http::HttpClient;
 
 /// A token of the group that may do everything.
 pub const ADMIN_TOKEN: &str = "admin-token";
@@ -22,11 +22,11 @@ pub const ADMIN_TOKEN: &str = "admin-token";
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A data directory with what a server needs besides it.
-pub struct Place {
+pub struct TestDataDir {
     dir: TempDir,
 }
 
-impl Place {
+impl TestDataDir {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tokens = format!("{ADMIN_TOKEN},admin,admin-uid,\"system:masters\"\n");
@@ -43,7 +43,7 @@ impl Place {
     }
 
     /// `windlass up` on this place, ready to be started.
-    pub fn up(&self, listen: &str) -> Command {
+    pub fn up_command(&self, listen: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command
             .arg("up")
@@ -62,19 +62,19 @@ impl Place {
     }
 
     /// Start a server here, on the port of the last one if there was one.
-    pub fn start(self) -> Windlass {
-        let command = self.again();
+    pub fn start(self) -> TestServer {
+        let command = self.restart_command();
         self.launch(command)
             .unwrap_or_else(|place| panic!("no line that says ready; log:\n{}", place.log()))
     }
 
     /// `windlass up` on the port of the last server here, if there was one.
-    pub fn again(&self) -> Command {
-        self.up(&self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string()))
+    pub fn restart_command(&self) -> Command {
+        self.up_command(&self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string()))
     }
 
     /// Start a server here with a command that ends in one; `Err` when it never gets ready.
-    pub fn launch(self, mut command: Command) -> Result<Windlass, Self> {
+    pub fn launch(self, mut command: Command) -> Result<TestServer, Self> {
         let log =
             File::options().create(true).append(true).open(self.path().join("server.log")).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -88,7 +88,7 @@ impl Place {
             let _ = child.kill();
             panic!("ready ({ready:?}) but no address in admin.kubeconfig");
         };
-        Ok(Windlass { place: Some(self), child, address, ready, lines: Mutex::new(lines) })
+        Ok(TestServer { place: Some(self), child, address, ready, lines: Mutex::new(lines) })
     }
 
     /// Where the kubeconfig says the server is.
@@ -101,9 +101,9 @@ impl Place {
 }
 
 /// A running server; killed when dropped.
-pub struct Windlass {
+pub struct TestServer {
     /// There until the server is taken apart.
-    place: Option<Place>,
+    place: Option<TestDataDir>,
     child: Child,
     pub address: SocketAddr,
     /// What it said when it was ready.
@@ -112,13 +112,13 @@ pub struct Windlass {
     lines: Mutex<Receiver<String>>,
 }
 
-impl Windlass {
+impl TestServer {
     /// A fresh server.
     pub fn start() -> Self {
-        Place::new().start()
+        TestDataDir::new().start()
     }
 
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &TestDataDir {
         self.place.as_ref().unwrap()
     }
 
@@ -127,12 +127,12 @@ impl Windlass {
     }
 
     /// A client with the administrator's token.
-    pub fn http(&self) -> Http {
+    pub fn http(&self) -> HttpClient {
         self.http_as(ADMIN_TOKEN)
     }
 
-    pub fn http_as(&self, token: &str) -> Http {
-        Http::new(self.address, &self.place().data().join("pki/ca.crt"), token)
+    pub fn http_as(&self, token: &str) -> HttpClient {
+        HttpClient::new(self.address, &self.place().data().join("pki/ca.crt"), token)
     }
 
     pub fn pid(&self) -> u32 {
@@ -162,14 +162,14 @@ impl Windlass {
     }
 
     /// `kill -9`, and what is left.
-    pub fn kill(mut self) -> Place {
+    pub fn kill(mut self) -> TestDataDir {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.place.take().unwrap()
     }
 
     /// SIGTERM, a clean end, and what is left.
-    pub fn stop(mut self) -> Place {
+    pub fn stop(mut self) -> TestDataDir {
         self.signal(Signal::TERM);
         let status = self.wait(PATIENCE);
         assert!(
@@ -181,7 +181,7 @@ impl Windlass {
     }
 }
 
-impl Drop for Windlass {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use crate::access::add_user;
-use crate::issue::{fails, ok, windlass};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place};
+use crate::server::{PATIENCE, TestDataDir};
 
 const SIGNERS: &str = "\
 apiVersion: windlass.dev/v1
@@ -35,8 +35,8 @@ signers:
 const TLS: &str = "example.com/server-tls";
 
 /// A directory with signers of the user's own, and the CA of the first of them.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDataDir {
+    let place = TestDataDir::new();
     fs::create_dir_all(place.data().join("tls")).unwrap();
     fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(place.data().join("signers.yaml"), SIGNERS).unwrap();
@@ -44,7 +44,7 @@ fn place() -> Place {
     let validity = Validity::new(now - Duration::HOUR, now + Duration::days(90)).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let (subject, key) = (Subject::new("tls", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
+    let ca = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
     put(&place.data().join("tls/ca.crt"), &ca.certificate().to_pem());
     put(&place.data().join("tls/ca.key"), &ca.key().to_pem().unwrap());
     place
@@ -67,7 +67,7 @@ fn check(admin: &Kubectl, args: &[&str]) -> (Option<i32>, Value) {
 }
 
 /// Tries until nothing is found: anchors are published a moment after the start.
-fn until_well(admin: &Kubectl) {
+fn wait_until_healthy(admin: &Kubectl) {
     let started = Instant::now();
     loop {
         let (code, found) = check(admin, &[]);
@@ -80,10 +80,10 @@ fn until_well(admin: &Kubectl) {
 
 #[test]
 fn signers_are_listed_and_shown() {
-    let admin = Kubectl::on(place().start());
-    until_well(&admin);
-    ok(&admin, &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"]);
-    ok(
+    let admin = Kubectl::with_server(place().start());
+    wait_until_healthy(&admin);
+    windlass_ok(&admin, &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"]);
+    windlass_ok(
         &admin,
         &[
             "issue",
@@ -98,9 +98,9 @@ fn signers_are_listed_and_shown() {
             "b",
         ],
     );
-    admin.ok_with(&stranger(), &["create", "-f", "-"]);
+    admin.ok_with(&unknown_signer_request(), &["create", "-f", "-"]);
 
-    let list = json(&ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "json"]));
+    let list = json(&windlass_ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "json"]));
     assert_eq!(list["leftOut"], Value::Array(Vec::new()));
     let of = |name: &str| {
         let items = list["items"].as_array().unwrap();
@@ -117,29 +117,29 @@ fn signers_are_listed_and_shown() {
     let unknown = of("example.com/nobody");
     assert_eq!(unknown["kind"], "unknown");
     assert_eq!(unknown["requests"]["awaitingApproval"], 1);
-    let wide = ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "wide"]);
+    let wide = windlass_ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "wide"]);
     assert_eq!(wide.lines().count(), 1 + list["items"].as_array().unwrap().len(), "{wide}");
 
     for (name, words) in [
         (TLS, ["DNS names: *.example.com", "ClusterTrustBundle example.com:server-tls:anchors"]),
         ("kubernetes.io/kubelet-serving", ["one organization: system:nodes", "server auth"]),
     ] {
-        let shown = ok(&admin, &["signer", "show", name, "--data-dir", "data"]);
+        let shown = windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data"]);
         assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
         let show =
-            |format| ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format]);
+            |format| windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format]);
         let yaml: Value = serde_saphyr::from_str(&show("yaml")).unwrap();
         assert_eq!(json(&show("json")), yaml);
         assert!(show("wide").contains("SHA-256 "));
     }
-    let told = fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
+    let told = windlass_fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
     assert!(told.contains("no signer \"example.com/x\"") && told.contains(TLS), "{told}");
 
     // Who may not look is not told that all is well.
-    let somebody = admin.with(add_user(&admin, "bob", &[]));
+    let somebody = admin.with_kubeconfig(add_user(&admin, "bob", &[]));
     let (code, found) = check(&somebody, &[]);
     assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
-    let list = ok(&somebody, &["signer", "list", "--data-dir", "data"]);
+    let list = windlass_ok(&somebody, &["signer", "list", "--data-dir", "data"]);
     let line = list.lines().find(|line| line.starts_with(TLS)).unwrap();
     let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
     assert_eq!(words, ["-"; 5], "{list}");
@@ -152,7 +152,7 @@ fn signers_are_listed_and_shown() {
 }
 
 /// A request to a signer that there is not.
-fn stranger() -> String {
+fn unknown_signer_request() -> String {
     let fixture = "../server/tests/api/conformance/fixtures/csr-p256.pem";
     let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
     let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
@@ -163,12 +163,12 @@ fn stranger() -> String {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
+fn check_reports_problems() {
     let place = place();
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     command.args(["--feature-gates", "PodCertificateRequest=false"]);
     let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     let data = admin.server.place().data();
     let output = windlass(&admin, &["signer", "list", "--data-dir", "data"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -217,16 +217,16 @@ fn what_is_wrong_is_found() {
     let told = found["findings"][0]["message"].as_str().unwrap();
     assert!(told.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{told}");
     assert_eq!(code, Some(1));
-    let told = fails(&admin, &["signer", "list", "--data-dir", "data"]);
+    let told = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
     assert!(told.contains("signers.yaml:9:14: "), "{told}");
     // Kubernetes' own need no file.
-    ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
+    windlass_ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
 }
 
 #[test]
 fn files_are_checked_without_a_server() {
-    let admin = Kubectl::on(place().start());
-    until_well(&admin);
+    let admin = Kubectl::with_server(place().start());
+    wait_until_healthy(&admin);
     let text = fs::read_to_string(&admin.kubeconfig).unwrap();
     let dead = text.replace(&admin.server.address.to_string(), "127.0.0.1:1");
     fs::write(admin.server.place().path().join("dead"), dead).unwrap();
@@ -237,7 +237,7 @@ fn files_are_checked_without_a_server() {
     let messages = messages.map(|finding| finding["message"].as_str().unwrap()).collect::<Vec<_>>();
     assert!(messages[0].ends_with("tls/ca.key is empty"), "{messages:?}");
     assert!(messages[1] == "https://127.0.0.1:1: connection refused", "{messages:?}");
-    let told = fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
+    let told = windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
     assert!(
         told.contains("https://127.0.0.1:1: connection refused") && told.lines().count() == 1,
         "{told}"

@@ -17,10 +17,10 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use time::OffsetDateTime;
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place};
+use crate::server::{PATIENCE, TestDataDir};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -30,15 +30,15 @@ const JOINS: &str = "Auto approving kubelet client certificate after SubjectAcce
 const RENEWS: &str = "Auto approving self kubelet client certificate after SubjectAccessReview.";
 
 /// A key and a request for a certificate, as `openssl` makes them.
-struct Asked {
+struct OpensslRequest {
     folder: PathBuf,
     name: String,
 }
 
-impl Asked {
+impl OpensslRequest {
     /// Asks `openssl` for a request in `folder`.
-    fn new(folder: &Path, name: &str, subject: &str, alt_names: Option<&str>) -> Asked {
-        let asked = Asked { folder: folder.to_owned(), name: name.to_owned() };
+    fn new(folder: &Path, name: &str, subject: &str, alt_names: Option<&str>) -> OpensslRequest {
+        let asked = OpensslRequest { folder: folder.to_owned(), name: name.to_owned() };
         let mut command = Command::new("openssl");
         command.args(["req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt"]);
         command.args(["ec_paramgen_curve:P-256", "-subj", subject, "-keyout"]);
@@ -69,7 +69,7 @@ impl Asked {
     }
 
     /// Waits until the request is as wanted.
-    fn until(&self, admin: &Kubectl, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    fn wait_for_request(&self, admin: &Kubectl, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
         loop {
             let request = admin.json(&["get", "csr", &self.name]);
@@ -84,7 +84,7 @@ impl Asked {
     /// Waits for the certificate and keeps it.
     fn issued(&self, admin: &Kubectl) -> Value {
         let has = |request: &Value| request["status"]["certificate"].is_string();
-        let request = self.until(admin, "issued", has);
+        let request = self.wait_for_request(admin, "issued", has);
         let text = request["status"]["certificate"].as_str().unwrap();
         fs::write(self.file("crt"), STANDARD.decode(text).unwrap()).unwrap();
         request
@@ -94,7 +94,7 @@ impl Asked {
     fn login(&self, admin: &Kubectl) -> Kubectl {
         let kubeconfig = self.file("kubeconfig");
         fs::copy(&admin.kubeconfig, &kubeconfig).unwrap();
-        let somebody = admin.with(kubeconfig);
+        let somebody = admin.with_kubeconfig(kubeconfig);
         let (certificate, key) = (self.file("crt"), self.file("key"));
         somebody.ok(&[
             "config",
@@ -131,24 +131,24 @@ impl Asked {
 }
 
 /// A new authority that is valid for so many seconds from now.
-pub fn authority(name: &str, from: i64, until: i64) -> Authority {
+pub fn authority(name: &str, from: i64, until: i64) -> CertificateAuthority {
     let (now, seconds) = (OffsetDateTime::now_utc(), time::Duration::seconds);
     let validity = Validity::new(now + seconds(from), now + seconds(until)).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
 /// A manifest of a request for a client certificate.
 pub fn client_request(folder: &Path, name: &str, signer: &str) -> String {
-    let asked = Asked::new(folder, name, &format!("/CN={name}"), None);
+    let asked = OpensslRequest::new(folder, name, &format!("/CN={name}"), None);
     asked.manifest(signer, "client auth")
 }
 
 /// A manifest of a request of a node for a serving certificate.
 pub fn serving_request(folder: &Path, name: &str, node: &str) -> String {
     let subject = format!("/O=system:nodes/CN=system:node:{node}");
-    let asked = Asked::new(folder, name, &subject, Some("DNS:n1.example"));
+    let asked = OpensslRequest::new(folder, name, &subject, Some("DNS:n1.example"));
     asked.manifest(KUBELET_SERVING, "digital signature, server auth")
 }
 
@@ -162,7 +162,7 @@ fn condition<'a>(request: &'a Value, kind: &str) -> Option<&'a Value> {
     request["status"]["conditions"].as_array()?.iter().find(|each| each["type"] == kind)
 }
 
-fn pki(kubectl: &Kubectl, name: &str) -> PathBuf {
+fn pki_file(kubectl: &Kubectl, name: &str) -> PathBuf {
     kubectl.server.place().data().join("pki").join(name)
 }
 
@@ -173,13 +173,13 @@ fn folder(kubectl: &Kubectl) -> &Path {
 #[test]
 fn a_person_gets_a_certificate_and_uses_it() {
     let admin = Kubectl::new();
-    let asked = Asked::new(folder(&admin), "alice", "/O=dev/CN=alice", None);
+    let asked = OpensslRequest::new(folder(&admin), "alice", "/O=dev/CN=alice", None);
     asked.send(&admin, CLIENT, "client auth");
     admin.ok(&["certificate", "approve", "alice"]);
     let request = asked.issued(&admin);
     assert!(condition(&request, "windlass.dev/SigningDelayed").is_none(), "{request}");
     assert!(admin.ok(&["get", "csr", "alice"]).contains("Approved,Issued"));
-    asked.verify(&pki(&admin, "client-ca.crt"), "sslclient");
+    asked.verify(&pki_file(&admin, "client-ca.crt"), "sslclient");
 
     let alice = asked.login(&admin);
     if alice.minor() >= 28 {
@@ -195,17 +195,17 @@ fn a_person_gets_a_certificate_and_uses_it() {
 }
 
 #[test]
-fn what_may_not_be_signed_is_not() {
+fn forbidden_requests_are_not_signed() {
     let admin = Kubectl::new();
-    let masters = Asked::new(folder(&admin), "masters", "/O=system:masters/CN=eve", None);
+    let masters = OpensslRequest::new(folder(&admin), "masters", "/O=system:masters/CN=eve", None);
     let refused =
         admin.fails_with(&masters.manifest(CLIENT, "client auth"), &["create", "-f", "-"]);
     assert!(refused.contains("Forbidden") && refused.contains("system:masters"), "{refused}");
 
-    let server = Asked::new(folder(&admin), "server", "/CN=eve", None);
+    let server = OpensslRequest::new(folder(&admin), "server", "/CN=eve", None);
     server.send(&admin, CLIENT, "client auth, server auth");
     admin.ok(&["certificate", "approve", "server"]);
-    let failed = server.until(&admin, "refused", |request| condition(request, "Failed").is_some());
+    let failed = server.wait_for_request(&admin, "refused", |request| condition(request, "Failed").is_some());
     let condition = condition(&failed, "Failed").unwrap();
     assert_eq!(condition["reason"], "SignerValidationFailure");
     assert_eq!(condition["message"], "invalid usage for client certificate: server auth");
@@ -213,9 +213,9 @@ fn what_may_not_be_signed_is_not() {
     assert!(admin.ok(&["get", "csr", "server"]).contains("Approved,Failed"));
 
     // What is denied stays denied, and what nobody decides waits: the next one is signed before them.
-    let denied = Asked::new(folder(&admin), "denied", "/CN=bob", None);
-    let waits = Asked::new(folder(&admin), "waits", "/CN=bob", None);
-    let next = Asked::new(folder(&admin), "next", "/CN=bob", None);
+    let denied = OpensslRequest::new(folder(&admin), "denied", "/CN=bob", None);
+    let waits = OpensslRequest::new(folder(&admin), "waits", "/CN=bob", None);
+    let next = OpensslRequest::new(folder(&admin), "next", "/CN=bob", None);
     for each in [&denied, &waits, &next] {
         each.send(&admin, CLIENT, "client auth");
     }
@@ -229,7 +229,7 @@ fn what_may_not_be_signed_is_not() {
 }
 
 /// Binds what kubeadm binds, and makes a token for nodes that join.
-fn let_nodes_join(admin: &Kubectl) -> Kubectl {
+fn allow_node_bootstrap(admin: &Kubectl) -> Kubectl {
     let tokens = "system:bootstrappers:kubeadm:default-node-token";
     let requests = "system:certificates.k8s.io:certificatesigningrequests";
     for (name, role, group) in [
@@ -257,28 +257,28 @@ fn let_nodes_join(admin: &Kubectl) -> Kubectl {
 
 #[test]
 fn a_node_joins_renews_and_serves() {
-    let place = Place::new();
-    let mut command = place.up("127.0.0.1:0");
+    let place = TestDataDir::new();
+    let mut command = place.up_command("127.0.0.1:0");
     command.arg("--approve-kubelet-serving");
     let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let admin = Kubectl::on(server);
-    let joining = let_nodes_join(&admin);
+    let admin = Kubectl::with_server(server);
+    let joining = allow_node_bootstrap(&admin);
     let (folder, subject) = (folder(&admin), "/O=system:nodes/CN=system:node:n1");
 
-    let first = Asked::new(folder, "joins", subject, None);
+    let first = OpensslRequest::new(folder, "joins", subject, None);
     first.send(&joining, KUBELET_CLIENT, "digital signature, client auth");
     let request = first.issued(&admin);
     assert_eq!(condition(&request, "Approved").unwrap()["message"], JOINS);
-    first.verify(&pki(&admin, "client-ca.crt"), "sslclient");
+    first.verify(&pki_file(&admin, "client-ca.crt"), "sslclient");
     let node = first.login(&admin);
 
-    let second = Asked::new(folder, "renews", subject, None);
+    let second = OpensslRequest::new(folder, "renews", subject, None);
     second.send(&node, KUBELET_CLIENT, "digital signature, client auth");
     let request = second.issued(&admin);
     assert_eq!(condition(&request, "Approved").unwrap()["message"], RENEWS);
     let node = second.login(&admin);
     // For another node it is not the node's to ask, and who is in no group that may join waits.
-    let other = Asked::new(folder, "other", "/O=system:nodes/CN=system:node:n2", None);
+    let other = OpensslRequest::new(folder, "other", "/O=system:nodes/CN=system:node:n2", None);
     let manifest = other.manifest(KUBELET_CLIENT, "digital signature, client auth");
     let refused = node.fails_with(&manifest, &["create", "-f", "-"]);
     assert!(refused.contains("can only create a node CSR with CN=system:node:n1"), "{refused}");
@@ -291,15 +291,15 @@ fn a_node_joins_renews_and_serves() {
                         {"type":"InternalIP","address":"192.0.2.1"}]}}"#;
     admin.ok(&["patch", "node", "n1", "--subresource=status", "--type=merge", "-p", addresses]);
     let names = Some("DNS:n1.example,IP:192.0.2.1");
-    let serves = Asked::new(folder, "serves", subject, names);
+    let serves = OpensslRequest::new(folder, "serves", subject, names);
     serves.send(&node, KUBELET_SERVING, "digital signature, server auth");
     let request = serves.issued(&admin);
     let approved = condition(&request, "Approved").unwrap();
     assert_eq!(approved["reason"], "AutoApproved");
-    serves.verify(&pki(&admin, "kubelet-serving-ca.crt"), "sslserver");
+    serves.verify(&pki_file(&admin, "kubelet-serving-ca.crt"), "sslserver");
 
     let names = Some("DNS:n1.example,DNS:elsewhere.example,IP:192.0.2.1");
-    let foreign = Asked::new(folder, "foreign", subject, names);
+    let foreign = OpensslRequest::new(folder, "foreign", subject, names);
     foreign.send(&node, KUBELET_SERVING, "digital signature, server auth");
     mismatch_is_told(&admin, &foreign);
     // A person may still decide otherwise.
@@ -312,15 +312,15 @@ fn a_node_joins_renews_and_serves() {
 /// itself, and whoever approves one by hand still makes none that clients take for the API server's.
 #[test]
 fn a_node_cannot_impersonate_the_api_server() {
-    let place = Place::new();
-    let mut command = place.up("127.0.0.1:0");
+    let place = TestDataDir::new();
+    let mut command = place.up_command("127.0.0.1:0");
     command.args(["--approve-kubelet-serving", "--tls-san=api.example,192.0.2.9"]);
     let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
     let data = server.place().data();
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     let (folder, subject) = (folder(&admin), "/O=system:nodes/CN=system:node:n1");
-    let joining = let_nodes_join(&admin);
-    let first = Asked::new(folder, "joins", subject, None);
+    let joining = allow_node_bootstrap(&admin);
+    let first = OpensslRequest::new(folder, "joins", subject, None);
     first.send(&joining, KUBELET_CLIENT, "digital signature, client auth");
     first.issued(&admin);
     let node = first.login(&admin);
@@ -341,16 +341,16 @@ fn a_node_cannot_impersonate_the_api_server() {
     let asked = asked.chain(numbers.map(|number| format!("IP:{number}"))).enumerate();
     for (index, name) in asked {
         let names = format!("DNS:n1.example,{name}");
-        let reserved = Asked::new(folder, &format!("reserved-{index}"), subject, Some(&names));
+        let reserved = OpensslRequest::new(folder, &format!("reserved-{index}"), subject, Some(&names));
         reserved.send(&node, KUBELET_SERVING, "digital signature, server auth");
         let delayed = "windlass.dev/ApprovalDelayed";
-        let request = reserved.until(&admin, "put off", |r| condition(r, delayed).is_some());
+        let request = reserved.wait_for_request(&admin, "put off", |r| condition(r, delayed).is_some());
         assert_eq!(condition(&request, delayed).unwrap()["reason"], "ReservedName", "{name}");
         assert!(condition(&request, "Approved").is_none(), "{request}");
     }
     // What a person approves is signed, by a CA that clients do not verify the server with.
     admin.ok(&["certificate", "approve", "reserved-0"]);
-    let reserved = Asked { folder: folder.to_owned(), name: "reserved-0".into() };
+    let reserved = OpensslRequest { folder: folder.to_owned(), name: "reserved-0".into() };
     reserved.issued(&admin);
     reserved.verify(&data.join("pki/kubelet-serving-ca.crt"), "sslserver");
     let refused = Command::new("openssl")
@@ -371,9 +371,9 @@ fn a_node_cannot_impersonate_the_api_server() {
 }
 
 /// That a request with a name that is not the node's waits and says for what, where people look.
-fn mismatch_is_told(admin: &Kubectl, asked: &Asked) {
+fn mismatch_is_told(admin: &Kubectl, asked: &OpensslRequest) {
     let delayed = "windlass.dev/ApprovalDelayed";
-    let request = asked.until(admin, "put off", |request| condition(request, delayed).is_some());
+    let request = asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
     let told = condition(&request, delayed).unwrap();
     assert_eq!(told["reason"], "AddressMismatch");
     assert!(told["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{told}");

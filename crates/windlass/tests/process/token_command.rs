@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::access::add_user;
-use crate::issue::{fails, ok, windlass};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
 use crate::server::PATIENCE;
 
@@ -25,15 +25,15 @@ fn create(who: &Kubectl, args: &[&str]) -> (Value, String) {
 }
 
 fn tokens(who: &Kubectl) -> Vec<Value> {
-    let listed: Value = serde_json::from_str(&ok(who, &["token", "list", "-o", "json"])).unwrap();
+    let listed: Value = serde_json::from_str(&windlass_ok(who, &["token", "list", "-o", "json"])).unwrap();
     listed["items"].as_array().unwrap().clone()
 }
 
 /// The status of a question that needs a credential of any sort, asked with a token.
-async fn knocks(who: &Kubectl, token: &str) -> u16 {
+async fn self_review_status(who: &Kubectl, token: &str) -> u16 {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let (status, answer) = who.server.http_as(token).ask(Method::POST, path, review).await;
+    let (status, answer) = who.server.http_as(token).request(Method::POST, path, review).await;
     if status == 201 {
         let groups = answer["status"]["userInfo"]["groups"].as_array().unwrap();
         assert!(groups.contains(&json!("system:bootstrappers")), "{answer}");
@@ -42,7 +42,7 @@ async fn knocks(who: &Kubectl, token: &str) -> u16 {
 }
 
 /// Gets a node's certificate, and a kubeconfig with it.
-fn ask(who: &Kubectl, node: &str, out: &str) -> PathBuf {
+fn issue_node_certificate(who: &Kubectl, node: &str, out: &str) -> PathBuf {
     let file = format!("{out}.kubeconfig");
     let args = [
         "issue",
@@ -57,7 +57,7 @@ fn ask(who: &Kubectl, node: &str, out: &str) -> PathBuf {
         "--write-kubeconfig",
         &file,
     ];
-    ok(who, &args);
+    windlass_ok(who, &args);
     who.server.place().path().join(file)
 }
 
@@ -77,11 +77,11 @@ fn a_machine_joins_by_the_printed_command() {
     let place = admin.server.place().path();
     let prepared = Command::new("sh").args(["-c", prepare]).current_dir(place).status().unwrap();
     assert!(prepared.success());
-    let bootstrap = admin.with(place.join("windlass-node/bootstrap.kubeconfig"));
+    let bootstrap = admin.with_kubeconfig(place.join("windlass-node/bootstrap.kubeconfig"));
 
-    let node = admin.with(ask(&bootstrap, "n1", "first"));
+    let node = admin.with_kubeconfig(issue_node_certificate(&bootstrap, "n1", "first"));
     assert!(node.ok(&["auth", "whoami"]).contains("system:node:n1"));
-    let renewed = admin.with(ask(&node, "n1", "second"));
+    let renewed = admin.with_kubeconfig(issue_node_certificate(&node, "n1", "second"));
     assert!(renewed.ok(&["auth", "whoami"]).contains("system:nodes"));
     let requests = admin.ok(&["get", "csr"]);
     assert_eq!(requests.matches("Approved,Issued").count(), 2, "{requests}");
@@ -97,21 +97,21 @@ fn a_machine_joins_by_the_printed_command() {
 fn a_file_can_be_copied_instead() {
     let admin = Kubectl::new();
     let flags = ["--write-bootstrap-kubeconfig", "b.kubeconfig", "--description", "rack 7"];
-    let text = ok(&admin, &[&["token", "create"][..], &flags].concat());
+    let text = windlass_ok(&admin, &[&["token", "create"][..], &flags].concat());
     assert!(text.contains("copy b.kubeconfig to it"), "{text}");
     assert!(text.contains("\nwindlass node --bootstrap-kubeconfig b.kubeconfig "), "{text}");
     let file = admin.server.place().path().join("b.kubeconfig");
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     let before = fs::read(&file).unwrap();
-    let whoami = admin.with(file.clone()).ok(&["auth", "whoami"]);
+    let whoami = admin.with_kubeconfig(file.clone()).ok(&["auth", "whoami"]);
     assert!(whoami.contains("system:bootstrap:") && whoami.contains(GROUP), "{whoami}");
     assert_eq!(tokens(&admin)[0]["description"], "rack 7");
 
-    let refused = fails(&admin, &[&["token", "create"][..], &flags].concat());
+    let refused = windlass_fails(&admin, &[&["token", "create"][..], &flags].concat());
     assert!(refused.contains("b.kubeconfig exists already"), "{refused}");
     let nowhere = ["token", "create", "--write-bootstrap-kubeconfig", "no/such/dir/b.kubeconfig"];
-    fails(&admin, &nowhere);
+    windlass_fails(&admin, &nowhere);
     assert_eq!(fs::read(&file).unwrap(), before);
     assert_eq!(tokens(&admin).len(), 1, "a token that nobody has seen is not left behind");
 }
@@ -124,28 +124,28 @@ async fn a_token_ends_by_itself_or_by_hand() {
     assert!(kept.1.contains("never expires"), "{}", kept.1);
     let (kept, short) = (token(&kept.0), token(&short));
     let started = Instant::now();
-    while knocks(&admin, &short).await != 401 {
+    while self_review_status(&admin, &short).await != 401 {
         assert!(started.elapsed() < PATIENCE, "the token does not expire");
     }
-    assert_eq!(knocks(&admin, &kept).await, 201);
+    assert_eq!(self_review_status(&admin, &kept).await, 201);
     let (id, secret) = kept.split_once('.').unwrap();
     let (expired, _) = short.split_once('.').unwrap();
 
     for args in [&["token", "list"][..], &["token", "list", "-o", "json"]] {
-        let text = ok(&admin, args);
+        let text = windlass_ok(&admin, args);
         assert!(text.contains(id) && text.contains(expired) && !text.contains(secret), "{text}");
     }
-    let text = ok(&admin, &["token", "list"]);
+    let text = windlass_ok(&admin, &["token", "list"]);
     let row = |id: &str| text.lines().find(|line| line.starts_with(id)).unwrap();
     assert!(row(id).contains("<forever>") && row(expired).contains("<expired>"), "{text}");
-    assert!(ok(&admin, &["token", "list", "--show-secrets"]).contains(&kept));
+    assert!(windlass_ok(&admin, &["token", "list", "--show-secrets"]).contains(&kept));
 
-    let deleted = ok(&admin, &["token", "delete", id]);
+    let deleted = windlass_ok(&admin, &["token", "delete", id]);
     assert_eq!(deleted, format!("secret/bootstrap-token-{id} deleted\n"));
-    assert_eq!(knocks(&admin, &kept).await, 401);
-    let refused = fails(&admin, &["token", "delete", id]);
+    assert_eq!(self_review_status(&admin, &kept).await, 401);
+    let refused = windlass_fails(&admin, &["token", "delete", id]);
     assert!(refused.contains(&format!("there is no token \"{id}\"")), "{refused}");
-    let refused = fails(&admin, &["token", "delete", id, expired]);
+    let refused = windlass_fails(&admin, &["token", "delete", id, expired]);
     assert!(refused.contains("1 of 2 not deleted"), "{refused}");
     assert_eq!(tokens(&admin), [] as [Value; 0]);
 }
@@ -174,7 +174,7 @@ fn roles_are_bound_to_the_groups_of_tokens_and_to_no_others() {
     let (name, before) = ("windlass:node-autoapprove-bootstrap", tokens(&admin).len());
     admin.ok(&["delete", "clusterrolebinding", name]);
     admin.ok(&["create", "clusterrolebinding", name, "--clusterrole=view", "--group=x"]);
-    let refused = fails(&admin, &["token", "create"]);
+    let refused = windlass_fails(&admin, &["token", "create"]);
     assert!(refused.contains(name) && refused.contains("--no-bindings"), "{refused}");
     assert_eq!(tokens(&admin).len(), before);
 }
@@ -182,14 +182,14 @@ fn roles_are_bound_to_the_groups_of_tokens_and_to_no_others() {
 #[test]
 fn whoever_may_not_is_told_so() {
     let admin = Kubectl::new();
-    let alice = admin.with(add_user(&admin, "alice", &[]));
+    let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
     for args in [
         &["token", "create"][..],
         &["token", "create", "--no-bindings"],
         &["token", "list"],
         &["token", "delete", "abcdef"],
     ] {
-        let refused = fails(&alice, args);
+        let refused = windlass_fails(&alice, args);
         assert!(refused.contains("User \"alice\" cannot "), "{args:?}: {refused}");
     }
     assert_eq!(tokens(&admin), [] as [Value; 0], "`up` makes none either");

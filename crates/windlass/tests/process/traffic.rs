@@ -11,12 +11,12 @@ use hyper::Method;
 use tokio::task::JoinSet;
 
 use crate::controllers::{REQUESTS, node_request};
-use crate::http::Http;
+use crate::http::HttpClient;
 use crate::server::PATIENCE;
 
 /// Clients at work.
-pub struct Traffic {
-    seen: Arc<Mutex<Seen>>,
+pub struct IssuanceTraffic {
+    seen: Arc<Mutex<IssuedByRequest>>,
     stop: Arc<AtomicBool>,
     asking: JoinSet<Vec<String>>,
     watching: JoinSet<()>,
@@ -24,42 +24,42 @@ pub struct Traffic {
 
 /// A certificate as PEM and when it was first seen.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct ObservedCertificate {
     pub certificate: Vec<u8>,
     pub at: Instant,
 }
 
 /// By name of the request: every certificate that it had.
-pub type Seen = HashMap<String, Vec<Issued>>;
+pub type IssuedByRequest = HashMap<String, Vec<ObservedCertificate>>;
 
-impl Traffic {
+impl IssuanceTraffic {
     /// So many clients that ask in the name of nodes, each with a pause after each request.
-    pub fn start(http: &Http, clients: usize, pause: Duration) -> Traffic {
-        let (seen, stop) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
+    pub fn start(http: &HttpClient, clients: usize, pause: Duration) -> IssuanceTraffic {
+        let (seen, stop) = (Arc::<Mutex<IssuedByRequest>>::default(), Arc::<AtomicBool>::default());
         let mut watching = JoinSet::new();
         watching.spawn(watch(http.clone(), seen.clone()));
         let mut asking = JoinSet::new();
         for client in 0..clients {
-            asking.spawn(ask(http.clone(), client, pause, stop.clone()));
+            asking.spawn(create_requests(http.clone(), client, pause, stop.clone()));
         }
-        Traffic { seen, stop, asking, watching }
+        IssuanceTraffic { seen, stop, asking, watching }
     }
 
     /// What was seen until now.
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn observed(&self) -> MutexGuard<'_, IssuedByRequest> {
         self.seen.lock().unwrap()
     }
 
     /// Waits until one more request has a certificate.
-    pub async fn goes_on(&self) {
-        let before = self.seen().len();
-        self.until("nothing is issued any more", |seen| seen.len() > before).await;
+    pub async fn wait_for_issuance(&self) {
+        let before = self.observed().len();
+        self.wait_until("nothing is issued any more", |seen| seen.len() > before).await;
     }
 
     /// Waits until what was seen is as it should be.
-    pub async fn until(&self, otherwise: &str, good: impl Fn(&Seen) -> bool) {
+    pub async fn wait_until(&self, otherwise: &str, good: impl Fn(&IssuedByRequest) -> bool) {
         let started = Instant::now();
-        while !good(&self.seen()) {
+        while !good(&self.observed()) {
             assert!(started.elapsed() < PATIENCE, "{otherwise}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -67,14 +67,14 @@ impl Traffic {
 
     /// Ends the asking and waits for the certificates that are still missing. Returns all that were
     /// seen; everybody who asked is among them.
-    pub async fn finish(mut self) -> Seen {
+    pub async fn finish(mut self) -> IssuedByRequest {
         self.stop.store(true, Relaxed);
         let asking = std::mem::take(&mut self.asking);
         let asked: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
         let started = Instant::now();
         loop {
             let missing: Vec<&String> = {
-                let seen = self.seen();
+                let seen = self.observed();
                 asked.iter().filter(|name| !seen.contains_key(*name)).collect()
             };
             if missing.is_empty() {
@@ -85,11 +85,11 @@ impl Traffic {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.watching.shutdown().await;
-        std::mem::take(&mut *self.seen())
+        std::mem::take(&mut *self.observed())
     }
 }
 
-async fn watch(http: Http, seen: Arc<Mutex<Seen>>) {
+async fn watch(http: HttpClient, seen: Arc<Mutex<IssuedByRequest>>) {
     let path = format!("{REQUESTS}?watch=true&resourceVersion=0");
     let mut events = http.watch(&path).await.unwrap().unwrap();
     while let Some(event) = events.next().await.unwrap() {
@@ -102,19 +102,19 @@ async fn watch(http: Http, seen: Arc<Mutex<Seen>>) {
         let mut seen = seen.lock().unwrap();
         let had = seen.entry(name).or_default();
         if !had.iter().any(|known| known.certificate == certificate) {
-            had.push(Issued { certificate, at: Instant::now() });
+            had.push(ObservedCertificate { certificate, at: Instant::now() });
         }
     }
     panic!("the watch ended");
 }
 
-async fn ask(http: Http, client: usize, pause: Duration, stop: Arc<AtomicBool>) -> Vec<String> {
+async fn create_requests(http: HttpClient, client: usize, pause: Duration, stop: Arc<AtomicBool>) -> Vec<String> {
     let mut connection = http.connect().await.unwrap();
     let mut names = Vec::new();
     while !stop.load(Relaxed) {
         let name = format!("r-{client}-{}", names.len());
         let (code, answer) =
-            connection.ask(Method::POST, REQUESTS, &node_request(&name)).await.unwrap();
+            connection.request(Method::POST, REQUESTS, &node_request(&name)).await.unwrap();
         assert_eq!(code, 201, "{answer}");
         names.push(name);
         tokio::time::sleep(pause).await;

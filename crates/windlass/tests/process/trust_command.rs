@@ -9,12 +9,12 @@ use std::sync::Arc;
 use hyper::Method;
 use serde_json::{Value, json};
 use windlass_node::trust::object::digest_text;
-use windlass_node::volume::content::Bundle;
+use windlass_node::volume::trust_anchors::TrustBundle;
 
 use crate::access::add_user;
-use crate::issue::{fails, ok, windlass};
+use crate::issue::{windlass_fails, windlass_ok, windlass};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, Place, lines, wait};
+use crate::server::{PATIENCE, TestDataDir, lines, wait};
 
 const TRUSTS: &str = "/apis/windlass.dev/v1alpha1/nodetrusts";
 const NODES: &str = "/api/v1/nodes";
@@ -26,7 +26,7 @@ fn anchors(name: &str) -> String {
 }
 
 fn digest(anchors: &str) -> String {
-    digest_text(&Bundle::new("x", 0, "", BTreeMap::new(), anchors).anchors.digest())
+    digest_text(&TrustBundle::new("x", 0, "", BTreeMap::new(), anchors).anchors.digest())
 }
 
 fn bundle(name: &str, anchors: &str) -> String {
@@ -53,7 +53,7 @@ fn node_object(name: &str) -> Value {
 }
 
 /// What it says to people and to others; it must exit with this.
-fn said(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
+fn trust_status(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
     let args = [&["trust", "status"], args].concat();
     let Output { status, stdout, stderr } = windlass(admin, &args).output().unwrap();
     let [out, err] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
@@ -62,7 +62,7 @@ fn said(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
 }
 
 /// A command of which only the complaints are read.
-fn quiet(admin: &Kubectl, args: &[&str]) -> Child {
+fn spawn_quiet(admin: &Kubectl, args: &[&str]) -> Child {
     windlass(admin, args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -79,7 +79,7 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
         apply(&report(name, "roots", 1, &digest(&old)).to_string());
     }
 
-    let (out, err) = said(&admin, 0, &["roots"]);
+    let (out, err) = trust_status(&admin, 0, &["roots"]);
     assert!(out.starts_with("roots: generation 1, 1 certificate, sha256:"), "{out}");
     assert!(out.ends_with("\n2 of 2 nodes have it.\n"), "{out}");
     assert_eq!(err, "windlass: no report on trust from 1 node: n3\n");
@@ -87,29 +87,29 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     // It changes, and one node takes it.
     apply(&bundle("roots", &new));
     apply(&report("n1", "roots", 2, &digest(&new)).to_string());
-    let (out, _) = said(&admin, 1, &[]);
+    let (out, _) = trust_status(&admin, 1, &[]);
     let row = out.lines().find(|line| line.starts_with("roots ")).unwrap().split_whitespace();
     assert_eq!(row.collect::<Vec<_>>(), ["roots", "2", "1", "2", "1", "1", "incomplete"]);
-    let (out, _) = said(&admin, 1, &["roots"]);
+    let (out, _) = trust_status(&admin, 1, &["roots"]);
     assert!(out.contains("1 of 2 nodes have it; this one does not:\nNODE "), "{out}");
     let last = out.lines().last().unwrap().split("   ").map(str::trim).collect::<Vec<_>>();
     assert_eq!(last[..4], ["n2", "stale", "generation 1", "default/web-0/trust"]);
-    assert_eq!(said(&admin, 1, &["roots", "-o", "name"]).0, "n2\n");
-    let document: Value = serde_json::from_str(&said(&admin, 1, &["-o", "json"]).0).unwrap();
+    assert_eq!(trust_status(&admin, 1, &["roots", "-o", "name"]).0, "n2\n");
+    let document: Value = serde_json::from_str(&trust_status(&admin, 1, &["-o", "json"]).0).unwrap();
     assert_eq!(document["nodesWithoutReport"], json!(["n3"]));
     let items = document["items"].as_array().unwrap();
     let roots = items.iter().find(|item| item["name"] == "roots").unwrap();
     assert_eq!((&roots["nodes"], &roots["digest"]), (&json!(2), &json!(digest(&new))));
-    let yaml: Value = serde_saphyr::from_str(&said(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&trust_status(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
     assert_eq!(yaml["lacking"][0]["node"], "n2");
-    assert_eq!(said(&admin, 0, &["--signer", "example.com/none"]).0, "");
-    let (_, err) = said(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
+    assert_eq!(trust_status(&admin, 0, &["--signer", "example.com/none"]).0, "");
+    let (_, err) = trust_status(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
     let timed_out = "timed out after 1s: 1 of 2 nodes have it; this one does not";
     assert!(err.contains(timed_out), "{err}");
 
     // Whoever waits is let go when the other one has it.
     let args = ["trust", "status", "roots", "--wait"];
-    let mut waiting = quiet(&admin, &args);
+    let mut waiting = spawn_quiet(&admin, &args);
     let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
     assert_eq!(told, "windlass: waiting: 1 of 2 nodes have it; this one does not");
     apply(&report("n2", "roots", 2, &digest(&new)).to_string());
@@ -142,26 +142,26 @@ fn blocked_and_silent_nodes_do_not_have_it() {
         apply(&node(node_name));
         apply(&with(node_name, good.clone(), 0));
     }
-    said(&admin, 0, &[name]);
+    trust_status(&admin, 0, &[name]);
 
     // A typo in the label, and one in the signer's name.
     apply(&with("n2", select("example.com/web", "lvie"), 1));
-    let (out, _) = said(&admin, 1, &[name]);
+    let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("\n1 of 2 nodes have it; this one does not:\n"), "{out}");
     let why = "no bundle matches signerName=example.com/web, labelSelector set=lvie";
     assert!(out.contains(why), "{out}");
-    let document: Value = serde_json::from_str(&said(&admin, 1, &[name, "-o", "json"]).0).unwrap();
+    let document: Value = serde_json::from_str(&trust_status(&admin, 1, &[name, "-o", "json"]).0).unwrap();
     let (nodes, lacking) = (&document["nodes"], &document["lacking"][0]);
     assert_eq!((nodes, &lacking["state"]), (&json!(2), &json!("blocked")));
     apply(&with("n2", select("example.com/wbe", "live"), 1));
-    let (out, _) = said(&admin, 1, &[name]);
+    let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("no bundle matches signerName=example.com/wbe"), "{out}");
-    assert_eq!(said(&admin, 1, &[name, "-o", "name"]).0, "n2\n");
-    said(&admin, 1, &[]);
+    assert_eq!(trust_status(&admin, 1, &[name, "-o", "name"]).0, "n2\n");
+    trust_status(&admin, 1, &[]);
 
     // An agent that stopped, and one that has not reported although it has registered.
     apply(&with("n2", good, 0));
-    said(&admin, 0, &[name]);
+    trust_status(&admin, 0, &[name]);
     let patch = |status: Value| {
         let patch = json!({ "status": status }).to_string();
         admin.ok(&["patch", "node", "n2", "--subresource=status", "--type=merge", "-p", &patch]);
@@ -171,16 +171,16 @@ fn blocked_and_silent_nodes_do_not_have_it() {
         "reason": "x", "lastTransitionTime": "2026-03-01T12:00:00Z"}]})
     };
     patch(ready("Unknown"));
-    let (out, _) = said(&admin, 1, &[name]);
+    let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("\n1 of 2 nodes have it; this one does not:\n"), "{out}");
     assert!(out.contains("silent"), "{out}");
-    let mut waiting = quiet(&admin, &["trust", "status", name, "--wait"]);
+    let mut waiting = spawn_quiet(&admin, &["trust", "status", name, "--wait"]);
     lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
     patch(ready("True"));
     assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
     patch(json!({"nodeInfo": {"kubeletVersion": "v1.34.0-windlass"}}));
     admin.ok(&["delete", "nodetrust", "n2"]);
-    let (out, _) = said(&admin, 1, &[name]);
+    let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("its agent has not reported"), "{out}");
 }
 
@@ -192,36 +192,36 @@ fn it_says_who_still_has_what_is_gone() {
     apply(&bundle("roots", &text));
     apply(&node("n1"));
     apply(&report("n1", "roots", 1, &digest(&text)).to_string());
-    said(&admin, 0, &["roots"]);
-    let (out, _) = said(&admin, 1, &["roots", "--gone"]);
+    trust_status(&admin, 0, &["roots"]);
+    let (out, _) = trust_status(&admin, 1, &["roots", "--gone"]);
     assert!(out.starts_with("roots: 1 node has it:\n"), "{out}");
     admin.ok(&["delete", "clustertrustbundle", "roots"]);
-    let (out, _) = said(&admin, 1, &["roots"]);
+    let (out, _) = trust_status(&admin, 1, &["roots"]);
     assert!(out.starts_with("roots: deleted\n1 node has it in volumes"), "{out}");
-    let (list, _) = said(&admin, 1, &[]);
+    let (list, _) = trust_status(&admin, 1, &[]);
     let row = list.lines().find(|line| line.starts_with("roots ")).unwrap().split_whitespace();
     assert_eq!(row.collect::<Vec<_>>(), ["roots", "-", "-", "1", "1", "0", "gone"]);
 
     let args = ["trust", "status", "roots", "--gone", "--wait"];
-    let mut waiting = quiet(&admin, &args);
+    let mut waiting = spawn_quiet(&admin, &args);
     let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
     assert_eq!(told, "windlass: waiting: 1 node has it");
     admin.ok(&["delete", "nodetrust", "n1"]);
     assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
-    said(&admin, 0, &["roots", "--gone"]);
-    let none = fails(&admin, &["trust", "status", "roots"]);
+    trust_status(&admin, 0, &["roots", "--gone"]);
+    let none = windlass_fails(&admin, &["trust", "status", "roots"]);
     assert!(none.contains("there is no bundle \"roots\""), "{none}");
 }
 
 #[test]
-fn who_may_read_reports() {
+fn report_access_follows_rbac() {
     let admin = Kubectl::new();
-    let reader = admin.with(add_user(&admin, "reader", &[]));
-    let refused = fails(&reader, &["trust", "status"]);
+    let reader = admin.with_kubeconfig(add_user(&admin, "reader", &[]));
+    let refused = windlass_fails(&reader, &["trust", "status"]);
     assert!(refused.contains("cannot list resource \"clustertrustbundles\""), "{refused}");
     let binding = ["create", "clusterrolebinding", "reader", "--user", "reader"];
     admin.ok(&[&binding[..], &["--clusterrole", "windlass:trust-reader"]].concat());
-    ok(&reader, &["trust", "status"]);
+    windlass_ok(&reader, &["trust", "status"]);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn kubectl_knows_the_kind() {
     bad["status"]["sources"][0] = json!({"name": "roots", "sort": "x"});
     let refused = admin.fails_with(&bad.to_string(), &["replace", "-f", "-"]);
     assert!(refused.contains("unknown field \"status.sources[0].sort\""), "{refused}");
-    let printed = ok(&admin, &["crds"]);
+    let printed = windlass_ok(&admin, &["crds"]);
     assert!(printed.contains("\n  name: nodetrusts.windlass.dev\n"), "{printed}");
 }
 
@@ -268,9 +268,9 @@ fn a_report_goes_with_its_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_nodes_are_read_page_by_page() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let log = place.path().join("audit.log");
-    let mut command = place.up("127.0.0.1:0");
+    let mut command = place.up_command("127.0.0.1:0");
     command.arg("--audit-log-path").arg(&log);
     let Ok(server) = place.launch(command) else { panic!("it did not start") };
     let text = anchors("ca-p256.pem");
@@ -282,17 +282,17 @@ async fn thousands_of_nodes_are_read_page_by_page() {
         };
         let name = format!("n{number:04}");
         let (code, answer) =
-            connection.ask(Method::POST, NODES, &node_object(&name)).await.unwrap();
+            connection.request(Method::POST, NODES, &node_object(&name)).await.unwrap();
         assert_eq!(code, 201, "{answer}");
         let object = report(&name, "roots", generation, &digest);
-        let (code, answer) = connection.ask(Method::POST, TRUSTS, &object).await.unwrap();
+        let (code, answer) = connection.request(Method::POST, TRUSTS, &object).await.unwrap();
         assert_eq!(code, 201, "{answer}");
     }
-    let admin = Kubectl::on(server);
+    let admin = Kubectl::with_server(server);
     admin.ok_with(&bundle("roots", &text), &["create", "-f", "-"]);
-    let (out, _) = said(&admin, 1, &["roots"]);
+    let (out, _) = trust_status(&admin, 1, &["roots"]);
     assert!(out.contains("\n1,998 of 2,000 nodes have it; these 2 do not:\n"), "{out}");
-    assert_eq!(said(&admin, 1, &["roots", "-o", "name"]).0, "n1234\nn1999\n");
+    assert_eq!(trust_status(&admin, 1, &["roots", "-o", "name"]).0, "n1234\nn1999\n");
     // The log is whole when the process has ended.
     let _place = Arc::into_inner(admin.server).unwrap().stop();
     let events = fs::read_to_string(log).unwrap();

@@ -9,25 +9,25 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::process::Command;
 
-use super::super::Bench;
-use super::super::client::{Client, Protocol};
+use super::super::BenchContext;
+use super::super::client::{BenchClient, HttpProtocol};
 use super::super::nodes;
-use super::super::process::Process;
+use super::super::process::ChildProcess;
 use super::PATIENCE;
 
 /// The node's name.
 pub const NAME: &str = "bench-node";
 
 /// A running agent. Dropping it kills it.
-pub struct Agent {
+pub struct AgentProcess {
     /// The process.
-    pub process: Process,
+    pub process: ChildProcess,
     root: PathBuf,
 }
 
-impl Agent {
+impl AgentProcess {
     /// Joins with a token, and waits until the node is there.
-    pub async fn start(bench: &Bench, admin: &Client, data: &Path) -> Result<Self> {
+    pub async fn start(bench: &BenchContext, admin: &BenchClient, data: &Path) -> Result<Self> {
         let place = bench.scratch.join("agent");
         let root = place.join("root");
         fs::create_dir_all(&place)?;
@@ -40,10 +40,10 @@ impl Agent {
             .args([&"--kubeconfig".into(), &place.join("kubeconfig")])
             .args([&"--cert-dir".into(), &place.join("pki")])
             .args([&"--root-dir".into(), &root]);
-        let process = Process::start(&mut command, &bench.scratch.join("agent.log"))?;
+        let process = ChildProcess::start(&mut command, &bench.scratch.join("agent.log"))?;
         let agent = Self { process, root };
         let began = Instant::now();
-        let mut connection = admin.connect(Protocol::Http1).await?;
+        let mut connection = admin.connect(HttpProtocol::Http1).await?;
         let path = format!("/api/v1/nodes/{NAME}");
         while connection.send(Method::GET, &path, Bytes::new()).await?.0 != 200 {
             ensure!(began.elapsed() < PATIENCE, "the agent did not join");

@@ -10,61 +10,61 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_node::files::Files;
+use windlass_node::files::FileSystem;
 
-use super::super::Bench;
-use super::super::client::{Client, Protocol};
+use super::super::BenchContext;
+use super::super::client::{BenchClient, HttpProtocol};
 use super::super::nodes;
-use super::super::server::Server;
-use super::super::table::{Row, Table};
+use super::super::server::ServerProcess;
+use super::super::table::{TableRow, ResultTable};
 use super::super::watchers::raise_file_limit;
-use super::{BUNDLE, BUNDLES, PATIENCE, Roots, SIGNER, put_bundle};
+use super::{BUNDLE, BUNDLES, PATIENCE, RootCertificates, SIGNER, apply_bundle};
 
 const REPORTS: &str = "/apis/windlass.dev/v1alpha1/nodetrusts";
 /// What the KEP allows, in seconds.
 const ALLOWED: f64 = 300.0;
 
 /// Measure how long it takes until the last node reports a changed bundle.
-pub async fn measure(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+pub async fn measure(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     raise_file_limit(count as u64 * 12 + 256)?;
     let data = bench.scratch.join("trust");
-    let server = Server::start(bench, &data).await?;
+    let server = ServerProcess::start(bench, &data).await?;
     let admin = &server.client;
     nodes::prepare(admin).await?;
     let bootstrap = bench.scratch.join("trust.kubeconfig");
     fs::write(&bootstrap, nodes::kubeconfig(&admin.url(), &data.join("pki/ca.crt")))?;
-    let mut roots = Roots::new(3)?;
-    put_bundle(admin, &roots, Method::POST, BUNDLES).await?;
-    let mut fleet = Fleet::start(&bench.scratch.join("trust-fleet"), &bootstrap, count)?;
-    fleet.until(admin, 1).await?;
+    let mut roots = RootCertificates::new(3)?;
+    apply_bundle(admin, &roots, Method::POST, BUNDLES).await?;
+    let mut fleet = AgentFleet::start(&bench.scratch.join("trust-fleet"), &bootstrap, count)?;
+    fleet.wait_for_generation(admin, 1).await?;
 
     roots.add()?;
     let began = Instant::now();
-    put_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
-    let written = fleet.written(began).await?;
-    fleet.until(admin, 2).await?;
+    apply_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
+    let written = fleet.wait_until_written(began).await?;
+    fleet.wait_for_generation(admin, 2).await?;
     let reported = began.elapsed().as_secs_f64();
     let title = format!("{count} nodes, one bundle changed");
-    table.add(Row::lower(format!("{title}: in the last file after"), written, "s"));
+    table.add(TableRow::lower(format!("{title}: in the last file after"), written, "s"));
     table.add(
-        Row::lower(format!("{title}: reported by the last node after"), reported, "s")
+        TableRow::lower(format!("{title}: reported by the last node after"), reported, "s")
             .reference(ALLOWED)
-            .note("all in one process; the KEP allows five minutes"),
+            .with_note("all in one process; the KEP allows five minutes"),
     );
-    let peak = server.peak()? as f64 / f64::from(1 << 20);
-    table.add(Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
+    let peak = server.peak_memory()? as f64 / f64::from(1 << 20);
+    table.add(TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
     fleet.stop().await?;
     server.stop().await
 }
 
-struct Fleet {
+struct AgentFleet {
     agents: JoinSet<Result<(), windlass_node::RunError>>,
     /// Each with what it led to before.
     links: Vec<(PathBuf, Option<PathBuf>)>,
     down: watch::Sender<bool>,
 }
 
-impl Fleet {
+impl AgentFleet {
     fn start(folder: &Path, bootstrap: &Path, count: usize) -> Result<Self> {
         let (down, shutdown) = watch::channel(false);
         let (mut agents, mut links) = (JoinSet::new(), Vec::with_capacity(count));
@@ -74,13 +74,13 @@ impl Fleet {
             let volume = place.join("trust");
             let file = place.join("projections.yaml");
             fs::write(&file, projections(&volume))?;
-            let read = windlass_node::projections::read(&file, &Files::default())?;
-            let options = windlass_node::Options {
+            let read = windlass_node::projections::read(&file, &FileSystem::default())?;
+            let options = windlass_node::AgentOptions {
                 node_name: format!("node-{number}"),
                 bootstrap_kubeconfig: Some(bootstrap.to_owned()),
                 addresses: vec![[127, 0, 0, 1].into()],
                 projections: Some((file, read)),
-                ..windlass_node::Options::new(place.join("kubeconfig"), place.join("pki"))
+                ..windlass_node::AgentOptions::new(place.join("kubeconfig"), place.join("pki"))
             };
             agents.spawn(windlass_node::run(options, shutdown.clone()));
             links.push((volume.join("..data"), None));
@@ -89,14 +89,14 @@ impl Fleet {
     }
 
     /// Waits until every node reports this generation of the bundle.
-    async fn until(&mut self, admin: &Client, generation: i64) -> Result<()> {
+    async fn wait_for_generation(&mut self, admin: &BenchClient, generation: i64) -> Result<()> {
         let began = Instant::now();
-        let mut connection = admin.connect(Protocol::Http1).await?;
+        let mut connection = admin.connect(HttpProtocol::Http1).await?;
         loop {
             let list = connection.expect(Method::GET, REPORTS, Bytes::new()).await?;
             let list: Value = serde_json::from_slice(&list)?;
             let items = list["items"].as_array().context("no items")?;
-            let there = items.iter().filter(|node| has(node, generation)).count();
+            let there = items.iter().filter(|node| has_generation(node, generation)).count();
             if there == self.links.len() {
                 break;
             }
@@ -116,7 +116,7 @@ impl Fleet {
     }
 
     /// Waits until every file is another one, and says how long that took.
-    async fn written(&self, began: Instant) -> Result<f64> {
+    async fn wait_until_written(&self, began: Instant) -> Result<f64> {
         let (links, before) = self.links.iter().cloned().unzip::<_, _, Vec<_>, Vec<_>>();
         super::changed(&links, &before, began).await?;
         Ok(began.elapsed().as_secs_f64())
@@ -131,7 +131,7 @@ impl Fleet {
     }
 }
 
-fn has(node: &Value, generation: i64) -> bool {
+fn has_generation(node: &Value, generation: i64) -> bool {
     let sources = node["status"]["sources"].as_array();
     let mut bundles = sources.into_iter().flatten().filter_map(|one| one["bundles"].as_array());
     bundles.any(|bundles| bundles.iter().any(|bundle| bundle["generation"] == generation))

@@ -17,10 +17,10 @@ fn pod(containers: Value) -> Value {
 
 #[test]
 fn two_managers_of_one_bundle() {
-    let mut live = Live::new("Bundle");
+    let mut live = LiveObject::new("Bundle");
     let first = bundle(json!({"trustBundle": "1"}), json!({"a": "1"}));
     assert_eq!(live.apply("one", first.clone(), false), Ok(true));
-    assert_eq!(live.bare(), first);
+    assert_eq!(live.without_managed_fields(), first);
     assert_eq!(live.apply("one", first, false), Ok(false));
 
     let second = bundle(json!({"trustBundle": "2"}), Value::Null);
@@ -36,13 +36,13 @@ fn two_managers_of_one_bundle() {
     );
 
     assert_eq!(live.apply("one", bundle(Value::Null, Value::Null), false), Ok(true));
-    assert_eq!(live.bare(), bundle(json!({"trustBundle": "2"}), Value::Null));
+    assert_eq!(live.without_managed_fields(), bundle(json!({"trustBundle": "2"}), Value::Null));
     assert_eq!(live.owners(), json!([["two", "Apply", {"f:spec": {"f:trustBundle": {}}}]]));
 }
 
 #[test]
 fn equal_values_are_shared() {
-    let mut live = Live::new("Bundle");
+    let mut live = LiveObject::new("Bundle");
     let same = bundle(json!({"trustBundle": "1"}), json!({"a": "1"}));
     live.apply("one", same.clone(), false).unwrap();
     assert_eq!(live.apply("two", same.clone(), false), Ok(true));
@@ -51,19 +51,19 @@ fn equal_values_are_shared() {
 
     // One lets go: the field stays, the other keeps it.
     live.apply("one", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
-    assert_eq!(live.bare(), same);
+    assert_eq!(live.without_managed_fields(), same);
     assert_eq!(
         live.owners()[0],
         json!(["one", "Apply", {"f:metadata": {"f:labels": {"f:a": {}}}}])
     );
     // The other lets go too: now it is gone.
     live.apply("two", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
-    assert_eq!(live.bare(), bundle(Value::Null, json!({"a": "1"})));
+    assert_eq!(live.without_managed_fields(), bundle(Value::Null, json!({"a": "1"})));
 }
 
 #[test]
 fn a_shared_field_conflicts_with_every_owner() {
-    let mut live = Live::new("Bundle");
+    let mut live = LiveObject::new("Bundle");
     live.update("kubectl", bundle(json!({"trustBundle": "1", "signerName": "s"}), Value::Null));
     live.apply("one", bundle(json!({"trustBundle": "1"}), Value::Null), false).unwrap();
     let refused = live.apply(
@@ -84,7 +84,7 @@ fn a_shared_field_conflicts_with_every_owner() {
     assert_eq!(causes.len(), 3);
     assert_eq!(causes[0].message, "conflict with \"kubectl\" using v1");
     assert_eq!(causes[2].field, ".spec.trustBundle");
-    let last = Conflicts { listed: list.listed[2..].to_vec(), total: 1 };
+    let last = ApplyConflicts { listed: list.listed[2..].to_vec(), total: 1 };
     let (message, _) = conflict_status_parts(&last);
     assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .spec.trustBundle");
 }
@@ -96,7 +96,7 @@ fn very_many_conflicts_are_counted() {
             (0..10_000).map(|i| (format!("k{i}"), json!(value))).collect();
         json!({"metadata": {"name": "m"}, "data": data})
     };
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     live.apply("one", map("1"), false).unwrap();
     let found = match live.apply("two", map("2"), false) {
         Err(ApplyError::Conflicts(found)) => found,
@@ -110,9 +110,9 @@ fn very_many_conflicts_are_counted() {
 
 #[test]
 fn a_conflict_names_the_subresource() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     live.update("one", pod(json!([{"name": "c"}])));
-    let who = Writer { subresource: "status", ..writer("kubelet", "2026-01-01T00:00:00Z") };
+    let who = FieldManager { subresource: "status", ..writer("kubelet", "2026-01-01T00:00:00Z") };
     let mut new = pod(json!([{"name": "c"}]));
     new["status"] = json!({"phase": "Running"});
     live.update_as(&who, new);
@@ -126,7 +126,7 @@ fn a_conflict_names_the_subresource() {
 
 #[test]
 fn the_same_name_updating_is_another_manager() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     let map = |v: &str| json!({"metadata": {"name": "m"}, "data": {"a": v}});
     live.update("one", map("1"));
     assert_eq!(
@@ -141,8 +141,8 @@ fn the_same_name_updating_is_another_manager() {
 }
 
 #[test]
-fn what_was_there_before_the_first_apply() {
-    let mut live = Live::new("ConfigMap");
+fn fields_set_before_the_first_apply_keep_their_owner() {
+    let mut live = LiveObject::new("ConfigMap");
     live.object = Some(json!({"metadata": {"name": "m"}, "data": {"a": "1", "b": "1"}}));
     let wanted = json!({"metadata": {"name": "m"}, "data": {"a": "2"}});
     let found = conflicts(live.apply("one", wanted.clone(), false));
@@ -154,12 +154,12 @@ fn what_was_there_before_the_first_apply() {
     );
     // Letting go of all does not take what others have.
     live.apply("one", json!({"metadata": {"name": "m"}}), false).unwrap();
-    assert_eq!(live.bare()["data"], json!({"b": "1"}));
+    assert_eq!(live.without_managed_fields()["data"], json!({"b": "1"}));
 }
 
 #[test]
 fn lists_by_key_with_defaults() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let port = |n: u16| json!({"containerPort": n});
     live.apply("one", pod(json!([{"name": "c", "image": "i", "ports": [port(80)]}])), false)
         .unwrap();
@@ -174,30 +174,30 @@ fn lists_by_key_with_defaults() {
     )
     .unwrap();
     assert_eq!(
-        live.bare()["spec"]["containers"],
+        live.without_managed_fields()["spec"]["containers"],
         json!([{"name": "c", "image": "i", "ports": [
             {"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "UDP"}]}])
     );
     // One drops its port: the element goes, with the default that another writer filled in kept out.
     live.apply("one", pod(json!([{"name": "c", "image": "i"}])), false).unwrap();
-    let ports = live.bare()["spec"]["containers"][0]["ports"].clone();
+    let ports = live.without_managed_fields()["spec"]["containers"][0]["ports"].clone();
     assert_eq!(ports.as_array().unwrap().last().unwrap()["protocol"], "UDP");
     // Two drops the container; one still has it.
     live.apply("two", json!({"metadata": {"name": "p"}}), false).unwrap();
-    assert_eq!(live.bare()["spec"]["containers"][0]["image"], "i");
+    assert_eq!(live.without_managed_fields()["spec"]["containers"][0]["image"], "i");
     live.apply("one", json!({"metadata": {"name": "p"}}), false).unwrap();
-    let left = live.bare();
+    let left = live.without_managed_fields();
     assert_eq!(left["spec"]["containers"][0].get("image"), None);
 }
 
 #[test]
 fn an_element_that_nobody_applies_goes() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     live.apply("one", pod(json!([{"name": "a"}, {"name": "b"}])), false).unwrap();
     live.apply("two", pod(json!([{"name": "c", "image": "x"}])), false).unwrap();
     live.apply("one", pod(json!([{"name": "a"}])), false).unwrap();
     assert_eq!(
-        live.bare()["spec"]["containers"],
+        live.without_managed_fields()["spec"]["containers"],
         json!([{"name": "a"}, {"name": "c", "image": "x"}])
     );
     let error = conflicts(live.apply(
@@ -224,10 +224,10 @@ fn order_of_elements() {
         ("", "ab", "ab"),
         ("xay", "bac", "xbayc"),
     ] {
-        let mut object = Live::new("Pod");
+        let mut object = LiveObject::new("Pod");
         object.update("one", pod(named(live)));
         object.apply("two", pod(named(applied)), false).unwrap();
-        let got: String = object.bare()["spec"]["containers"]
+        let got: String = object.without_managed_fields()["spec"]["containers"]
             .as_array()
             .unwrap()
             .iter()
@@ -239,28 +239,28 @@ fn order_of_elements() {
 
 #[test]
 fn sets() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     let map = |list: Value| json!({"metadata": {"name": "m", "finalizers": list}});
     live.apply("one", map(json!(["a", "b"])), false).unwrap();
     assert_eq!(live.apply("two", map(json!(["b", "c"])), false), Ok(true));
-    assert_eq!(live.bare()["metadata"]["finalizers"], json!(["a", "b", "c"]));
+    assert_eq!(live.without_managed_fields()["metadata"]["finalizers"], json!(["a", "b", "c"]));
     live.apply("one", map(json!([])), false).unwrap();
-    assert_eq!(live.bare()["metadata"]["finalizers"], json!(["b", "c"]));
+    assert_eq!(live.without_managed_fields()["metadata"]["finalizers"], json!(["b", "c"]));
     live.apply("two", json!({"metadata": {"name": "m"}}), false).unwrap();
-    assert_eq!(live.bare(), json!({"metadata": {"name": "m"}}));
+    assert_eq!(live.without_managed_fields(), json!({"metadata": {"name": "m"}}));
     assert_eq!(live.owners(), json!([]));
 }
 
 #[test]
 fn atomic_values_are_replaced_whole() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let pod = |v: &str| {
         json!({"metadata": {"name": "p"}, "spec": {
         "selector": {"matchLabels": {v: v}}, "nodeSelector": {v: v}, "tolerations": [{"key": v}]}})
     };
     live.apply("one", pod("a"), false).unwrap();
     live.apply("one", pod("b"), false).unwrap();
-    assert_eq!(live.bare(), pod("b"));
+    assert_eq!(live.without_managed_fields(), pod("b"));
     let found = conflicts(live.apply("two", pod("c"), false));
     let paths: Vec<_> = found.iter().map(|(_, path)| path.as_str()).collect();
     assert_eq!(paths, [".spec.nodeSelector", ".spec.selector", ".spec.tolerations"]);
@@ -303,14 +303,14 @@ fn an_applied_object_must_be_mergeable() {
         ),
         (json!([]), "expected map, got []"),
     ] {
-        let error = Live::new("Pod").apply("one", applied.clone(), true).unwrap_err();
+        let error = LiveObject::new("Pod").apply("one", applied.clone(), true).unwrap_err();
         assert_eq!(error, ApplyError::Invalid(text.into()), "{applied}");
     }
 }
 
 #[test]
 fn times_move_only_with_changes() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     let map =
         |v: &str| json!({"metadata": {"name": "m", "creationTimestamp": null}, "data": {"a": v}});
     live.apply_as(&writer("one", "2026-01-01T00:00:00Z"), map("1"), false).unwrap();
@@ -322,26 +322,26 @@ fn times_move_only_with_changes() {
 
 #[test]
 fn an_applier_has_one_entry_at_any_version() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     let map = |k: &str| json!({"metadata": {"name": "m"}, "data": {k: "1"}});
     live.apply("one", map("a"), false).unwrap();
-    let beta = Writer { api_version: "v1beta1", ..writer("one", "2026-01-02T00:00:00Z") };
+    let beta = FieldManager { api_version: "v1beta1", ..writer("one", "2026-01-02T00:00:00Z") };
     live.apply_as(&beta, map("b"), false).unwrap();
     assert_eq!(live.owners(), json!([["one", "Apply", {"f:data": {"f:b": {}}}]]));
-    assert_eq!(live.bare()["data"], json!({"b": "1"}));
+    assert_eq!(live.without_managed_fields()["data"], json!({"b": "1"}));
     assert_eq!(live.object.unwrap()["metadata"]["managedFields"][0]["apiVersion"], "v1beta1");
 }
 
 #[test]
 fn system_fields_stay() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     live.object = Some(json!({"metadata": {"name": "m", "uid": "u", "resourceVersion": "7",
         "creationTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": "y"}}, "data": {"a": "1"}}));
     let wanted =
         json!({"metadata": {"name": "m", "creationTimestamp": null, "labels": {"a": "b"}}});
     live.apply("one", wanted, false).unwrap();
     live.apply("one", json!({"metadata": {"name": "m"}}), false).unwrap();
-    let metadata = live.bare()["metadata"].clone();
+    let metadata = live.without_managed_fields()["metadata"].clone();
     assert_eq!(
         metadata,
         json!({"name": "m", "uid": "u", "resourceVersion": "7",
@@ -351,8 +351,8 @@ fn system_fields_stay() {
 
 #[test]
 fn reset_fields_are_never_owned() {
-    let mut live = Live::new("Pod");
-    live.reset = FieldSet::of_fields(&[&["status"]]);
+    let mut live = LiveObject::new("Pod");
+    live.reset = FieldSet::from_paths(&[&["status"]]);
     let applied =
         json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "x"}});
     live.apply("one", applied, false).unwrap();
@@ -365,15 +365,15 @@ fn kubectl_takes_over_from_its_client_side() {
     let map = |a: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": a, "b": "1"}});
     let mut old = map("1");
     old["metadata"]["annotations"] = json!({record: map("1").to_string()});
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     live.update("kubectl-client-side-apply", old.clone());
     assert!(live.apply("other", map("2"), false).is_err());
     live.apply("kubectl", map("2"), false).unwrap();
-    assert_eq!(live.bare()["data"]["a"], "2");
-    assert_eq!(live.bare()["metadata"]["annotations"][record], format!("{}\n", map("2")));
+    assert_eq!(live.without_managed_fields()["data"]["a"], "2");
+    assert_eq!(live.without_managed_fields()["metadata"]["annotations"][record], format!("{}\n", map("2")));
     assert_eq!(live.apply("kubectl", map("2"), false), Ok(false));
     // What is no longer as kubectl left it is still a conflict.
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     old["data"]["a"] = "3".into();
     live.update("someone", old);
     assert_eq!(

@@ -6,7 +6,7 @@ fn map(data: Value) -> Value {
 
 #[test]
 fn the_creator_owns_what_it_set() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     live.update("kubectl", json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "labels": {"a": "1"}, "creationTimestamp": null},
@@ -28,8 +28,8 @@ fn the_creator_owns_what_it_set() {
 }
 
 #[test]
-fn what_changes_changes_owner_and_what_goes_is_nobodys() {
-    let mut live = Live::new("ConfigMap");
+fn changed_fields_change_owner_and_removed_fields_lose_it() {
+    let mut live = LiveObject::new("ConfigMap");
     live.update("one", map(json!({"a": "1", "b": "1", "c": "1"})));
     live.update_as(
         &writer("two", "2026-01-02T00:00:00Z"),
@@ -56,7 +56,7 @@ fn what_changes_changes_owner_and_what_goes_is_nobodys() {
 
 #[test]
 fn an_update_that_changes_nothing_changes_nothing() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     live.update("one", map(json!({"a": "1"})));
     let before = live.object.clone();
     live.update_as(&writer("two", "2027-01-01T00:00:00Z"), map(json!({"a": "1"})));
@@ -67,12 +67,12 @@ fn an_update_that_changes_nothing_changes_nothing() {
 
 #[test]
 fn writers_differ_by_version_and_subresource() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let pod = |phase: &str, name: &str| json!({"metadata": {}, "spec": {"nodeName": name}, "status": {"phase": phase}});
     live.update("k", pod("a", "n"));
-    let status = Writer { subresource: "status", ..writer("k", "2026-01-02T00:00:00Z") };
+    let status = FieldManager { subresource: "status", ..writer("k", "2026-01-02T00:00:00Z") };
     live.update_as(&status, pod("b", "n"));
-    let beta = Writer { api_version: "v1beta1", ..writer("k", "2026-01-03T00:00:00Z") };
+    let beta = FieldManager { api_version: "v1beta1", ..writer("k", "2026-01-03T00:00:00Z") };
     live.update_as(&beta, pod("b", "m"));
     let entries = live.object.unwrap()["metadata"]["managedFields"].take();
     let shown: Vec<_> = entries
@@ -93,7 +93,7 @@ fn writers_differ_by_version_and_subresource() {
 
 #[test]
 fn lists_are_owned_by_element() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let pod = |containers: Value, finalizers: Value| json!({"metadata": {"finalizers": finalizers}, "spec": {"containers": containers}});
     let ports = |ports: Value| json!([{"name": "c", "ports": ports}]);
     live.update("one", pod(ports(json!([{"containerPort": 1, "protocol": "TCP"}])), json!(["a"])));
@@ -125,7 +125,7 @@ fn lists_are_owned_by_element() {
 
 #[test]
 fn atomic_things_are_owned_whole() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let pod = |v: &str| {
         json!({"metadata": {}, "spec": {"containers": null, "nodeSelector": {"a": "1", "b": v},
         "tolerations": [{"key": v}], "selector": {"matchLabels": {"a": v}}}})
@@ -139,7 +139,7 @@ fn atomic_things_are_owned_whole() {
 #[test]
 fn a_client_may_send_its_own_list() {
     let start = || {
-        let mut live = Live::new("ConfigMap");
+        let mut live = LiveObject::new("ConfigMap");
         live.update("one", map(json!({"a": "1"})));
         live
     };
@@ -179,14 +179,14 @@ fn a_client_may_send_its_own_list() {
     live.update("two", sent(json!([entry("x")]), json!({"a": "1"})));
     assert_eq!(live.times(), json!([["x", "2020-01-01T00:00:00Z"]]));
     let mut live = start();
-    let status = Writer { subresource: "status", ..writer("two", "2026-01-01T00:00:00Z") };
+    let status = FieldManager { subresource: "status", ..writer("two", "2026-01-01T00:00:00Z") };
     live.update_as(&status, sent(json!([]), json!({"a": "1"})));
     assert_eq!(live.owners()[0][0], "one", "not through a subresource");
 }
 
 #[test]
 fn an_object_without_owners_stays_without() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     live.object = Some(map(json!({"a": "1"})));
     live.update("two", map(json!({"a": "2"})));
     assert_eq!(live.owners(), json!([]));
@@ -194,8 +194,8 @@ fn an_object_without_owners_stays_without() {
 
 #[test]
 fn reset_fields_are_never_owned() {
-    let mut live = Live::new("Pod");
-    live.reset = FieldSet::of_fields(&[&["status"]]);
+    let mut live = LiveObject::new("Pod");
+    live.reset = FieldSet::from_paths(&[&["status"]]);
     let pod = json!({"metadata": {}, "spec": {"containers": null, "nodeName": "n"}, "status": {"phase": "x"}});
     live.update("one", pod);
     assert_eq!(live.owners(), json!([["one", "Update", {"f:spec": {"f:nodeName": {}}}]]));
@@ -203,7 +203,7 @@ fn reset_fields_are_never_owned() {
 
 #[test]
 fn many_writers_become_ancient() {
-    let mut live = Live::new("ConfigMap");
+    let mut live = LiveObject::new("ConfigMap");
     let mut data = serde_json::Map::new();
     for i in 0..14 {
         data.insert(format!("k{i:02}"), "1".into());
@@ -225,7 +225,7 @@ fn many_writers_become_ancient() {
 
 #[test]
 fn a_list_whose_elements_have_no_key_is_one_value() {
-    let mut live = Live::new("Pod");
+    let mut live = LiveObject::new("Pod");
     let pod = |containers: Value| json!({"metadata": {}, "spec": {"containers": containers}});
     live.update("one", pod(json!([{"image": "x"}])));
     live.update("two", pod(json!([{"image": "y"}])));

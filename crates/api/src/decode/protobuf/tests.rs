@@ -42,9 +42,9 @@ fn schema() -> Schema {
 
 /// A message under construction.
 #[derive(Clone, Default)]
-struct Wire(Vec<u8>);
+struct WireBuilder(Vec<u8>);
 
-impl Wire {
+impl WireBuilder {
     fn varint(mut self, tag: u32, value: u64) -> Self {
         encode_key(tag, WireType::Varint, &mut self.0);
         encode_varint(value, &mut self.0);
@@ -58,7 +58,7 @@ impl Wire {
         self
     }
 
-    fn message(self, tag: u32, value: Wire) -> Self {
+    fn message(self, tag: u32, value: WireBuilder) -> Self {
         self.bytes(tag, value.0)
     }
 
@@ -69,24 +69,24 @@ impl Wire {
     }
 }
 
-fn wire() -> Wire {
-    Wire::default()
+fn wire() -> WireBuilder {
+    WireBuilder::default()
 }
 
-fn envelope(raw: Wire) -> Vec<u8> {
+fn envelope(raw: WireBuilder) -> Vec<u8> {
     let meta = wire().bytes(1, "p/v1").bytes(2, "Thing");
     let unknown = wire().message(1, meta).message(2, raw).bytes(3, "").bytes(4, "");
     [&MAGIC[..], &unknown.0].concat()
 }
 
-fn decode(raw: Wire) -> Result<Value, DecodeError> {
+fn decode(raw: WireBuilder) -> Result<Value, DecodeError> {
     let schema = schema();
     protobuf(&schema, &envelope(raw), |version, kind| {
         if version == "p/v1" { schema.lookup(&format!("p.{kind}")) } else { None }
     })
 }
 
-fn read(raw: Wire) -> Value {
+fn read(raw: WireBuilder) -> Value {
     let mut value = decode(raw).unwrap();
     let object = value.as_object_mut().unwrap();
     assert_eq!(object.remove("apiVersion"), Some(json!("p/v1")));
@@ -94,7 +94,7 @@ fn read(raw: Wire) -> Value {
     value
 }
 
-fn time_of(seconds: i64, nanos: i32) -> Wire {
+fn encode_time(seconds: i64, nanos: i32) -> WireBuilder {
     wire().varint(1, seconds as u64).varint(2, nanos as u64)
 }
 
@@ -111,15 +111,15 @@ fn every_shape_is_read() {
         (wire().double(5, 2.5), json!({"ratio": 2.5})),
         (wire().bytes(6, b"\xff\x00"), json!({"data": "/wA="})),
         (wire().message(7, wire()), json!({"at": null})),
-        (wire().message(7, time_of(ZERO, 0)), json!({"at": null})),
-        (wire().message(7, time_of(0, 0)), json!({"at": "1970-01-01T00:00:00Z"})),
-        (wire().message(7, time_of(1_700_000_000, 9)), json!({"at": "2023-11-14T22:13:20Z"})),
+        (wire().message(7, encode_time(ZERO, 0)), json!({"at": null})),
+        (wire().message(7, encode_time(0, 0)), json!({"at": "1970-01-01T00:00:00Z"})),
+        (wire().message(7, encode_time(1_700_000_000, 9)), json!({"at": "2023-11-14T22:13:20Z"})),
         (wire().message(8, wire()), json!({"exact": null})),
         (
-            wire().message(8, time_of(1_700_000_000, 123_456_789)),
+            wire().message(8, encode_time(1_700_000_000, 123_456_789)),
             json!({"exact": "2023-11-14T22:13:20.123456Z"}),
         ),
-        (wire().message(8, time_of(-1, 5000)), json!({"exact": "1969-12-31T23:59:59.000005Z"})),
+        (wire().message(8, encode_time(-1, 5000)), json!({"exact": "1969-12-31T23:59:59.000005Z"})),
         (wire().message(9, wire().bytes(1, "500m")), json!({"size": "500m"})),
         (wire().message(9, wire()), json!({"size": "0"})),
         (wire().message(10, wire().varint(1, 0).varint(2, 80)), json!({"port": 80})),
@@ -173,27 +173,27 @@ fn every_shape_is_read() {
 const ZERO: i64 = -62_135_596_800;
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_place() {
-    let thing = |raw: Wire| wire().message(19, wire()).message(19, wire().message(18, raw));
+fn rejects_mismatched_fields_with_their_path() {
+    let thing = |raw: WireBuilder| wire().message(19, wire()).message(19, wire().message(18, raw));
     for (raw, words) in [
         (wire().varint(1, 1), "proto: name: invalid wire type"),
         (thing(wire().bytes(1, b"\xff")), "proto: children.[1].child.name: the text is not UTF-8"),
         (thing(wire().message(11, wire().bytes(1, "{"))), "extra: unexpected end of JSON input"),
-        (wire().message(7, time_of(i64::MAX, 0)), "proto: at: the year is not"),
-        (wire().message(7, time_of(i64::MIN, 0)), "proto: at: the year is not"),
-        (wire().message(8, time_of(ZERO - 40_000_000, 0)), "proto: exact: the year is not"),
+        (wire().message(7, encode_time(i64::MAX, 0)), "proto: at: the year is not"),
+        (wire().message(7, encode_time(i64::MIN, 0)), "proto: at: the year is not"),
+        (wire().message(8, encode_time(ZERO - 40_000_000, 0)), "proto: exact: the year is not"),
         (wire().message(10, wire().varint(1, 2)), "proto: port: neither a number nor a string"),
         (wire().double(5, f64::NAN), "proto: ratio: a number is not finite"),
-        (Wire(vec![0x0a, 0x7f, b'x']), "proto: name: unexpected EOF"),
-        (Wire(vec![0x0a, 0xff]), "proto: name: invalid varint"),
-        (Wire(vec![0x0f]), "proto: invalid wire type"),
-        (Wire(vec![0x00, 0x01]), "proto: invalid tag"),
+        (WireBuilder(vec![0x0a, 0x7f, b'x']), "proto: name: unexpected EOF"),
+        (WireBuilder(vec![0x0a, 0xff]), "proto: name: invalid varint"),
+        (WireBuilder(vec![0x0f]), "proto: invalid wire type"),
+        (WireBuilder(vec![0x00, 0x01]), "proto: invalid tag"),
         (wire().bytes(17, [0; 7]), "proto: ratios: "),
     ] {
         let error = decode(raw).unwrap_err().to_string();
         assert!(error.contains(words), "{error} / {words}");
     }
-    let huge = Wire([&[0x0a][..], &[0xff; 9], &[0x01]].concat());
+    let huge = WireBuilder([&[0x0a][..], &[0xff; 9], &[0x01]].concat());
     assert_eq!(decode(huge).unwrap_err().to_string(), "proto: name: unexpected EOF");
 }
 
@@ -236,6 +236,6 @@ fn nesting_is_bounded() {
     let inside = |levels| wire().message(18, wire().message(11, wire().bytes(1, raw(levels))));
     assert_eq!(super::super::depth(&read(inside(MAX_DEPTH - 2))), MAX_DEPTH);
     assert!(decode(inside(MAX_DEPTH - 1)).is_err());
-    let groups = Wire([[0xc3, 0x3e].repeat(5_000), [0xc4, 0x3e].repeat(5_000)].concat());
+    let groups = WireBuilder([[0xc3, 0x3e].repeat(5_000), [0xc4, 0x3e].repeat(5_000)].concat());
     assert!(decode(groups).is_err());
 }

@@ -53,7 +53,7 @@ fn json_is_yaml() {
 }
 
 #[test]
-fn duplicates_are_told_and_the_last_wins() {
+fn duplicates_are_reported_and_the_last_wins() {
     let decoded = yaml(b"spec:\n  a: 1\n  l:\n  - k: 1\n    k: 2\n  a: 3\n").unwrap();
     assert_eq!(decoded.value, json!({"spec": {"a": 3, "l": [{"k": 2}]}}));
     assert_eq!(decoded.duplicates, ["spec.l[0].k", "spec.a"]);
@@ -73,7 +73,7 @@ fn the_first_document_is_taken() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn rejects_bodies_that_are_not_objects() {
     for (text, words) in
         [("- a", "cannot read array as an object"), ("a", "cannot read string as an object")]
     {
@@ -235,7 +235,7 @@ const NASTY: &[&str] = &[
 ];
 
 #[test]
-fn what_is_written_is_read_as_the_same() {
+fn written_yaml_reads_back_unchanged() {
     let long = "word ".repeat(100) + "\n" + &"x".repeat(300);
     for text in NASTY.iter().copied().chain([long.as_str()]) {
         for value in [

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{
-    ELEMENT_ORDER, ListRule, PATCH, PatchError, View, Work, go_map, go_value, merge_map, strip,
+    ELEMENT_ORDER, ListRule, PATCH, PatchError, SchemaView, MergeContext, go_map, go_value, merge_map, strip,
     unknown_directive, wrong_type,
 };
 
 /// Merges the list of a patch into the list of an object.
 pub(super) fn merge(
-    work: &Work<'_>,
+    work: &MergeContext<'_>,
     rule: ListRule<'_>,
     target: Vec<Value>,
     patch: Vec<Value>,
@@ -23,7 +23,7 @@ pub(super) fn merge(
     if target.is_empty() && patch.is_empty() {
         return Ok(target);
     }
-    work.spend(target.iter().chain(&patch).map(|element| weight(rule, element)).sum())?;
+    work.spend_elements(target.iter().chain(&patch).map(|element| weight(rule, element)).sum())?;
     match rule {
         ListRule::Replace => match strip(Value::Array(patch)) {
             Value::Array(list) => Ok(list),
@@ -39,31 +39,31 @@ pub(super) fn merge(
             let mut seen = HashSet::new();
             let both = target.into_iter().chain(patch.iter().cloned());
             let merged = both.filter(|v| seen.insert(v.to_string())).collect();
-            arrange(Ids { key: None }, merged, &patch, &order)
+            apply_element_order(MergeKey { key: None }, merged, &patch, &order)
         }
         ListRule::ByKey(key, view) => merge_by_key(work, key, view, target, patch),
     }
 }
 
 fn merge_by_key(
-    work: &Work<'_>,
+    work: &MergeContext<'_>,
     key: &'static str,
-    view: View<'_>,
+    view: SchemaView<'_>,
     target: Vec<Value>,
     patch: Vec<Value>,
 ) -> Result<Vec<Value>, PatchError> {
     check_elements(&target, &patch)?;
-    let ids = Ids { key: Some(key) };
-    let (mut merged, patch) = obey_directives(key, target, patch)?;
-    let order = keys_alone(ids, &merged);
+    let ids = MergeKey { key: Some(key) };
+    let (mut merged, patch) = apply_directives(key, target, patch)?;
+    let order = key_values(ids, &merged);
     let mut places: HashMap<String, usize> = HashMap::new();
     for (i, element) in merged.iter().enumerate() {
         if object(element)?.contains_key(key) {
-            places.entry(ids.of(element)?).or_insert(i);
+            places.entry(ids.element_id(element)?).or_insert(i);
         }
     }
     for element in &patch {
-        let id = ids.of(element)?;
+        let id = ids.element_id(element)?;
         match places.get(&id) {
             Some(&at) => {
                 let (Value::Object(old), Value::Object(new)) = (merged[at].take(), element.clone())
@@ -78,7 +78,7 @@ fn merge_by_key(
             }
         }
     }
-    arrange(ids, merged, &patch, &order)
+    apply_element_order(ids, merged, &patch, &order)
 }
 
 /// What it takes to look at an element: more if what tells it apart is long.
@@ -92,7 +92,7 @@ fn weight(rule: ListRule<'_>, element: &Value) -> usize {
 }
 
 /// The elements with nothing but what tells them apart: enough to know their order, and cheap to copy.
-fn keys_alone(ids: Ids, list: &[Value]) -> Vec<Value> {
+fn key_values(ids: MergeKey, list: &[Value]) -> Vec<Value> {
     let alone = |element: &Value| match ids.key.and_then(|key| Some((key, element.get(key)?))) {
         Some((key, id)) => Value::Object(Map::from_iter([(key.to_owned(), id.clone())])),
         None => element.clone(),
@@ -101,7 +101,7 @@ fn keys_alone(ids: Ids, list: &[Value]) -> Vec<Value> {
 }
 
 /// Obeys the elements that are orders (`$patch`) and returns the target and patch without them.
-fn obey_directives(
+fn apply_directives(
     key: &str,
     mut target: Vec<Value>,
     patch: Vec<Value>,
@@ -137,7 +137,7 @@ fn obey_directives(
 /// Merges a list and puts it into the order that `$setElementOrder` asks for. `None`: there is no
 /// list on either side.
 pub(super) fn merge_ordered(
-    work: &Work<'_>,
+    work: &MergeContext<'_>,
     rule: ListRule<'_>,
     target: Option<Value>,
     patch: Option<Value>,
@@ -149,34 +149,34 @@ pub(super) fn merge_ordered(
     };
     let order = list(order)?;
     let ids = match rule {
-        ListRule::ByKey(key, _) => Ids { key: Some(key) },
-        ListRule::Scalars | ListRule::Replace => Ids { key: None },
+        ListRule::ByKey(key, _) => MergeKey { key: Some(key) },
+        ListRule::Scalars | ListRule::Replace => MergeKey { key: None },
     };
     let target = target.map(list).transpose()?;
     let patch = patch.map(list).transpose()?;
     if let Some(patch) = &patch {
         check_order(ids, patch, &order)?;
     }
-    let before = keys_alone(ids, target.as_deref().unwrap_or_default());
+    let before = key_values(ids, target.as_deref().unwrap_or_default());
     let merged = match (target, patch) {
         (None, None) => return Ok(None),
         (Some(target), None) => target,
         (target, Some(patch)) => merge(work, rule, target.unwrap_or_default(), patch)?,
     };
-    arrange(ids, merged, &order, &before).map(Some)
+    apply_element_order(ids, merged, &order, &before).map(Some)
 }
 
 /// The elements of the patch must stand in the order list, in the same order.
-fn check_order(ids: Ids, patch: &[Value], order: &[Value]) -> Result<(), PatchError> {
+fn check_order(ids: MergeKey, patch: &[Value], order: &[Value]) -> Result<(), PatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut rest = order.iter();
     for element in patch.iter().filter(|e| e.get(PATCH).is_none()) {
-        let id = ids.of(element)?;
+        let id = ids.element_id(element)?;
         let mut found = false;
         for wanted in rest.by_ref() {
-            if ids.of(wanted)? == id {
+            if ids.element_id(wanted)? == id {
                 found = true;
                 break;
             }
@@ -195,8 +195,8 @@ fn check_order(ids: Ids, patch: &[Value], order: &[Value]) -> Result<(), PatchEr
 
 /// Puts a merged list in order: what `wanted` names in its order, between it the rest, which keeps
 /// its places relative to the list `before`.
-fn arrange(
-    ids: Ids,
+fn apply_element_order(
+    ids: MergeKey,
     merged: Vec<Value>,
     wanted: &[Value],
     before: &[Value],
@@ -205,7 +205,7 @@ fn arrange(
     let mut named = Vec::new();
     let mut others = Vec::new();
     for element in merged {
-        let id = ids.of(&element)?;
+        let id = ids.element_id(&element)?;
         let place = before.get(&id).copied();
         match wanted.get(&id) {
             Some(&rank) => named.push((rank, place, element)),
@@ -227,22 +227,22 @@ fn arrange(
     Ok(result)
 }
 
-fn positions(ids: Ids, list: &[Value]) -> Result<HashMap<String, usize>, PatchError> {
+fn positions(ids: MergeKey, list: &[Value]) -> Result<HashMap<String, usize>, PatchError> {
     let mut places = HashMap::with_capacity(list.len());
     for (i, element) in list.iter().enumerate() {
-        places.entry(ids.of(element)?).or_insert(i);
+        places.entry(ids.element_id(element)?).or_insert(i);
     }
     Ok(places)
 }
 
 /// What tells the elements of a list apart: a member, or for scalars the whole element.
 #[derive(Clone, Copy)]
-struct Ids {
+struct MergeKey {
     key: Option<&'static str>,
 }
 
-impl Ids {
-    fn of(self, element: &Value) -> Result<String, PatchError> {
+impl MergeKey {
+    fn element_id(self, element: &Value) -> Result<String, PatchError> {
         let Some(key) = self.key else { return Ok(element.to_string()) };
         let map = object(element)?;
         Ok(map.get(key).ok_or_else(|| no_merge_key(map, key))?.to_string())

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::sample::{of, schema};
+use super::super::sample_schema::{type_id, schema};
 use super::*;
 
 fn run(target: Value, patch: Value) -> Result<Value, PatchError> {
-    strategic(schema(), of("Pod"), &target, patch)
+    strategic(schema(), type_id("Pod"), &target, patch)
 }
 
 /// Runs on `spec` and returns `spec`.
@@ -180,7 +180,7 @@ fn ports_with_one_number_merge_into_the_first() {
 }
 
 #[test]
-fn contradictions_are_told() {
+fn contradictions_are_reported() {
     let target = json!({"metadata": {"finalizers": ["a"]},
         "spec": {"containers": [{"name": "a"}], "strategy": {"kind": "x"}}});
     for (patch, text) in [

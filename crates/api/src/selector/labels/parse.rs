@@ -5,19 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Operator, Requirement};
+use super::{SelectorOperator, LabelRequirement};
 use crate::field::quote;
 use crate::limits::MAX_REQUIREMENTS;
 use crate::names;
 
 /// The requirements, in the order of the text.
-pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
-    let mut parser = Parser { tokens: tokens(text), position: 0 };
+pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, String> {
+    let mut parser = SelectorParser { tokens: tokens(text), position: 0 };
     let mut requirements = Vec::new();
     loop {
         match parser.peek() {
-            Token::Word(_) | Token::Symbol("!") => {}
-            Token::End => return Ok(requirements),
+            SelectorToken::Word(_) | SelectorToken::Symbol("!") => {}
+            SelectorToken::End => return Ok(requirements),
             other => {
                 let found = other.text();
                 return Err(format!(
@@ -32,9 +32,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
             return Err(super::too_many());
         }
         match parser.next() {
-            Token::End => return Ok(requirements),
-            Token::Symbol(",") => match parser.peek() {
-                Token::Word(_) | Token::Symbol("!") => {}
+            SelectorToken::End => return Ok(requirements),
+            SelectorToken::Symbol(",") => match parser.peek() {
+                SelectorToken::Word(_) | SelectorToken::Symbol("!") => {}
                 other => {
                     let found = other.text();
                     return Err(format!("found '{found}', expected: identifier after ','"));
@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum SelectorToken<'a> {
     /// A key, a value, or one of the words `in` and `notin`, which may be either.
     Word(&'a str),
     /// An operator, a bracket or a comma.
@@ -57,17 +57,17 @@ enum Token<'a> {
     End,
 }
 
-impl<'a> Token<'a> {
+impl<'a> SelectorToken<'a> {
     fn text(self) -> &'a str {
         match self {
-            Token::Word(text) | Token::Symbol(text) => text,
-            Token::End => "",
+            SelectorToken::Word(text) | SelectorToken::Symbol(text) => text,
+            SelectorToken::End => "",
         }
     }
 }
 
 /// The tokens before the end; a NUL byte ends a word, and ends the text where a token should begin.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -78,12 +78,12 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
         } else if is_symbol(byte) {
             let double = matches!(byte, b'=' | b'!') && bytes.get(at + 1) == Some(&b'=');
             at += if double { 2 } else { 1 };
-            tokens.push(Token::Symbol(&text[start..at]));
+            tokens.push(SelectorToken::Symbol(&text[start..at]));
         } else {
             while bytes.get(at).is_some_and(|b| !is_blank(*b) && !is_symbol(*b) && *b != 0) {
                 at += 1;
             }
-            tokens.push(Token::Word(&text[start..at]));
+            tokens.push(SelectorToken::Word(&text[start..at]));
             at += usize::from(bytes.get(at) == Some(&0));
         }
     }
@@ -98,29 +98,29 @@ fn is_symbol(b: u8) -> bool {
     matches!(b, b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<')
 }
 
-struct Parser<'a> {
-    tokens: Vec<Token<'a>>,
+struct SelectorParser<'a> {
+    tokens: Vec<SelectorToken<'a>>,
     position: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn peek(&self) -> Token<'a> {
-        self.tokens.get(self.position).copied().unwrap_or(Token::End)
+impl<'a> SelectorParser<'a> {
+    fn peek(&self) -> SelectorToken<'a> {
+        self.tokens.get(self.position).copied().unwrap_or(SelectorToken::End)
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> SelectorToken<'a> {
         let token = self.peek();
         self.position += 1;
         token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
-        let negated = self.peek() == Token::Symbol("!");
+    fn requirement(&mut self) -> Result<LabelRequirement, String> {
+        let negated = self.peek() == SelectorToken::Symbol("!");
         if negated {
             self.next();
         }
         let key = match self.next() {
-            Token::Word(key) => key,
+            SelectorToken::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
         let broken = names::qualified_name(key);
@@ -129,29 +129,29 @@ impl<'a> Parser<'a> {
             return Err(format!("<nil>: Invalid value: {}: {}", quote(key), broken.join("; ")));
         }
         let made = if negated {
-            Requirement::new(key, Operator::DoesNotExist, Vec::new())
-        } else if matches!(self.peek(), Token::End | Token::Symbol(",")) {
-            Requirement::new(key, Operator::Exists, Vec::new())
+            LabelRequirement::new(key, SelectorOperator::DoesNotExist, Vec::new())
+        } else if matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
+            LabelRequirement::new(key, SelectorOperator::Exists, Vec::new())
         } else {
             let operator = self.operator()?;
             let values = match operator {
-                Operator::In | Operator::NotIn => self.values()?,
+                SelectorOperator::In | SelectorOperator::NotIn => self.values()?,
                 _ => vec![self.exact_value()?],
             };
-            Requirement::new(key, operator, values)
+            LabelRequirement::new(key, operator, values)
         };
         made.map_err(|error| error.0)
     }
 
-    fn operator(&mut self) -> Result<Operator, String> {
+    fn operator(&mut self) -> Result<SelectorOperator, String> {
         Ok(match self.next() {
-            Token::Word("in") => Operator::In,
-            Token::Word("notin") => Operator::NotIn,
-            Token::Symbol("=") => Operator::Equals,
-            Token::Symbol("==") => Operator::DoubleEquals,
-            Token::Symbol("!=") => Operator::NotEquals,
-            Token::Symbol(">") => Operator::GreaterThan,
-            Token::Symbol("<") => Operator::LessThan,
+            SelectorToken::Word("in") => SelectorOperator::In,
+            SelectorToken::Word("notin") => SelectorOperator::NotIn,
+            SelectorToken::Symbol("=") => SelectorOperator::Equals,
+            SelectorToken::Symbol("==") => SelectorOperator::DoubleEquals,
+            SelectorToken::Symbol("!=") => SelectorOperator::NotEquals,
+            SelectorToken::Symbol(">") => SelectorOperator::GreaterThan,
+            SelectorToken::Symbol("<") => SelectorOperator::LessThan,
             other => {
                 let found = other.text();
                 return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
@@ -161,11 +161,11 @@ impl<'a> Parser<'a> {
 
     /// The one value after a comparing operator; there may be none, which is the empty one.
     fn exact_value(&mut self) -> Result<String, String> {
-        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+        if matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
             return Ok(String::new());
         }
         match self.next() {
-            Token::Word(value) => Ok(value.to_owned()),
+            SelectorToken::Word(value) => Ok(value.to_owned()),
             other => Err(format!("found '{}', expected: identifier", other.text())),
         }
     }
@@ -173,15 +173,15 @@ impl<'a> Parser<'a> {
     /// The values in brackets; a place without one is the empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
-        if open != Token::Symbol("(") {
+        if open != SelectorToken::Symbol("(") {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
         match self.peek() {
-            Token::Symbol(")") => {
+            SelectorToken::Symbol(")") => {
                 self.next();
                 return Ok(vec![String::new()]);
             }
-            Token::Word(_) | Token::Symbol(",") => {}
+            SelectorToken::Word(_) | SelectorToken::Symbol(",") => {}
             other => {
                 let found = other.text();
                 return Err(format!("found '{found}', expected: ',', ')' or identifier"));
@@ -190,22 +190,22 @@ impl<'a> Parser<'a> {
         let mut values = BTreeSet::new();
         loop {
             match self.next() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     values.insert(value);
                     match self.peek() {
-                        Token::Symbol(",") => {}
-                        Token::Symbol(")") => break,
+                        SelectorToken::Symbol(",") => {}
+                        SelectorToken::Symbol(")") => break,
                         other => {
                             let found = other.text();
                             return Err(format!("found '{found}', expected: ',' or ')'"));
                         }
                     }
                 }
-                Token::Symbol(",") => {
-                    if values.is_empty() || matches!(self.peek(), Token::Symbol("," | ")")) {
+                SelectorToken::Symbol(",") => {
+                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")")) {
                         values.insert("");
                     }
-                    if self.peek() == Token::Symbol(")") {
+                    if self.peek() == SelectorToken::Symbol(")") {
                         break;
                     }
                 }

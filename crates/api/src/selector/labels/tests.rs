@@ -43,7 +43,7 @@ fn texts_select_by_labels() {
         ("a=b \0,a=c", true),
     ];
     for (text, want) in cases {
-        let selector = Selector::parse(text).unwrap();
+        let selector = LabelSelector::parse(text).unwrap();
         assert_eq!(selector.matches(get(&labels)), want, "{text}");
     }
 }
@@ -59,15 +59,15 @@ fn a_selector_has_one_canonical_text() {
         ("", ""),
     ];
     for (text, want) in cases {
-        let selector = Selector::parse(text).unwrap();
+        let selector = LabelSelector::parse(text).unwrap();
         assert_eq!(selector.to_string(), want);
-        assert_eq!(Selector::parse(want).unwrap(), selector);
+        assert_eq!(LabelSelector::parse(want).unwrap(), selector);
     }
-    assert!(Selector::parse("").unwrap().is_everything());
+    assert!(LabelSelector::parse("").unwrap().is_everything());
 }
 
 #[test]
-fn broken_texts_are_told_in_kubernetes_words() {
+fn invalid_selectors_are_reported_as_kubernetes_does() {
     let part = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
     let value = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
     let cases = [
@@ -103,13 +103,13 @@ fn broken_texts_are_told_in_kubernetes_words() {
         ),
     ];
     for (text, want) in cases {
-        assert_eq!(Selector::parse(text).unwrap_err().to_string(), want, "{text}");
+        assert_eq!(LabelSelector::parse(text).unwrap_err().to_string(), want, "{text}");
     }
 }
 
 #[test]
 fn exact_requirements_can_be_looked_up() {
-    let selector = Selector::parse("a=b,c in (d),e in (f,g),h!=i").unwrap();
+    let selector = LabelSelector::parse("a=b,c in (d),e in (f,g),h!=i").unwrap();
     let cases = [("a", Some("b")), ("c", Some("d")), ("e", None), ("h", None), ("z", None)];
     for (key, want) in cases {
         assert_eq!(selector.requires_exact(key), want, "{key}");
@@ -135,11 +135,11 @@ fn objects_select_by_labels() {
         (json!({"matchLabels": {"a": "c"}}), false, "a=c"),
     ];
     for (object, want, text) in cases {
-        let selector = Selector::from_object(&object).unwrap();
+        let selector = LabelSelector::from_object(&object).unwrap();
         assert_eq!(selector.matches(get(&labels)), want, "{object}");
         assert_eq!(selector.to_string(), text);
     }
-    let error = |object| Selector::from_object(&object).unwrap_err().to_string();
+    let error = |object| LabelSelector::from_object(&object).unwrap_err().to_string();
     assert_eq!(
         error(json!({"matchExpressions": [{"key": "a", "operator": "Near"}]})),
         "\"Near\" is not a valid label selector operator"
@@ -151,8 +151,8 @@ fn objects_select_by_labels() {
 }
 
 #[test]
-fn broken_objects_are_told_where() {
-    let mut errors = Errors::new();
+fn invalid_objects_are_reported_with_their_path() {
+    let mut errors = FieldErrors::new();
     let selector = json!({
         "matchLabels": {"-a": "b"},
         "matchExpressions": [
@@ -161,7 +161,7 @@ fn broken_objects_are_told_where() {
             {"key": "", "operator": "Near", "values": ["-"]},
         ],
     });
-    validate_label_selector(&Path::new("s"), &selector, &mut errors);
+    validate_label_selector(&FieldPath::new("s"), &selector, &mut errors);
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let want = [
         "s.matchLabels: Invalid value: \"-a\": name part must consist",
@@ -176,7 +176,7 @@ fn broken_objects_are_told_where() {
     for (words, want) in words.iter().zip(want) {
         assert!(words.starts_with(want), "{words}");
     }
-    validate_label_selector(&Path::new("s"), &Value::Null, &mut errors);
+    validate_label_selector(&FieldPath::new("s"), &Value::Null, &mut errors);
     assert_eq!(errors.len(), want.len());
 }
 
@@ -201,9 +201,9 @@ fn a_selector_can_be_written_as_an_object() {
                                             {"key": "b", "operator": "Exists"}]})),
         ),
     ] {
-        let written = Selector::from_object(&object).unwrap().to_object();
+        let written = LabelSelector::from_object(&object).unwrap().to_object();
         assert_eq!(written, same.unwrap_or(object));
-        let again = Selector::from_object(&written).unwrap();
+        let again = LabelSelector::from_object(&written).unwrap();
         assert_eq!(again.to_object(), written);
     }
     for (text, object) in [
@@ -215,6 +215,6 @@ fn a_selector_can_be_written_as_an_object() {
         ("a!=b", json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]})),
         ("a>1", json!(null)),
     ] {
-        assert_eq!(Selector::parse(text).unwrap().to_object(), object, "{text}");
+        assert_eq!(LabelSelector::parse(text).unwrap().to_object(), object, "{text}");
     }
 }

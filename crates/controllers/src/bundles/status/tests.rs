@@ -4,21 +4,21 @@ use serde_json::json;
 use time::Duration;
 
 use super::*;
-use crate::bundles::pool::{Filters, Pool};
-use crate::bundles::samples::{self, P256};
+use crate::bundles::certificate_set::{CertificateFilter, CertificateSet};
+use crate::bundles::fixtures::{self, P256};
 
 fn bundle() -> Bundle {
-    samples::bundle(json!([{"inLine": "x"}]), json!({"configMap": {"key": "k"}}))
+    fixtures::bundle(json!([{"inLine": "x"}]), json!({"configMap": {"key": "k"}}))
 }
 
-fn harvest() -> Harvest {
-    let mut pool = Pool::new(Filters::default(), samples::now());
+fn harvest() -> GatheredCertificates {
+    let mut pool = CertificateSet::new(CertificateFilter::default(), fixtures::now());
     pool.add(P256.as_bytes()).unwrap();
-    Harvest { pool, package: Some("pkg-1-00".to_owned()) }
+    GatheredCertificates { certificates: pool, package: Some("pkg-1-00".to_owned()) }
 }
 
-fn reach() -> Reach {
-    Reach::new(None, []).unwrap()
+fn reach() -> NamespaceFilter {
+    NamespaceFilter::new(None, []).unwrap()
 }
 
 fn sources(problem: Option<&str>) -> Vec<SourceStatus> {
@@ -26,7 +26,7 @@ fn sources(problem: Option<&str>) -> Vec<SourceStatus> {
     vec![SourceStatus { source: "inLine".to_owned(), objects: 0, certificates: 1, problem }]
 }
 
-fn failure(kind: Kind, namespace: &str) -> TargetFailure {
+fn failure(kind: TargetKind, namespace: &str) -> TargetFailure {
     let error = format!("failed to patch {kind} {namespace}/bundle: no");
     TargetFailure { kind, namespace: namespace.to_owned(), name: "bundle".to_owned(), error }
 }
@@ -36,22 +36,22 @@ fn reasons_and_messages_are_trust_managers() {
     let harvest = harvest();
     let reach = reach();
     let missing =
-        Failure::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
-    let bad = Failure::Build("inline source contains invalid PEM data: x".into());
-    let one = [failure(Kind::ConfigMap, "ns-1")];
+        SourceError::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
+    let bad = SourceError::Build("inline source contains invalid PEM data: x".into());
+    let one = [failure(TargetKind::ConfigMap, "ns-1")];
     let several = [
-        failure(Kind::Secret, "a"),
-        failure(Kind::ConfigMap, "ns-2"),
-        failure(Kind::ConfigMap, "ns-1"),
+        failure(TargetKind::Secret, "a"),
+        failure(TargetKind::ConfigMap, "ns-2"),
+        failure(TargetKind::ConfigMap, "ns-1"),
     ];
-    let anchors = [failure(Kind::ClusterTrustBundle, "")];
+    let anchors = [failure(TargetKind::ClusterTrustBundle, "")];
     let table = [
         (
-            Outcome::Synced { harvest: &harvest, reach: &reach, wrote: false },
+            SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: false },
             ("True", "Synced", "Successfully synced Bundle to all namespaces", false),
         ),
         (
-            Outcome::Source(&missing),
+            SyncOutcome::Source(&missing),
             (
                 "False",
                 "SourceNotFound",
@@ -60,7 +60,7 @@ fn reasons_and_messages_are_trust_managers() {
             ),
         ),
         (
-            Outcome::Source(&bad),
+            SyncOutcome::Source(&bad),
             (
                 "False",
                 "SourceBuildError",
@@ -69,7 +69,7 @@ fn reasons_and_messages_are_trust_managers() {
             ),
         ),
         (
-            Outcome::SecretTargetsDisabled(&harvest),
+            SyncOutcome::SecretTargetsDisabled(&harvest),
             (
                 "False",
                 "SecretTargetsDisabled",
@@ -78,7 +78,7 @@ fn reasons_and_messages_are_trust_managers() {
             ),
         ),
         (
-            Outcome::Targets(&harvest, &one),
+            SyncOutcome::Targets(&harvest, &one),
             (
                 "False",
                 "SyncConfigMapTargetFailed",
@@ -88,7 +88,7 @@ fn reasons_and_messages_are_trust_managers() {
             ),
         ),
         (
-            Outcome::Targets(&harvest, &several),
+            SyncOutcome::Targets(&harvest, &several),
             (
                 "False",
                 "SyncConfigMapTargetFailed",
@@ -99,7 +99,7 @@ fn reasons_and_messages_are_trust_managers() {
             ),
         ),
         (
-            Outcome::Targets(&harvest, &anchors),
+            SyncOutcome::Targets(&harvest, &anchors),
             (
                 "False",
                 "SyncClusterTrustBundleTargetFailed",
@@ -110,8 +110,8 @@ fn reasons_and_messages_are_trust_managers() {
         ),
     ];
     for (outcome, (status, reason, message, retry)) in table {
-        let told = report(&bundle(), outcome, &sources(None), samples::now());
-        let want = Condition {
+        let told = report(&bundle(), outcome, &sources(None), fixtures::now());
+        let want = BundleCondition {
             kind: "Synced".to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
@@ -131,19 +131,19 @@ fn reasons_and_messages_are_trust_managers() {
 #[test]
 fn nothing_new_is_not_said_again() {
     let (harvest, reach) = (harvest(), reach());
-    let outcome = |wrote| Outcome::Synced { harvest: &harvest, reach: &reach, wrote };
+    let outcome = |wrote| SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote };
     let mut bundle = bundle();
-    let first = report(&bundle, outcome(true), &sources(None), samples::now());
+    let first = report(&bundle, outcome(true), &sources(None), fixtures::now());
     bundle.status = first.status;
-    let later = samples::now() + Duration::HOUR;
-    assert_eq!(report(&bundle, outcome(false), &sources(None), later), Report::default());
+    let later = fixtures::now() + Duration::HOUR;
+    assert_eq!(report(&bundle, outcome(false), &sources(None), later), StatusReport::default());
     // Targets were written: that is news, but the status is what it was.
     let again = report(&bundle, outcome(true), &sources(None), later);
     assert!(again.status.is_none() && again.event.is_some());
     // What somebody else says of the Bundle is not ours.
-    let other = Condition { kind: "Deprecated".to_owned(), ..Condition::default() };
+    let other = BundleCondition { kind: "Deprecated".to_owned(), ..BundleCondition::default() };
     bundle.status.as_mut().unwrap().conditions.insert(0, other);
-    assert_eq!(report(&bundle, outcome(false), &sources(None), later), Report::default());
+    assert_eq!(report(&bundle, outcome(false), &sources(None), later), StatusReport::default());
     // The same state in a new generation: the time stays.
     bundle.metadata.generation = 3;
     let new = report(&bundle, outcome(false), &sources(None), later).status.unwrap();
@@ -159,11 +159,11 @@ fn nothing_new_is_not_said_again() {
 fn a_failure_leaves_what_the_targets_hold() {
     let (harvest, reach) = (harvest(), reach());
     let mut bundle = bundle();
-    let good = Outcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
-    bundle.status = report(&bundle, good, &sources(None), samples::now()).status;
-    let later = samples::now() + Duration::HOUR;
-    let missing = Failure::NotFound("gone".into());
-    let told = report(&bundle, Outcome::Source(&missing), &sources(Some("gone")), later);
+    let good = SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    bundle.status = report(&bundle, good, &sources(None), fixtures::now()).status;
+    let later = fixtures::now() + Duration::HOUR;
+    let missing = SourceError::NotFound("gone".into());
+    let told = report(&bundle, SyncOutcome::Source(&missing), &sources(Some("gone")), later);
     let status = told.status.unwrap();
     assert_eq!(status.default_ca_version.as_deref(), Some("pkg-1-00"));
     assert_eq!(
@@ -173,8 +173,8 @@ fn a_failure_leaves_what_the_targets_hold() {
     assert_eq!(status.conditions[0].last_transition_time, "2026-06-01T01:00:00Z");
     assert_eq!(status.sources[0].problem.as_deref(), Some("gone"));
     // The package is no longer used.
-    let without = Harvest { package: None, ..harvest };
-    let good = Outcome::Synced { harvest: &without, reach: &reach, wrote: true };
+    let without = GatheredCertificates { package: None, ..harvest };
+    let good = SyncOutcome::Synced { harvest: &without, reach: &reach, wrote: true };
     let status = report(&bundle, good, &sources(None), later).status.unwrap();
     assert_eq!(status.default_ca_version, None);
 }
@@ -182,8 +182,8 @@ fn a_failure_leaves_what_the_targets_hold() {
 #[test]
 fn a_status_is_one_that_the_schema_takes() {
     let (harvest, reach) = (harvest(), reach());
-    let good = Outcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
-    let status = report(&bundle(), good, &sources(None), samples::now()).status.unwrap();
+    let good = SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    let status = report(&bundle(), good, &sources(None), fixtures::now()).status.unwrap();
     let mut body = status_body("bundle", &status, true);
     assert_eq!(
         body["status"],
@@ -211,13 +211,13 @@ fn a_status_is_one_that_the_schema_takes() {
 fn many_failures_are_told_briefly() {
     let harvest = harvest();
     let failures: Vec<_> =
-        (0..2000).map(|n| failure(Kind::ConfigMap, &format!("ns-{n:04}"))).collect();
-    let told = report(&bundle(), Outcome::Targets(&harvest, &failures), &[], samples::now());
+        (0..2000).map(|n| failure(TargetKind::ConfigMap, &format!("ns-{n:04}"))).collect();
+    let told = report(&bundle(), SyncOutcome::Targets(&harvest, &failures), &[], fixtures::now());
     let message = told.event.unwrap().note;
     assert!(message.contains("(and 1999 more: ConfigMap in namespace \"ns-0001\""), "{message}");
     assert!(message.ends_with(", …)") && message.len() < 1024, "{message}");
-    let long = Failure::Build("ä".repeat(40_000));
-    let told = report(&bundle(), Outcome::Source(&long), &[], samples::now());
+    let long = SourceError::Build("ä".repeat(40_000));
+    let told = report(&bundle(), SyncOutcome::Source(&long), &[], fixtures::now());
     assert_eq!(told.status.unwrap().conditions[0].message.chars().count(), LONGEST);
 }
 
@@ -225,15 +225,15 @@ fn many_failures_are_told_briefly() {
 fn other_troubles_are_events_only() {
     let table = [
         (
-            Trouble::NamespaceSelector("x".into()),
+            SyncBlocker::NamespaceSelector("x".into()),
             ("NamespaceSelectorError", "Failed to build namespace match labels selector: x"),
         ),
         (
-            Trouble::NamespaceList("x".into()),
+            SyncBlocker::NamespaceList("x".into()),
             ("NamespaceListError", "Failed to list namespaces: x"),
         ),
         (
-            Trouble::TargetList(Kind::ConfigMap, "x".into()),
+            SyncBlocker::TargetList(TargetKind::ConfigMap, "x".into()),
             ("ConfigMapListError", "Failed to list configmaps: x"),
         ),
     ];

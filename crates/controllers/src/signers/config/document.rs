@@ -22,7 +22,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn of_file(file: &Path, words: String) -> ConfigError {
+    pub(super) fn for_file(file: &Path, words: String) -> ConfigError {
         ConfigError { file: file.to_owned(), at: None, path: String::new(), words }
     }
 }
@@ -43,14 +43,14 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// A file that has been read.
-pub struct Document {
+pub struct ConfigDocument {
     file: PathBuf,
-    root: Spanned<Value>,
+    root: Spanned<ConfigValue>,
 }
 
-impl Document {
+impl ConfigDocument {
     /// Reads the text of a file: one YAML document.
-    pub fn parse(file: &Path, text: &str) -> Result<Document, ConfigError> {
+    pub fn parse(file: &Path, text: &str) -> Result<ConfigDocument, ConfigError> {
         let options = serde_saphyr::options! {
             strict_booleans: true,
             // All of them come, and are told of with the paths of their fields.
@@ -59,27 +59,27 @@ impl Document {
         };
         if text.len() > MAX_BYTES {
             let words = format!("it is longer than {MAX_BYTES} bytes");
-            return Err(ConfigError::of_file(file, words));
+            return Err(ConfigError::for_file(file, words));
         }
         match serde_saphyr::from_str_with_options(text, options) {
-            Ok(root) => Ok(Document { file: file.to_owned(), root }),
+            Ok(root) => Ok(ConfigDocument { file: file.to_owned(), root }),
             Err(error) => Err(ConfigError {
                 file: file.to_owned(),
                 at: error.location().map(|at| (at.line(), at.column())),
                 path: String::new(),
-                words: syntax(&error),
+                words: syntax_message(&error),
             }),
         }
     }
 
     /// The whole of it.
-    pub fn root(&self) -> Field<'_> {
-        Field { file: &self.file, path: String::new(), node: &self.root }
+    pub fn root(&self) -> ConfigField<'_> {
+        ConfigField { file: &self.file, path: String::new(), node: &self.root }
     }
 }
 
 /// What is wrong with the YAML, on one line, without its place, which is told anyway.
-fn syntax(error: &serde_saphyr::Error) -> String {
+fn syntax_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
     let words = line.rsplit_once(" at line ").map_or(line, |(words, _)| words);
@@ -91,43 +91,43 @@ fn syntax(error: &serde_saphyr::Error) -> String {
 
 /// A value that stands in the file.
 #[derive(Clone)]
-pub struct Field<'a> {
+pub struct ConfigField<'a> {
     file: &'a Path,
     path: String,
-    node: &'a Spanned<Value>,
+    node: &'a Spanned<ConfigValue>,
 }
 
-impl<'a> Field<'a> {
+impl<'a> ConfigField<'a> {
     /// Says what is wrong with it.
     pub fn error(&self, words: impl Into<String>) -> ConfigError {
-        let at = place(&self.node.referenced);
+        let at = line_and_column(&self.node.referenced);
         self.error_at(at, self.path.clone(), words.into())
     }
 
     /// The fields of a map that has no others than these.
-    pub fn fields(&self, known: &[&str]) -> Result<Fields<'a>, ConfigError> {
+    pub fn fields(&self, known: &[&str]) -> Result<ConfigFields<'a>, ConfigError> {
         let entries = self.entries()?;
         for (key, _) in entries {
             if !known.contains(&key.value.as_str()) {
                 let words = format!("unknown field; there are {}", known.join(", "));
-                return Err(self.error_at(place(&key.referenced), self.child(&key.value), words));
+                return Err(self.error_at(line_and_column(&key.referenced), self.child_path(&key.value), words));
             }
         }
-        Ok(Fields { of: self.clone(), entries })
+        Ok(ConfigFields { of: self.clone(), entries })
     }
 
     /// The keys and values of a map.
-    pub fn pairs(&self) -> Result<Vec<(&'a str, Field<'a>)>, ConfigError> {
+    pub fn pairs(&self) -> Result<Vec<(&'a str, ConfigField<'a>)>, ConfigError> {
         let entries = self.entries()?.iter();
-        Ok(entries.map(|(key, node)| (key.value.as_str(), self.below(&key.value, node))).collect())
+        Ok(entries.map(|(key, node)| (key.value.as_str(), self.child_field(&key.value, node))).collect())
     }
 
     /// The values of a list.
-    pub fn items(&self) -> Result<Vec<Field<'a>>, ConfigError> {
-        let Value::List(items) = &self.node.value else {
+    pub fn items(&self) -> Result<Vec<ConfigField<'a>>, ConfigError> {
+        let ConfigValue::List(items) = &self.node.value else {
             return Err(self.unexpected("a list"));
         };
-        let item = |(index, node)| Field {
+        let item = |(index, node)| ConfigField {
             file: self.file,
             path: format!("{}[{index}]", self.path),
             node,
@@ -137,27 +137,27 @@ impl<'a> Field<'a> {
 
     /// A text that is not empty.
     pub fn text(&self) -> Result<&'a str, ConfigError> {
-        match self.text_or_nothing()? {
+        match self.text_or_empty()? {
             "" => Err(self.error("is empty")),
             text => Ok(text),
         }
     }
 
     /// A text, perhaps without anything in it.
-    pub fn text_or_nothing(&self) -> Result<&'a str, ConfigError> {
+    pub fn text_or_empty(&self) -> Result<&'a str, ConfigError> {
         match &self.node.value {
-            Value::Text(text) => Ok(text),
-            Value::Number(_) | Value::Bool(_) => {
+            ConfigValue::Text(text) => Ok(text),
+            ConfigValue::Number(_) | ConfigValue::Bool(_) => {
                 Err(self.error(format!("{} is not text; put it in quotes", self.node.value)))
             }
-            Value::Null | Value::List(_) | Value::Map(_) => Err(self.unexpected("text")),
+            ConfigValue::Null | ConfigValue::List(_) | ConfigValue::Map(_) => Err(self.unexpected("text")),
         }
     }
 
     /// What was written, if it is one word or number.
     pub fn scalar(&self) -> Result<&'a str, ConfigError> {
         match &self.node.value {
-            Value::Number(text) => Ok(text),
+            ConfigValue::Number(text) => Ok(text),
             _ => self.text(),
         }
     }
@@ -165,24 +165,24 @@ impl<'a> Field<'a> {
     /// Yes or no.
     pub fn boolean(&self) -> Result<bool, ConfigError> {
         match self.node.value {
-            Value::Bool(value) => Ok(value),
+            ConfigValue::Bool(value) => Ok(value),
             _ => Err(self.unexpected("true or false")),
         }
     }
 
     /// The folder of the file.
-    pub fn folder(&self) -> &'a Path {
+    pub fn directory(&self) -> &'a Path {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    fn entries(&self) -> Result<&'a [Entry], ConfigError> {
-        let Value::Map(entries) = &self.node.value else {
+    fn entries(&self) -> Result<&'a [ConfigEntry], ConfigError> {
+        let ConfigValue::Map(entries) = &self.node.value else {
             return Err(self.unexpected("a map"));
         };
         for (index, (key, _)) in entries.iter().enumerate() {
             if entries.iter().take(index).any(|(known, _)| known.value == key.value) {
                 let words = "is given twice".to_owned();
-                return Err(self.error_at(place(&key.referenced), self.child(&key.value), words));
+                return Err(self.error_at(line_and_column(&key.referenced), self.child_path(&key.value), words));
             }
         }
         Ok(entries)
@@ -190,16 +190,16 @@ impl<'a> Field<'a> {
 
     fn unexpected(&self, wanted: &str) -> ConfigError {
         match &self.node.value {
-            Value::Null => self.error(format!("has no value, must be {wanted}")),
+            ConfigValue::Null => self.error(format!("has no value, must be {wanted}")),
             found => self.error(format!("must be {wanted}, not {found}")),
         }
     }
 
-    fn below(&self, key: &str, node: &'a Spanned<Value>) -> Field<'a> {
-        Field { file: self.file, path: self.child(key), node }
+    fn child_field(&self, key: &str, node: &'a Spanned<ConfigValue>) -> ConfigField<'a> {
+        ConfigField { file: self.file, path: self.child_path(key), node }
     }
 
-    fn child(&self, key: &str) -> String {
+    fn child_path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
@@ -209,23 +209,23 @@ impl<'a> Field<'a> {
 }
 
 /// The fields of a map.
-pub struct Fields<'a> {
-    of: Field<'a>,
-    entries: &'a [Entry],
+pub struct ConfigFields<'a> {
+    of: ConfigField<'a>,
+    entries: &'a [ConfigEntry],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ConfigFields<'a> {
     /// A field that may be left out.
-    pub fn get(&self, name: &str) -> Option<Field<'a>> {
+    pub fn get(&self, name: &str) -> Option<ConfigField<'a>> {
         let entry = self.entries.iter().find(|(key, _)| key.value == name);
-        entry.map(|(_, node)| self.of.below(name, node))
+        entry.map(|(_, node)| self.of.child_field(name, node))
     }
 
     /// A field that must be there.
-    pub fn need(&self, name: &str) -> Result<Field<'a>, ConfigError> {
+    pub fn require(&self, name: &str) -> Result<ConfigField<'a>, ConfigError> {
         self.get(name).ok_or_else(|| {
-            let at = place(&self.of.node.referenced);
-            self.of.error_at(at, self.of.child(name), "is missing".to_owned())
+            let at = line_and_column(&self.of.node.referenced);
+            self.of.error_at(at, self.of.child_path(name), "is missing".to_owned())
         })
     }
 
@@ -233,7 +233,7 @@ impl<'a> Fields<'a> {
     pub fn read<T>(
         &self,
         name: &str,
-        read: impl FnOnce(&Field<'a>) -> Result<T, ConfigError>,
+        read: impl FnOnce(&ConfigField<'a>) -> Result<T, ConfigError>,
     ) -> Result<Option<T>, ConfigError> {
         self.get(name).map(|field| read(&field)).transpose()
     }
@@ -242,99 +242,99 @@ impl<'a> Fields<'a> {
     pub fn list<T>(
         &self,
         name: &str,
-        mut read: impl FnMut(&Field<'a>) -> Result<T, ConfigError>,
+        mut read: impl FnMut(&ConfigField<'a>) -> Result<T, ConfigError>,
     ) -> Result<Vec<T>, ConfigError> {
         let Some(list) = self.get(name) else { return Ok(Vec::new()) };
         list.items()?.iter().map(&mut read).collect()
     }
 }
 
-fn place(at: &Location) -> Option<(u64, u64)> {
+fn line_and_column(at: &Location) -> Option<(u64, u64)> {
     (*at != Location::UNKNOWN).then(|| (at.line(), at.column()))
 }
 
-type Entry = (Spanned<String>, Spanned<Value>);
+type ConfigEntry = (Spanned<String>, Spanned<ConfigValue>);
 
 /// A value without its place.
 #[derive(Debug)]
-enum Value {
+enum ConfigValue {
     Null,
     Bool(bool),
     Number(String),
     Text(String),
-    List(Vec<Spanned<Value>>),
-    Map(Vec<Entry>),
+    List(Vec<Spanned<ConfigValue>>),
+    Map(Vec<ConfigEntry>),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ConfigValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Null => f.write_str("nothing"),
-            Value::Bool(value) => write!(f, "{value}"),
-            Value::Number(text) => f.write_str(text),
-            Value::Text(text) => write!(f, "{text:?}"),
-            Value::List(_) => f.write_str("a list"),
-            Value::Map(_) => f.write_str("a map"),
+            ConfigValue::Null => f.write_str("nothing"),
+            ConfigValue::Bool(value) => write!(f, "{value}"),
+            ConfigValue::Number(text) => f.write_str(text),
+            ConfigValue::Text(text) => write!(f, "{text:?}"),
+            ConfigValue::List(_) => f.write_str("a list"),
+            ConfigValue::Map(_) => f.write_str("a map"),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(Any)
+impl<'de> Deserialize<'de> for ConfigValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ConfigValue, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
     }
 }
 
-struct Any;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for Any {
-    type Value = Value;
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = ConfigValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E>(self) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.to_string()))
+    fn visit_i64<E>(self, value: i64) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Number(value.to_string()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.to_string()))
+    fn visit_u64<E>(self, value: u64) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Number(value.to_string()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Number(value.to_string()))
+    fn visit_f64<E>(self, value: f64) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Number(value.to_string()))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ConfigValue, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(Value::List(list))
+        Ok(ConfigValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map: Vec<Entry> = Vec::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ConfigValue, A::Error> {
+        let mut map: Vec<ConfigEntry> = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             map.push(entry);
         }
-        Ok(Value::Map(map))
+        Ok(ConfigValue::Map(map))
     }
 }

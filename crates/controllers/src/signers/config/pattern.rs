@@ -5,18 +5,18 @@
 //! below a path. Everything else is the name itself, and a `*` elsewhere is an error. In any of them
 //! `{node}` and others stand for the requester (`template`).
 
-mod shown;
+mod display;
 mod template;
 
 use std::net::IpAddr;
 
-use super::document::{ConfigError, Field};
+use super::document::{ConfigError, ConfigField};
 
-pub use template::{Requester, Template};
+pub use template::{RequesterIdentity, PatternTemplate};
 
 /// Names that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum NamePattern {
     /// Any.
     Anything,
     /// This one.
@@ -32,12 +32,12 @@ pub enum Pattern {
     /// What begins so.
     Beginning(String),
     /// What it says of the requester, such as `{node}.example.com`.
-    Tied(Template),
+    Tied(PatternTemplate),
 }
 
 /// What a pattern is for, which says how it is written and how it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PatternKind {
     /// DNS names.
     DnsName,
     /// Common names: DNS names, or anything else.
@@ -50,36 +50,36 @@ pub(super) enum Kind {
     Uri,
 }
 
-impl Pattern {
+impl NamePattern {
     /// Reads a pattern for DNS names.
-    pub fn dns_name(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        Pattern::read(field, Kind::DnsName)
+    pub fn parse_dns_name_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+        NamePattern::parse_field(field, PatternKind::DnsName)
     }
 
     /// Reads a pattern for common names, which are DNS names or anything else.
-    pub fn common_name(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        Pattern::read(field, Kind::CommonName)
+    pub fn parse_common_name_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+        NamePattern::parse_field(field, PatternKind::CommonName)
     }
 
     /// Reads a pattern for words: one of them or any.
-    pub fn word(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        Pattern::read(field, Kind::Word)
+    pub fn parse_organization_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+        NamePattern::parse_field(field, PatternKind::Word)
     }
 
     /// Reads a pattern for e-mail addresses.
-    pub fn email(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        Pattern::read(field, Kind::Email)
+    pub fn parse_email_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+        NamePattern::parse_field(field, PatternKind::Email)
     }
 
     /// Reads a pattern for URIs.
-    pub fn uri(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        Pattern::read(field, Kind::Uri)
+    pub fn parse_uri_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+        NamePattern::parse_field(field, PatternKind::Uri)
     }
 
-    fn read(field: &Field<'_>, kind: Kind) -> Result<Pattern, ConfigError> {
+    fn parse_field(field: &ConfigField<'_>, kind: PatternKind) -> Result<NamePattern, ConfigError> {
         let text = field.text()?;
         let pattern = match text.contains(['{', '}']) {
-            true => Template::parse(text, kind).map(Pattern::Tied),
+            true => PatternTemplate::parse(text, kind).map(NamePattern::Tied),
             false => kind.parse(text),
         };
         pattern.map_err(|words| field.error(words))
@@ -88,20 +88,20 @@ impl Pattern {
     /// Whether it allows names that it does not spell out, whoever the requester is.
     pub fn is_shared_wildcard(&self) -> bool {
         match self {
-            Pattern::Anything
-            | Pattern::Below(_)
-            | Pattern::MailboxOf(_)
-            | Pattern::Beginning(_) => true,
-            Pattern::Exactly(_) | Pattern::Domain(_) | Pattern::Mailbox(..) | Pattern::Tied(_) => {
+            NamePattern::Anything
+            | NamePattern::Below(_)
+            | NamePattern::MailboxOf(_)
+            | NamePattern::Beginning(_) => true,
+            NamePattern::Exactly(_) | NamePattern::Domain(_) | NamePattern::Mailbox(..) | NamePattern::Tied(_) => {
                 false
             }
         }
     }
 
     /// Whether a requester may have a name.
-    pub fn allows(&self, name: &str, requester: &Requester<'_>) -> bool {
+    pub fn allows(&self, name: &str, requester: &RequesterIdentity<'_>) -> bool {
         match self {
-            Pattern::Tied(template) => {
+            NamePattern::Tied(template) => {
                 template.fill(requester).is_some_and(|pattern| pattern.matches(name))
             }
             pattern => pattern.matches(name),
@@ -111,49 +111,49 @@ impl Pattern {
     /// Whether a name is allowed, to whichever requester.
     fn matches(&self, name: &str) -> bool {
         match self {
-            Pattern::Tied(_) => false,
-            Pattern::Anything => true,
-            Pattern::Exactly(wanted) => name == wanted,
-            Pattern::Domain(wanted) => name.eq_ignore_ascii_case(wanted),
-            Pattern::Below(domain) => name.split_once('.').is_some_and(|(label, rest)| {
+            NamePattern::Tied(_) => false,
+            NamePattern::Anything => true,
+            NamePattern::Exactly(wanted) => name == wanted,
+            NamePattern::Domain(wanted) => name.eq_ignore_ascii_case(wanted),
+            NamePattern::Below(domain) => name.split_once('.').is_some_and(|(label, rest)| {
                 rest.eq_ignore_ascii_case(domain) && (label == "*" || is_label(label))
             }),
-            Pattern::MailboxOf(wanted) => name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
-                domain.eq_ignore_ascii_case(wanted) && is_printed(mailbox) && !mailbox.contains('@')
+            NamePattern::MailboxOf(wanted) => name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
+                domain.eq_ignore_ascii_case(wanted) && is_printable(mailbox) && !mailbox.contains('@')
             }),
-            Pattern::Mailbox(wanted, at) => {
+            NamePattern::Mailbox(wanted, at) => {
                 name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
                     mailbox == wanted && domain.eq_ignore_ascii_case(at)
                 })
             }
-            Pattern::Beginning(beginning) => {
-                name.strip_prefix(beginning.as_str()).is_some_and(stays_below)
+            NamePattern::Beginning(beginning) => {
+                name.strip_prefix(beginning.as_str()).is_some_and(is_safe_subpath)
             }
         }
     }
 }
 
-impl Kind {
+impl PatternKind {
     /// A pattern without placeholders, or what is wrong with it.
-    fn parse(self, text: &str) -> Result<Pattern, String> {
+    fn parse(self, text: &str) -> Result<NamePattern, String> {
         match self {
-            _ if text == "*" => Ok(Pattern::Anything),
-            Kind::DnsName => parse_dns_name(text),
-            Kind::CommonName if text.starts_with("*.") => parse_dns_name(text),
-            Kind::CommonName | Kind::Word if text.contains('*') => {
+            _ if text == "*" => Ok(NamePattern::Anything),
+            PatternKind::DnsName => parse_dns_name(text),
+            PatternKind::CommonName if text.starts_with("*.") => parse_dns_name(text),
+            PatternKind::CommonName | PatternKind::Word if text.contains('*') => {
                 Err(format!("{text:?} has a \"*\" where it is no pattern"))
             }
-            Kind::CommonName | Kind::Word => Ok(Pattern::Exactly(text.to_owned())),
-            Kind::Email => parse_email(text),
-            Kind::Uri => parse_uri(text),
+            PatternKind::CommonName | PatternKind::Word => Ok(NamePattern::Exactly(text.to_owned())),
+            PatternKind::Email => parse_email(text),
+            PatternKind::Uri => parse_uri(text),
         }
     }
 }
 
-fn parse_dns_name(text: &str) -> Result<Pattern, String> {
-    let (rest, pattern): (_, fn(String) -> Pattern) = match text.strip_prefix("*.") {
-        Some(rest) => (rest, Pattern::Below),
-        None => (text, Pattern::Domain),
+fn parse_dns_name(text: &str) -> Result<NamePattern, String> {
+    let (rest, pattern): (_, fn(String) -> NamePattern) = match text.strip_prefix("*.") {
+        Some(rest) => (rest, NamePattern::Below),
+        None => (text, NamePattern::Domain),
     };
     if !is_domain(rest) {
         return Err(format!("{text:?} is not a DNS name, such a name after \"*.\", or \"*\""));
@@ -161,22 +161,22 @@ fn parse_dns_name(text: &str) -> Result<Pattern, String> {
     Ok(pattern(rest.to_owned()))
 }
 
-fn parse_email(text: &str) -> Result<Pattern, String> {
+fn parse_email(text: &str) -> Result<NamePattern, String> {
     match text.rsplit_once('@') {
-        Some(("*", domain)) if is_domain(domain) => Ok(Pattern::MailboxOf(domain.to_owned())),
+        Some(("*", domain)) if is_domain(domain) => Ok(NamePattern::MailboxOf(domain.to_owned())),
         Some((mailbox, domain))
-            if is_domain(domain) && is_printed(mailbox) && !mailbox.contains(['*', '@']) =>
+            if is_domain(domain) && is_printable(mailbox) && !mailbox.contains(['*', '@']) =>
         {
-            Ok(Pattern::Mailbox(mailbox.to_owned(), domain.to_owned()))
+            Ok(NamePattern::Mailbox(mailbox.to_owned(), domain.to_owned()))
         }
         _ => Err(format!("{text:?} is not an e-mail address, \"*@\" and a domain, or \"*\"")),
     }
 }
 
-fn parse_uri(text: &str) -> Result<Pattern, String> {
+fn parse_uri(text: &str) -> Result<NamePattern, String> {
     let (rest, any) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
     let scheme = rest.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
-    let Some((_, after)) = scheme.filter(|_| is_printed(rest) && !rest.contains('*')) else {
+    let Some((_, after)) = scheme.filter(|_| is_printable(rest) && !rest.contains('*')) else {
         return Err(format!("{text:?} is not a URI, the beginning of one and \"*\", or \"*\""));
     };
     // What comes after an unfinished host could make it another host.
@@ -184,11 +184,11 @@ fn parse_uri(text: &str) -> Result<Pattern, String> {
         .strip_prefix("//")
         .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
     match any {
-        true if host_ends && rest.ends_with(['/', ':']) => Ok(Pattern::Beginning(rest.to_owned())),
+        true if host_ends && rest.ends_with(['/', ':']) => Ok(NamePattern::Beginning(rest.to_owned())),
         true => Err(format!(
             "in {text:?} the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\""
         )),
-        false => Ok(Pattern::Exactly(text.to_owned())),
+        false => Ok(NamePattern::Exactly(text.to_owned())),
     }
 }
 
@@ -202,7 +202,7 @@ fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-fn is_printed(text: &str) -> bool {
+fn is_printable(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -216,9 +216,9 @@ fn is_scheme(scheme: &str) -> bool {
 /// Whether every reader finds this below where the path begins. Readers differ in what they decode,
 /// and how often: so nothing may be written in a way that could become a dot, a slash or another
 /// escape, no step may be empty, and backslashes, which some take for slashes, are refused.
-fn stays_below(rest: &str) -> bool {
+fn is_safe_subpath(rest: &str) -> bool {
     let path = rest.split(['?', '#']).next().unwrap_or_default();
-    is_printed(rest)
+    is_printable(rest)
         && !rest.contains('\\')
         && has_plain_escapes(rest)
         && rest.split(['/', '?', '#']).all(|step| step != "." && step != "..")
@@ -243,7 +243,7 @@ pub struct AddressBlock {
 
 impl AddressBlock {
     /// Reads an address, or a block of them such as `10.0.0.0/8`.
-    pub fn read(field: &Field<'_>) -> Result<AddressBlock, ConfigError> {
+    pub fn parse_field(field: &ConfigField<'_>) -> Result<AddressBlock, ConfigError> {
         let text = field.text()?;
         let bad =
             || field.error(format!("{text:?} is not an address or a block such as 10.0.0.0/8"));
@@ -258,35 +258,35 @@ impl AddressBlock {
         if first != first.to_canonical() {
             return Err(field.error(format!("{text:?} must be written as an IPv4 address")));
         }
-        let (_, width) = number(first);
+        let (_, width) = to_bits(first);
         let bits = bits.unwrap_or(width);
         if bits > width {
             return Err(bad());
         }
         let block = AddressBlock { first, bits };
-        match block.shared(first) {
+        match block.host_bits(first) {
             Some(0) | None => Ok(block),
             Some(_) => Err(field.error(format!("{text:?} has bits beyond its prefix"))),
         }
     }
 
     /// Whether an address is in it.
-    pub fn has(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let ((wanted, width), (found, other)) = (number(self.first), number(address));
+        let ((wanted, width), (found, other)) = (to_bits(self.first), to_bits(address));
         let beyond = width.saturating_sub(self.bits);
         width == other && wanted.checked_shr(beyond) == found.checked_shr(beyond)
     }
 
     /// What an address has beyond the bits that all share; nothing if they are as many as it has.
-    fn shared(&self, address: IpAddr) -> Option<u128> {
-        let (number, width) = number(address);
+    fn host_bits(&self, address: IpAddr) -> Option<u128> {
+        let (number, width) = to_bits(address);
         number.checked_shl(128_u32.saturating_sub(width).saturating_add(self.bits))
     }
 }
 
 /// An address as a number, and how many bits it has.
-fn number(address: IpAddr) -> (u128, u32) {
+fn to_bits(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(address) => (address.to_bits().into(), 32),
         IpAddr::V6(address) => (address.to_bits(), 128),

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_api::names;
-use windlass_pki::{KeyUsageSet, PodKeyType, Usages};
+use windlass_pki::{KeyUsageSet, PodKeyType, CertificateUsages};
 
-use super::document::{ConfigError, Field, Fields};
+use super::document::{ConfigError, ConfigField, ConfigFields};
 use super::values;
 
 /// The shortest that a pod's certificate may be asked for.
@@ -33,20 +33,20 @@ pub struct PodProfile {
     /// no DNS names.
     pub service_names: Option<String>,
     /// Whom it signs for.
-    pub allowed: Allowed,
+    pub allowed: AllowedPods,
     /// The usages, unless it is left to [`PodProfile::usages`].
-    chosen_usages: Option<Usages>,
+    chosen_usages: Option<CertificateUsages>,
     /// The key types that are allowed; never empty.
     pub key_types: Vec<PodKeyType>,
     /// The longest that a certificate lasts: an hour at least.
-    pub longest: Duration,
+    pub max_duration: Duration,
     /// After which part of its life a certificate is to be replaced: between 0 and 1.
     pub refresh_after: f64,
 }
 
 /// Pods that get certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
+pub enum AllowedPods {
     /// All.
     Everyone,
     /// Those in these namespaces, and those of these service accounts, which are a namespace and a
@@ -59,12 +59,12 @@ pub enum Allowed {
     },
 }
 
-impl Allowed {
+impl AllowedPods {
     /// Whether pods of this service account get certificates.
-    pub fn has(&self, namespace: &str, service_account: &str) -> bool {
+    pub fn contains(&self, namespace: &str, service_account: &str) -> bool {
         match self {
-            Allowed::Everyone => true,
-            Allowed::Only { namespaces, service_accounts } => {
+            AllowedPods::Everyone => true,
+            AllowedPods::Only { namespaces, service_accounts } => {
                 namespaces.contains(namespace)
                     || service_accounts
                         .iter()
@@ -81,7 +81,7 @@ impl PodProfile {
     }
 
     /// The usages of a certificate for a key of this type.
-    pub fn usages(&self, key: PodKeyType) -> Usages {
+    pub fn usages(&self, key: PodKeyType) -> CertificateUsages {
         if let Some(usages) = &self.chosen_usages {
             return usages.clone();
         }
@@ -98,10 +98,10 @@ impl PodProfile {
             | PodKeyType::EcdsaP521
             | PodKeyType::Ed25519 => signature,
         };
-        Usages { key, extended: BTreeSet::from(both) }
+        CertificateUsages { key, extended: BTreeSet::from(both) }
     }
 
-    pub(super) fn read(section: &Field<'_>) -> Result<PodProfile, ConfigError> {
+    pub(super) fn parse(section: &ConfigField<'_>) -> Result<PodProfile, ConfigError> {
         let fields = section.fields(&[
             "trustDomain",
             "serviceNames",
@@ -115,12 +115,12 @@ impl PodProfile {
         ])?;
         let key_types = match fields.get("keyTypes") {
             None => KEY_TYPES.map(|(_, key)| key).to_vec(),
-            Some(list) => key_types(&list)?,
+            Some(list) => parse_key_types(&list)?,
         };
         let longest =
-            fields.read("maxDuration", |field| values::duration_of_at_least(field, SHORTEST, "1h"))?;
-        let trust_domain = fields.read("trustDomain", trust_domain)?;
-        let service_names = service_names(&fields)?;
+            fields.read("maxDuration", |field| values::parse_duration_at_least(field, SHORTEST, "1h"))?;
+        let trust_domain = fields.read("trustDomain", parse_trust_domain)?;
+        let service_names = parse_service_names(&fields)?;
         if trust_domain.is_none() && service_names.is_none() {
             let words = "has neither trustDomain nor serviceNames: certificates would name nobody";
             return Err(section.error(words));
@@ -128,34 +128,34 @@ impl PodProfile {
         Ok(PodProfile {
             trust_domain,
             service_names,
-            allowed: allowed(&fields)?,
-            chosen_usages: fields.read("usages", usages)?,
+            allowed: parse_allowed(&fields)?,
+            chosen_usages: fields.read("usages", parse_usages)?,
             key_types,
-            longest: longest.unwrap_or(DAY),
-            refresh_after: fields.read("refreshAfter", part)?.unwrap_or(0.66),
+            max_duration: longest.unwrap_or(DAY),
+            refresh_after: fields.read("refreshAfter", parse_fraction)?.unwrap_or(0.66),
         })
     }
 }
 
-fn key_types(list: &Field<'_>) -> Result<Vec<PodKeyType>, ConfigError> {
+fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<PodKeyType>, ConfigError> {
     let items = list.items()?;
     if items.is_empty() {
         return Err(list.error("is empty: no key would be allowed"));
     }
-    items.iter().map(|item| values::one_of(item, &KEY_TYPES)).collect()
+    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
 }
 
-fn usages(list: &Field<'_>) -> Result<Usages, ConfigError> {
+fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError> {
     let items = list.items()?;
     if items.is_empty() {
         return Err(list.error("is empty: certificates would be of no use"));
     }
-    let names = items.iter().map(values::usage).collect::<Result<Vec<_>, _>>()?;
-    values::usages(list, &names)
+    let names = items.iter().map(values::parse_usage).collect::<Result<Vec<_>, _>>()?;
+    values::parse_usages(list, &names)
 }
 
 /// A SPIFFE trust domain.
-fn trust_domain(field: &Field<'_>) -> Result<String, ConfigError> {
+fn parse_trust_domain(field: &ConfigField<'_>) -> Result<String, ConfigError> {
     let name = field.text()?;
     let is_of_it =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
@@ -167,39 +167,39 @@ fn trust_domain(field: &Field<'_>) -> Result<String, ConfigError> {
     Ok(name.to_owned())
 }
 
-fn service_names(fields: &Fields<'_>) -> Result<Option<String>, ConfigError> {
-    let wanted = fields.read("serviceNames", Field::boolean)?.unwrap_or(false);
+fn parse_service_names(fields: &ConfigFields<'_>) -> Result<Option<String>, ConfigError> {
+    let wanted = fields.read("serviceNames", ConfigField::boolean)?.unwrap_or(false);
     let domain = fields.read("clusterDomain", |field| {
         if !wanted {
             return Err(field.error("is of no use without serviceNames: true"));
         }
-        values::named(field, field.text()?, names::dns1123_subdomain)
+        values::parse_validated_name(field, field.text()?, names::dns1123_subdomain)
     })?;
     Ok(wanted.then(|| domain.unwrap_or_else(|| "cluster.local".to_owned())))
 }
 
-fn allowed(fields: &Fields<'_>) -> Result<Allowed, ConfigError> {
+fn parse_allowed(fields: &ConfigFields<'_>) -> Result<AllowedPods, ConfigError> {
     if fields.get("namespaces").is_none() && fields.get("serviceAccounts").is_none() {
-        return Ok(Allowed::Everyone);
+        return Ok(AllowedPods::Everyone);
     }
-    let namespaces = fields.list("namespaces", values::namespace)?;
+    let namespaces = fields.list("namespaces", values::parse_namespace)?;
     let accounts = fields.list("serviceAccounts", |field| {
         let text = field.text()?;
         let Some((namespace, name)) = text.split_once('/') else {
             let words = format!("{text:?} is not a service account such as namespace/name");
             return Err(field.error(words));
         };
-        let namespace = values::named(field, namespace, names::dns1123_label)?;
-        Ok((namespace, values::named(field, name, names::dns1123_subdomain)?))
+        let namespace = values::parse_validated_name(field, namespace, names::dns1123_label)?;
+        Ok((namespace, values::parse_validated_name(field, name, names::dns1123_subdomain)?))
     })?;
-    Ok(Allowed::Only {
+    Ok(AllowedPods::Only {
         namespaces: namespaces.into_iter().collect(),
         service_accounts: accounts.into_iter().collect(),
     })
 }
 
 /// A part of a whole, such as `0.66`.
-fn part(field: &Field<'_>) -> Result<f64, ConfigError> {
+fn parse_fraction(field: &ConfigField<'_>) -> Result<f64, ConfigError> {
     let text = field.scalar()?;
     match text.parse::<f64>() {
         Ok(part) if part > 0.0 && part < 1.0 => Ok(part),

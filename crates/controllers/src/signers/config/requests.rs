@@ -1,15 +1,15 @@
 //! Which requests for certificates a signer signs: the section `requests`.
 
-mod shown;
+mod display;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_pki::limits::MIN_RSA_BITS;
-use windlass_pki::{EllipticCurve, KeyAlgorithm, SubjectKey, Usages};
+use windlass_pki::{EllipticCurve, KeyAlgorithm, SubjectKey, CertificateUsages};
 
-use super::document::{ConfigError, Field};
-use super::pattern::{AddressBlock, Pattern};
+use super::document::{ConfigError, ConfigField};
+use super::pattern::{AddressBlock, NamePattern};
 use super::values;
 
 const SHORTEST: Duration = Duration::from_secs(10 * 60);
@@ -18,52 +18,52 @@ const SHORTEST: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestProfile {
     /// Common names.
-    pub common_names: Vec<Pattern>,
+    pub common_names: Vec<NamePattern>,
     /// Organizations.
-    pub organizations: Vec<Pattern>,
+    pub organizations: Vec<NamePattern>,
     /// DNS names.
-    pub dns_names: Vec<Pattern>,
+    pub dns_names: Vec<NamePattern>,
     /// Addresses.
     pub ip_addresses: Vec<AddressBlock>,
     /// E-mail addresses.
-    pub email_addresses: Vec<Pattern>,
+    pub email_addresses: Vec<NamePattern>,
     /// URIs.
-    pub uris: Vec<Pattern>,
+    pub uris: Vec<NamePattern>,
     /// The most usages that may be asked for.
-    pub usages: Usages,
+    pub usages: CertificateUsages,
     /// Names of usages that must be asked for.
     pub required_usages: Vec<String>,
     /// The kinds of key; `None` for all that are strong.
     pub key_types: Option<Vec<KeyType>>,
     /// The longest that a certificate lasts: ten minutes at least.
-    pub longest: Duration,
+    pub max_duration: Duration,
     /// How long one lasts if the request does not say; not longer than `longest`.
-    pub lifetime: Duration,
+    pub duration: Duration,
     /// Whether certificates come with those that vouch for the CA.
-    pub chain: bool,
+    pub include_chain: bool,
     /// Who approves requests.
-    pub approval: Approval,
+    pub approval: ApprovalMode,
 }
 
 /// Who approves requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Approval {
+pub enum ApprovalMode {
     /// Somebody else.
     Manual,
     /// The signer, if these ask for what it signs.
-    Automatic(Requesters),
+    Automatic(AllowedRequesters),
 }
 
 /// Those whose requests are approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requesters {
+pub struct AllowedRequesters {
     users: BTreeSet<String>,
     groups: BTreeSet<String>,
 }
 
-impl Requesters {
+impl AllowedRequesters {
     /// Whether it is one of them.
-    pub fn has(&self, user: &str, groups: &[String]) -> bool {
+    pub fn contains(&self, user: &str, groups: &[String]) -> bool {
         self.users.contains(user) || groups.iter().any(|group| self.groups.contains(group))
     }
 }
@@ -99,7 +99,7 @@ const KEY_TYPES: [(&str, KeyType); 7] = [
 
 impl KeyType {
     /// Which kind a key is, if it is one that can be named.
-    pub fn of(key: &SubjectKey) -> Option<KeyType> {
+    pub fn from_key(key: &SubjectKey) -> Option<KeyType> {
         match key.algorithm() {
             KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
             KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
@@ -118,7 +118,7 @@ impl KeyType {
 }
 
 impl RequestProfile {
-    pub(super) fn read(section: &Field<'_>) -> Result<RequestProfile, ConfigError> {
+    pub(super) fn parse(section: &ConfigField<'_>) -> Result<RequestProfile, ConfigError> {
         let fields = section.fields(&[
             "commonNames",
             "organizations",
@@ -134,30 +134,30 @@ impl RequestProfile {
             "includeChain",
             "approval",
         ])?;
-        let usages = usages(&fields.need("usages")?)?;
-        let longest = values::duration_of_at_least(&fields.need("maxDuration")?, SHORTEST, "10m")?;
-        let lifetime = fields.read("duration", |field| lifetime(field, longest))?;
+        let usages = parse_usages(&fields.require("usages")?)?;
+        let longest = values::parse_duration_at_least(&fields.require("maxDuration")?, SHORTEST, "10m")?;
+        let lifetime = fields.read("duration", |field| parse_lifetime(field, longest))?;
         Ok(RequestProfile {
-            common_names: fields.list("commonNames", Pattern::common_name)?,
-            organizations: fields.list("organizations", Pattern::word)?,
-            dns_names: fields.list("dnsNames", Pattern::dns_name)?,
-            ip_addresses: fields.list("ipAddresses", AddressBlock::read)?,
-            email_addresses: fields.list("emailAddresses", Pattern::email)?,
-            uris: fields.list("uris", Pattern::uri)?,
-            required_usages: fields.list("requiredUsages", |field| required(field, &usages))?,
+            common_names: fields.list("commonNames", NamePattern::parse_common_name_field)?,
+            organizations: fields.list("organizations", NamePattern::parse_organization_field)?,
+            dns_names: fields.list("dnsNames", NamePattern::parse_dns_name_field)?,
+            ip_addresses: fields.list("ipAddresses", AddressBlock::parse_field)?,
+            email_addresses: fields.list("emailAddresses", NamePattern::parse_email_field)?,
+            uris: fields.list("uris", NamePattern::parse_uri_field)?,
+            required_usages: fields.list("requiredUsages", |field| parse_required_usage(field, &usages))?,
             usages,
-            key_types: fields.read("keyTypes", key_types)?,
-            longest,
-            lifetime: lifetime.unwrap_or(longest),
-            chain: fields.read("includeChain", Field::boolean)?.unwrap_or(true),
-            approval: fields.read("approval", approval)?.unwrap_or(Approval::Manual),
+            key_types: fields.read("keyTypes", parse_key_types)?,
+            max_duration: longest,
+            duration: lifetime.unwrap_or(longest),
+            include_chain: fields.read("includeChain", ConfigField::boolean)?.unwrap_or(true),
+            approval: fields.read("approval", parse_approval)?.unwrap_or(ApprovalMode::Manual),
         })
     }
 
     /// Whether a key may be certified: one of those that are named, or else any that is not weak.
     pub fn allows_key(&self, key: &SubjectKey) -> bool {
         match (&self.key_types, key.algorithm()) {
-            (Some(named), _) => KeyType::of(key).is_some_and(|kind| named.contains(&kind)),
+            (Some(named), _) => KeyType::from_key(key).is_some_and(|kind| named.contains(&kind)),
             // Kubernetes' own signers take shorter ones; these have no past to keep up with.
             (None, KeyAlgorithm::Rsa { modulus_bits }) => modulus_bits >= MIN_RSA_BITS,
             // Other weak ones are refused for everybody when they are to be signed.
@@ -170,8 +170,8 @@ impl RequestProfile {
     /// Wildcards under which several requesters can be issued each other's names, with the fields
     /// that have them. Only requests that are approved automatically count: of the others, somebody
     /// sees who asks for what.
-    pub fn shared_wildcards(&self) -> Vec<(&'static str, &Pattern)> {
-        let Approval::Automatic(requesters) = &self.approval else { return Vec::new() };
+    pub fn shared_wildcards(&self) -> Vec<(&'static str, &NamePattern)> {
+        let ApprovalMode::Automatic(requesters) = &self.approval else { return Vec::new() };
         if requesters.users.len() < 2 && requesters.groups.is_empty() {
             return Vec::new();
         }
@@ -187,51 +187,51 @@ impl RequestProfile {
     }
 }
 
-fn usages(list: &Field<'_>) -> Result<Usages, ConfigError> {
-    let names = list.items()?.iter().map(values::usage).collect::<Result<Vec<_>, _>>()?;
+fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError> {
+    let names = list.items()?.iter().map(values::parse_usage).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {
         return Err(list.error("is empty: nothing could be asked for"));
     }
-    values::usages(list, &names)
+    values::parse_usages(list, &names)
 }
 
-fn required(field: &Field<'_>, allowed: &Usages) -> Result<String, ConfigError> {
-    let name = values::usage(field)?;
-    let wanted = values::usages(field, &[name])?;
+fn parse_required_usage(field: &ConfigField<'_>, allowed: &CertificateUsages) -> Result<String, ConfigError> {
+    let name = values::parse_usage(field)?;
+    let wanted = values::parse_usages(field, &[name])?;
     if !allowed.key.contains(wanted.key) || !allowed.extended.is_superset(&wanted.extended) {
         return Err(field.error(format!("{name:?} is not among the usages")));
     }
     Ok(name.to_owned())
 }
 
-fn key_types(list: &Field<'_>) -> Result<Vec<KeyType>, ConfigError> {
+fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<KeyType>, ConfigError> {
     let items = list.items()?;
     if items.is_empty() {
         return Err(list.error("is empty: no key would be allowed"));
     }
-    items.iter().map(|item| values::one_of(item, &KEY_TYPES)).collect()
+    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
 }
 
-fn lifetime(field: &Field<'_>, longest: Duration) -> Result<Duration, ConfigError> {
-    let lifetime = values::duration_of_at_least(field, SHORTEST, "10m")?;
+fn parse_lifetime(field: &ConfigField<'_>, longest: Duration) -> Result<Duration, ConfigError> {
+    let lifetime = values::parse_duration_at_least(field, SHORTEST, "10m")?;
     if lifetime > longest {
         return Err(field.error(format!("{:?} is longer than maxDuration", field.scalar()?)));
     }
     Ok(lifetime)
 }
 
-fn approval(field: &Field<'_>) -> Result<Approval, ConfigError> {
+fn parse_approval(field: &ConfigField<'_>) -> Result<ApprovalMode, ConfigError> {
     if let Ok(text) = field.text() {
         return match text {
-            "manual" => Ok(Approval::Manual),
+            "manual" => Ok(ApprovalMode::Manual),
             _ => Err(field.error(format!(
                 "{text:?} is not an approval; there are manual and the map automatic"
             ))),
         };
     }
-    let section = field.fields(&["automatic"])?.need("automatic")?;
+    let section = field.fields(&["automatic"])?.require("automatic")?;
     let who = section.fields(&["users", "groups"])?;
-    let name = |field: &Field<'_>| {
+    let name = |field: &ConfigField<'_>| {
         let name = field.text()?;
         if name.contains('*') {
             return Err(field.error(format!("{name:?}: patterns are not for requesters")));
@@ -243,5 +243,5 @@ fn approval(field: &Field<'_>) -> Result<Approval, ConfigError> {
     if users.is_empty() && groups.is_empty() {
         return Err(section.error("names neither users nor groups"));
     }
-    Ok(Approval::Automatic(Requesters { users, groups }))
+    Ok(ApprovalMode::Automatic(AllowedRequesters { users, groups }))
 }

@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 
 use windlass_pki::{ExtendedUsage, KeyUsageSet, PodKeyType};
 
-use super::pods::Allowed;
+use super::pods::AllowedPods;
 use super::*;
 
-fn parse(text: &str) -> Result<Signers, String> {
-    Signers::parse(Path::new("/etc/windlass/signers.yaml"), text).map_err(|error| error.to_string())
+fn parse(text: &str) -> Result<SignersConfig, String> {
+    SignersConfig::parse(Path::new("/etc/windlass/signers.yaml"), text).map_err(|error| error.to_string())
 }
 
 const WHOLE: &str = r#"apiVersion: windlass.dev/v1
@@ -58,51 +58,51 @@ signers:
 
 #[test]
 fn a_file_with_everything_is_read() {
-    let Signers { signers } = parse(WHOLE).unwrap();
+    let SignersConfig { signers } = parse(WHOLE).unwrap();
     let [tls, pods] = signers.as_slice() else { panic!("{signers:?}") };
     assert_eq!(tls.name.as_str(), "example.com/server-tls");
-    let files = CaChoice::Files {
+    let files = CaConfig::Files {
         certificate: "/etc/windlass/tls.crt".into(),
         key: "/secrets/tls.key".into(),
     };
     assert_eq!(tls.ca, files);
     let requests = tls.requests.as_ref().unwrap();
-    assert_eq!(requests.common_names, [Pattern::Below("example.com".into())]);
+    assert_eq!(requests.common_names, [NamePattern::Below("example.com".into())]);
     assert_eq!(requests.organizations, []);
     assert_eq!(requests.ip_addresses.len(), 2);
-    assert_eq!(requests.uris, [Pattern::Beginning("spiffe://example.com/".into())]);
+    assert_eq!(requests.uris, [NamePattern::Beginning("spiffe://example.com/".into())]);
     assert_eq!(requests.usages.extended, BTreeSet::from([ExtendedUsage::ServerAuth]));
     assert_eq!(requests.required_usages, ["server auth"]);
     assert_eq!(requests.key_types, Some(vec![KeyType::EcdsaP256, KeyType::Rsa2048]));
-    assert_eq!((requests.longest, requests.lifetime), (90 * DAY, DAY));
-    assert!(!requests.chain);
-    let Approval::Automatic(who) = &requests.approval else { panic!("manual") };
-    assert!(who.has("system:serviceaccount:web:frontend", &[]));
-    assert!(who.has("x", &["system:serviceaccounts:web".into()]));
-    assert!(!who.has("x", &["system:serviceaccount:web:frontend".into()]));
+    assert_eq!((requests.max_duration, requests.duration), (90 * DAY, DAY));
+    assert!(!requests.include_chain);
+    let ApprovalMode::Automatic(who) = &requests.approval else { panic!("manual") };
+    assert!(who.contains("system:serviceaccount:web:frontend", &[]));
+    assert!(who.contains("x", &["system:serviceaccounts:web".into()]));
+    assert!(!who.contains("x", &["system:serviceaccount:web:frontend".into()]));
     let publish = tls.publish.as_ref().unwrap();
     assert_eq!(publish.bundle, "example.com:server-tls:roots");
     assert_eq!(publish.labels.get("purpose").unwrap(), "server-tls");
     assert!(tls.pods.is_none());
 
     let subject = Subject::new("Pods' CA", &[]).unwrap();
-    let made = CaChoice::Made {
+    let made = CaConfig::SelfSigned {
         directory: "/etc/windlass/ca/pods".into(),
         key: KeyKind::Ed25519,
         subject,
-        lifetime: 2 * DAY,
+        duration: 2 * DAY,
     };
     assert_eq!(pods.ca, made);
     assert!(pods.publish.is_none() && pods.requests.is_none());
     let profile = pods.pods.as_ref().unwrap();
     assert_eq!(profile.trust_domain.as_deref(), Some("example.com"));
     assert_eq!(profile.service_names.as_deref(), Some("cluster.example"));
-    assert!(profile.allowed.has("web", "any") && profile.allowed.has("db", "backup"));
-    assert!(!profile.allowed.has("db", "other") && !profile.allowed.has("other", "backup"));
+    assert!(profile.allowed.contains("web", "any") && profile.allowed.contains("db", "backup"));
+    assert!(!profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup"));
     assert!(profile.allows_key(PodKeyType::Ed25519) && !profile.allows_key(PodKeyType::Rsa3072));
     let usages = profile.usages(PodKeyType::Ed25519);
     assert_eq!(usages.extended, BTreeSet::from([ExtendedUsage::ClientAuth]));
-    assert_eq!((profile.longest, profile.refresh_after), (DAY / 12, 0.5));
+    assert_eq!((profile.max_duration, profile.refresh_after), (DAY / 12, 0.5));
 }
 
 #[test]
@@ -110,27 +110,27 @@ fn what_is_left_out_has_defaults() {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
         {name: example.com/a, ca: {selfSigned: {directory: ca}}, pods: {serviceNames: true}, \
          publish: {}, requests: {usages: [client auth], maxDuration: 10m}}]}";
-    let Signers { signers } = parse(text).unwrap();
+    let SignersConfig { signers } = parse(text).unwrap();
     let [signer] = signers.as_slice() else { panic!("{signers:?}") };
     let subject = Subject::new("example.com/a", &[]).unwrap();
-    let made = CaChoice::Made {
+    let made = CaConfig::SelfSigned {
         directory: "/etc/windlass/ca".into(),
         key: KeyKind::P256,
         subject,
-        lifetime: 3650 * DAY,
+        duration: 3650 * DAY,
     };
     assert_eq!(signer.ca, made);
     let requests = signer.requests.as_ref().unwrap();
     assert!(requests.common_names.is_empty() && requests.dns_names.is_empty());
     assert_eq!(requests.key_types, None);
-    assert_eq!(requests.lifetime, requests.longest);
-    assert!(requests.chain && requests.approval == Approval::Manual);
+    assert_eq!(requests.duration, requests.max_duration);
+    assert!(requests.include_chain && requests.approval == ApprovalMode::Manual);
     let pods = signer.pods.as_ref().unwrap();
     let domain = Some("cluster.local".to_owned());
     assert_eq!((&pods.trust_domain, &pods.service_names), (&None, &domain));
-    assert_eq!(pods.allowed, Allowed::Everyone);
+    assert_eq!(pods.allowed, AllowedPods::Everyone);
     assert_eq!(pods.key_types.len(), 6);
-    assert_eq!((pods.longest, pods.refresh_after), (DAY, 0.66));
+    assert_eq!((pods.max_duration, pods.refresh_after), (DAY, 0.66));
     let both = BTreeSet::from([ExtendedUsage::ServerAuth, ExtendedUsage::ClientAuth]);
     for (key, enciphers) in [(PodKeyType::Rsa4096, true), (PodKeyType::EcdsaP384, false)] {
         let usages = pods.usages(key);
@@ -407,6 +407,6 @@ fn signers_that_could_do_nothing_or_harm_are_refused() {
     for text in ["", "[]", "x", "a: b: c", "--- {}\n--- {}\n"] {
         assert!(parse(text).is_err(), "{text}");
     }
-    let missing = Signers::load(Path::new("/nowhere/signers.yaml")).unwrap_err().to_string();
+    let missing = SignersConfig::load(Path::new("/nowhere/signers.yaml")).unwrap_err().to_string();
     assert!(missing.starts_with("/nowhere/signers.yaml: cannot read it: "), "{missing}");
 }

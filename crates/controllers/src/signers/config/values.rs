@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use windlass_api::{duration, names};
-use windlass_pki::{KeyUsageSet, Usages};
+use windlass_pki::{KeyUsageSet, CertificateUsages};
 
-use super::document::{ConfigError, Field};
+use super::document::{ConfigError, ConfigField};
 
 /// A duration such as `24h`.
-pub fn duration(field: &Field<'_>) -> Result<Duration, ConfigError> {
+pub fn parse_duration(field: &ConfigField<'_>) -> Result<Duration, ConfigError> {
     let text = field.scalar()?;
     match duration::parse(text) {
         Ok(duration) => Ok(duration),
@@ -18,12 +18,12 @@ pub fn duration(field: &Field<'_>) -> Result<Duration, ConfigError> {
 }
 
 /// A duration that is not shorter than this, which is written `shown`.
-pub fn duration_of_at_least(
-    field: &Field<'_>,
+pub fn parse_duration_at_least(
+    field: &ConfigField<'_>,
     shortest: Duration,
     shown: &str,
 ) -> Result<Duration, ConfigError> {
-    let duration = duration(field)?;
+    let duration = parse_duration(field)?;
     if duration < shortest {
         let text = field.scalar()?;
         return Err(field.error(format!("{text:?} is too short, must be at least {shown}")));
@@ -32,9 +32,9 @@ pub fn duration_of_at_least(
 }
 
 /// The name of a usage that may be given out.
-pub fn usage<'a>(field: &Field<'a>) -> Result<&'a str, ConfigError> {
+pub fn parse_usage<'a>(field: &ConfigField<'a>) -> Result<&'a str, ConfigError> {
     let name = field.text()?;
-    let usages = Usages::from_names(&[name])
+    let usages = CertificateUsages::from_names(&[name])
         .map_err(|_| field.error(format!("{name:?} is not a usage such as \"server auth\"")))?;
     if usages.key.contains(KeyUsageSet::CERT_SIGN) || usages.key.contains(KeyUsageSet::CRL_SIGN) {
         return Err(field.error(format!("{name:?} is for authorities and never given out")));
@@ -43,12 +43,12 @@ pub fn usage<'a>(field: &Field<'a>) -> Result<&'a str, ConfigError> {
 }
 
 /// The usages of these names, which [`usage`] has read.
-pub fn usages(field: &Field<'_>, names: &[&str]) -> Result<Usages, ConfigError> {
-    Usages::from_names(names).map_err(|error| field.error(error.to_string()))
+pub fn parse_usages(field: &ConfigField<'_>, names: &[&str]) -> Result<CertificateUsages, ConfigError> {
+    CertificateUsages::from_names(names).map_err(|error| field.error(error.to_string()))
 }
 
 /// One of several words, by a table.
-pub fn one_of<T: Copy>(field: &Field<'_>, table: &[(&str, T)]) -> Result<T, ConfigError> {
+pub fn parse_one_of<T: Copy>(field: &ConfigField<'_>, table: &[(&str, T)]) -> Result<T, ConfigError> {
     let text = field.text()?;
     match table.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => Ok(*value),
@@ -60,18 +60,18 @@ pub fn one_of<T: Copy>(field: &Field<'_>, table: &[(&str, T)]) -> Result<T, Conf
 }
 
 /// A path, seen from the folder of the file if it is relative.
-pub fn path(field: &Field<'_>) -> Result<PathBuf, ConfigError> {
-    Ok(field.folder().join(field.text()?))
+pub fn parse_path(field: &ConfigField<'_>) -> Result<PathBuf, ConfigError> {
+    Ok(field.directory().join(field.text()?))
 }
 
 /// The name of a namespace.
-pub fn namespace(field: &Field<'_>) -> Result<String, ConfigError> {
-    named(field, field.text()?, names::dns1123_label)
+pub fn parse_namespace(field: &ConfigField<'_>) -> Result<String, ConfigError> {
+    parse_validated_name(field, field.text()?, names::dns1123_label)
 }
 
 /// A name that has to meet one of Kubernetes' rules.
-pub fn named(
-    field: &Field<'_>,
+pub fn parse_validated_name(
+    field: &ConfigField<'_>,
     name: &str,
     rule: fn(&str) -> Vec<String>,
 ) -> Result<String, ConfigError> {
@@ -82,6 +82,6 @@ pub fn named(
 }
 
 /// The value of a label, which may be empty.
-pub fn label(field: &Field<'_>) -> Result<String, ConfigError> {
-    named(field, field.text_or_nothing()?, names::label_value)
+pub fn parse_label(field: &ConfigField<'_>) -> Result<String, ConfigError> {
+    parse_validated_name(field, field.text_or_empty()?, names::label_value)
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use windlass_pki::limits::MAX_DNS_NAME_BYTES;
 
 /// The SPIFFE id of the pods that run as a service account.
-pub fn spiffe_id(trust_domain: &str, namespace: &str, account: &str) -> String {
+pub fn build_spiffe_id(trust_domain: &str, namespace: &str, account: &str) -> String {
     format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}")
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_id_names_the_account() {
-        assert_eq!(spiffe_id("example.com", "web", "a.b"), "spiffe://example.com/ns/web/sa/a.b");
+        assert_eq!(build_spiffe_id("example.com", "web", "a.b"), "spiffe://example.com/ns/web/sa/a.b");
     }
 
     #[test]

@@ -6,50 +6,50 @@ use kube::core::GroupVersionKind;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use time::OffsetDateTime;
-use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::chain::admission::Plugins;
-use windlass_server::local::Local;
-use windlass_server::server::{Setup, start};
+use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{ServerOptions, start};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
 use super::*;
-use crate::signers::config::{Custom, Signers};
+use crate::signers::config::{SignerConfig, SignersConfig};
 
 /// Whoever is put off waits for longer than any test.
-const HOURS: Backoff = Backoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
+const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
 const PATIENCE: Duration = Duration::from_secs(30);
 const STUB: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
 async fn server(dir: &Path) -> (Client, tokio::sync::watch::Sender<bool>) {
     let (down, shutdown) = tokio::sync::watch::channel(false);
-    let store = Arc::new(Embedded::open(Options::new(dir)).unwrap());
-    let plugins = Plugins { service_account: false, ..Plugins::default() };
-    let server = start(Setup { plugins, ..Setup::new(store, shutdown) }).await.unwrap();
+    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir)).unwrap());
+    let plugins = AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() };
+    let server = start(ServerOptions { plugins, ..ServerOptions::new(store, shutdown) }).await.unwrap();
     let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-    (Client::new(Local::new(server, user), "default"), down)
+    (Client::new(LocalClient::new(server, user), "default"), down)
 }
 
 /// Puts a pair into a folder that is valid for so many minutes from now.
-fn put_pair(dir: &Path, name: &str, minutes: i64) {
+fn write_pair(dir: &Path, name: &str, minutes: i64) {
     let now = OffsetDateTime::now_utc();
     let until = now + time::Duration::minutes(minutes);
     let validity = Validity::new(now - time::Duration::DAY, until).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let pair = Authority::self_signed(&subject, validity, key, serial).unwrap();
+    let pair = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
     std::fs::write(dir.join("ca.crt"), pair.certificate().to_pem()).unwrap();
     std::fs::write(dir.join("ca.key"), pair.key().to_pem().unwrap().as_bytes()).unwrap();
 }
 
-fn custom() -> Custom {
+fn custom() -> SignerConfig {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: example.com/pods, \
                 ca: {selfSigned: {directory: ca}}, pods: {trustDomain: example.com}}]}";
-    Signers::parse(Path::new("/signers.yaml"), text).unwrap().signers.remove(0)
+    SignersConfig::parse(Path::new("/signers.yaml"), text).unwrap().signers.remove(0)
 }
 
-async fn ask(client: &Client, api: &Api<Request>, name: &str) {
+async fn create_request(client: &Client, api: &Api<PodRequest>, name: &str) {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let pod = json!({
         "metadata": {"name": name},
@@ -82,15 +82,15 @@ async fn ask(client: &Client, api: &Api<Request>, name: &str) {
 async fn a_new_pair_wakes_what_waits() {
     let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (client, _down) = server(data.path()).await;
-    put_pair(files.path(), "old", 30);
+    write_pair(files.path(), "old", 30);
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let clock: Clock = Arc::new(OffsetDateTime::now_utc);
-    let ca = CaSource::files(certificate, key, clock.clone());
+    let ca = CaSource::from_files(certificate, key, clock.clone());
     let signer = CustomSigner::new(custom(), ca.clone());
     let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1", "PodCertificateRequest");
     let resource = ApiResource::from_gvk(&kind);
-    let api: Api<Request> = Api::default_namespaced_with(client.clone(), &resource);
-    ask(&client, &api, "one").await;
+    let api: Api<PodRequest> = Api::default_namespaced_with(client.clone(), &resource);
+    create_request(&client, &api, "one").await;
     let signing = tokio::spawn(sign(client.clone(), resource, vec![signer], clock, HOURS));
 
     let events: Api<Event> = Api::default_namespaced(client.clone());
@@ -107,9 +107,9 @@ async fn a_new_pair_wakes_what_waits() {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
     assert!(is_pending(&api.get("one").await.unwrap()));
 
-    put_pair(files.path(), "new", 99);
+    write_pair(files.path(), "new", 99);
     let following = tokio::spawn(ca.clone().watch());
-    let answered = |found: Option<&Request>| found.is_some_and(|request| !is_pending(request));
+    let answered = |found: Option<&PodRequest>| found.is_some_and(|request| !is_pending(request));
     let answered = await_condition(api.clone(), "one", answered);
     let answered = tokio::time::timeout(PATIENCE, answered).await.unwrap().unwrap().unwrap();
     let chain = answered.data["status"]["certificateChain"].as_str().unwrap();

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::super::config::Signers;
+use super::super::config::SignersConfig;
 use super::*;
 
 /// A profile with these fields besides the usages and the longest.
@@ -11,7 +11,7 @@ fn profile(fields: &str) -> RequestProfile {
         "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
          ca: {{selfSigned: {{directory: d}}}}, requests: {{usages: [client auth], maxDuration: 1h, {fields}}}}}]}}"
     );
-    let mut signers = Signers::parse(Path::new("f"), &text).unwrap().signers;
+    let mut signers = SignersConfig::parse(Path::new("f"), &text).unwrap().signers;
     signers.remove(0).requests.unwrap()
 }
 
@@ -23,10 +23,10 @@ fn recorded(case: &str) -> CertificateRequest {
     CertificateRequest::from_pem(case["request"].as_str().unwrap().as_bytes()).unwrap()
 }
 
-fn said(fields: &str, case: &str) -> String {
+fn check_message(fields: &str, case: &str) -> String {
     let checked = check(
         &profile(fields),
-        &Requester::new("jane"),
+        &RequesterIdentity::new("jane"),
         &recorded(case),
         &["client auth".to_owned()],
     );
@@ -36,10 +36,10 @@ fn said(fields: &str, case: &str) -> String {
 #[test]
 fn every_part_of_a_subject_counts() {
     let any = "commonNames: ['*'], organizations: ['*']";
-    assert_eq!(said(any, "key p256"), "");
-    assert_eq!(said(any, "several organizations"), "");
-    assert_eq!(said(any, "two common names"), "");
-    let full = said(any, "full subject, odd order");
+    assert_eq!(check_message(any, "key p256"), "");
+    assert_eq!(check_message(any, "several organizations"), "");
+    assert_eq!(check_message(any, "two common names"), "");
+    let full = check_message(any, "full subject, odd order");
     assert!(full.starts_with("subject attribute 2.5.4."), "{full}");
     assert!(full.ends_with("is not allowed by the signer's profile"), "{full}");
     // Kubernetes would issue only the last of them; both have to be allowed.
@@ -48,12 +48,12 @@ fn every_part_of_a_subject_counts() {
         names.subject().attributes().iter().filter_map(|each| each.value()).collect();
     for name in &names {
         let one =
-            said(&format!("commonNames: [{name:?}], organizations: ['*']"), "two common names");
+            check_message(&format!("commonNames: [{name:?}], organizations: ['*']"), "two common names");
         assert!(one.contains("is not allowed"), "{name}: {one}");
     }
     let both = format!("commonNames: {names:?}, organizations: ['*']");
-    assert_eq!(said(&both, "two common names"), "");
-    let nobody = said("organizations: ['*']", "key p256");
+    assert_eq!(check_message(&both, "two common names"), "");
+    let nobody = check_message("organizations: ['*']", "key p256");
     assert!(nobody.starts_with("common name "), "{nobody}");
 }
 
@@ -68,15 +68,15 @@ fn keys_are_of_the_kinds_that_are_named() {
         ("key rsa4096", "RSA4096"),
         ("rsa sha512", "RSA2048"),
     ] {
-        assert_eq!(said(&format!("{any}: [{kind}]"), case), "", "{case}");
+        assert_eq!(check_message(&format!("{any}: [{kind}]"), case), "", "{case}");
         let message = format!("a key of type {kind} is not allowed by the signer's profile");
-        assert_eq!(said(&format!("{any}: [RSA3072]"), case), message);
+        assert_eq!(check_message(&format!("{any}: [RSA3072]"), case), message);
     }
     let weak = "a key of type RSA1024 is not allowed by the signer's profile";
-    assert_eq!(said(&format!("{any}: [RSA2048, RSA3072]"), "key rsa1024"), weak);
+    assert_eq!(check_message(&format!("{any}: [RSA2048, RSA3072]"), "key rsa1024"), weak);
     let unnamed = "commonNames: ['*'], organizations: ['*']";
-    assert_eq!(said(unnamed, "key rsa1024"), weak);
-    assert_eq!(said(unnamed, "rsa sha512"), "");
+    assert_eq!(check_message(unnamed, "key rsa1024"), weak);
+    assert_eq!(check_message(unnamed, "rsa sha512"), "");
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn names_of_every_kind_are_looked_at() {
         ("URI ", "uris: ['*']"),
         ("IP address ", "ipAddresses: [0.0.0.0/0, '::/0']"),
     ] {
-        let message = said(&allowed, "all san types");
+        let message = check_message(&allowed, "all san types");
         assert!(message.starts_with(what), "{message}");
         allowed = format!("{allowed}, {field}");
     }
-    assert_eq!(said(&allowed, "all san types"), "");
+    assert_eq!(check_message(&allowed, "all san types"), "");
 }

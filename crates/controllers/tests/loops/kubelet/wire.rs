@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 /// `message` with the field at the end of `path` set to `text`. Every number names a field that is
 /// there and holds bytes.
-pub fn put(message: &[u8], path: &[u64], text: &[u8]) -> Vec<u8> {
+pub fn replace_field(message: &[u8], path: &[u64], text: &[u8]) -> Vec<u8> {
     let Some((field, rest)) = path.split_first() else { return text.to_vec() };
     let (mut left, mut made, mut found) = (message, Vec::new(), false);
     while !left.is_empty() {
@@ -21,7 +21,7 @@ pub fn put(message: &[u8], path: &[u64], text: &[u8]) -> Vec<u8> {
         };
         let value = left.split_off(..length.unwrap_or_default()).unwrap();
         if key >> 3 == *field {
-            let value = put(value, rest, text);
+            let value = replace_field(value, rest, text);
             made.extend_from_slice(&before[..key_bytes]);
             push_varint(&mut made, value.len());
             made.extend_from_slice(&value);
@@ -65,8 +65,8 @@ fn push_varint(to: &mut Vec<u8>, mut number: usize) {
 #[test]
 fn lengths_follow_what_is_put_in() {
     let message = b"\x0a\x06\x12\x01a\x18\x96\x01\x12\x00";
-    assert_eq!(put(message, &[1, 2], b"a"), message);
-    assert_eq!(put(message, &[1, 2], b"xyz"), b"\x0a\x08\x12\x03xyz\x18\x96\x01\x12\x00");
-    let long = put(message, &[2], &[7; 300]);
+    assert_eq!(replace_field(message, &[1, 2], b"a"), message);
+    assert_eq!(replace_field(message, &[1, 2], b"xyz"), b"\x0a\x08\x12\x03xyz\x18\x96\x01\x12\x00");
+    let long = replace_field(message, &[2], &[7; 300]);
     assert_eq!((long.len(), &long[8..11]), (8 + 3 + 300, &b"\x12\xac\x02"[..]));
 }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
-use super::super::Projection;
+use super::super::HostProjection;
 
 /// How much of its output is kept.
 const MAX_OUTPUT: usize = 8 << 10;
@@ -17,7 +17,7 @@ const MAX_OUTPUT: usize = 8 << 10;
 const DRAIN: Duration = Duration::from_millis(100);
 
 /// Runs a program to its end, which has to be a success. Who stops waiting ends it.
-pub async fn run(arguments: &[String], projection: &Projection) -> Result<(), String> {
+pub async fn run(arguments: &[String], projection: &HostProjection) -> Result<(), String> {
     let Some((program, arguments)) = arguments.split_first() else {
         return Err("there is no command".to_owned());
     };
@@ -33,11 +33,11 @@ pub async fn run(arguments: &[String], projection: &Projection) -> Result<(), St
         .process_group(0)
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot run {program}: {error}"))?;
-    let (mut out, mut err) = (Output::default(), Output::default());
+    let (mut out, mut err) = (CapturedOutput::default(), CapturedOutput::default());
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     // Goes before the child does, while the number is still its own.
-    let group = Group(group);
+    let group = ProcessGroup(group);
     let status = {
         let mut output = std::pin::pin!(async {
             tokio::join!(out.read(stdout), err.read(stderr));
@@ -65,15 +65,15 @@ pub async fn run(arguments: &[String], projection: &Projection) -> Result<(), St
 }
 
 /// A program and what it started; killed when this goes, unless it is released.
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     fn release(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
             // It may have ended by itself.
@@ -84,9 +84,9 @@ impl Drop for Group {
 
 /// The beginning of what a program says.
 #[derive(Default)]
-struct Output(Vec<u8>);
+struct CapturedOutput(Vec<u8>);
 
-impl Output {
+impl CapturedOutput {
     /// Reads to the end, so that the program is not held up.
     async fn read(&mut self, from: Option<impl AsyncRead + Unpin>) {
         let Some(mut from) = from else { return };

@@ -28,7 +28,7 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     }
     let mut text = String::new();
     file.by_ref().take(MAX_PID_FILE).read_to_string(&mut text).map_err(cannot)?;
-    let pid = pid(&text).map_err(|why| format!("{}: {why}", pid_file.display()))?;
+    let pid = parse_pid(&text).map_err(|why| format!("{}: {why}", pid_file.display()))?;
     let raw = pid.as_raw_nonzero();
     // Before its owner is checked: by the time of the signal its number may be another process's.
     let handle = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -62,7 +62,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 /// The number of a process that may be signalled: not all of a group, not the first, not ourselves.
-fn pid(text: &str) -> Result<Pid, String> {
+fn parse_pid(text: &str) -> Result<Pid, String> {
     let text = text.trim();
     let number = text.parse::<i32>().ok().filter(|number| *number > 0);
     let number = number.ok_or_else(|| format!("{text:?} is not the number of a process"))?;
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn only_the_number_of_another_process_is_taken() {
-        assert_eq!(pid(" 4321\n").map(Pid::as_raw_nonzero).map(i32::from), Ok(4321));
+        assert_eq!(parse_pid(" 4321\n").map(Pid::as_raw_nonzero).map(i32::from), Ok(4321));
         let own = getpid().as_raw_nonzero().to_string();
         for text in ["", "\n", "0", "-1", "-4321", "1", "12 34", "0x10", "web", &own] {
-            assert!(pid(text).is_err(), "{text:?} was taken");
+            assert!(parse_pid(text).is_err(), "{text:?} was taken");
         }
     }
 

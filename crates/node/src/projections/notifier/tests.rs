@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::clock;
-use crate::volume::definition::Definition;
-use crate::volume::plan::Readers;
+use crate::volume::definition::VolumeDefinition;
+use crate::volume::plan::VolumeReaders;
 
 const ONE: Digest = [1; 32];
 const TWO: Digest = [2; 32];
@@ -29,7 +29,7 @@ const TWO: Digest = [2; 32];
 fn notifier(dir: &TempDir) -> Arc<Notifier> {
     let pauses = (Duration::from_millis(1), Duration::from_millis(4));
     let directory = dir.path().join("projections");
-    Notifier::pausing(directory, Files::default(), clock::system(), pauses)
+    Notifier::with_pauses(directory, FileSystem::default(), clock::system(), pauses)
 }
 
 impl Notifier {
@@ -39,7 +39,7 @@ impl Notifier {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            if self.state().tellers.is_empty() {
+            if self.state().tasks.is_empty() {
                 return;
             }
             ended.await;
@@ -57,13 +57,13 @@ impl Notifier {
     }
 }
 
-fn projection(notify: Vec<Notification>) -> Arc<Projection> {
-    Arc::new(Projection {
+fn projection(notify: Vec<Notification>) -> Arc<HostProjection> {
+    Arc::new(HostProjection {
         name: "web".into(),
         directory: "/etc/web".into(),
         namespace: "default".into(),
-        definition: Definition { default_mode: 0o644, sources: Vec::new() },
-        readers: Readers::default(),
+        definition: VolumeDefinition { default_mode: 0o644, sources: Vec::new() },
+        readers: VolumeReaders::default(),
         common_name: None,
         names: windlass_pki::AltNames::default(),
         stores: Vec::new(),
@@ -71,12 +71,12 @@ fn projection(notify: Vec<Notification>) -> Arc<Projection> {
     })
 }
 
-fn notification(how: How, retries: u32) -> Notification {
+fn notification(how: NotificationMethod, retries: u32) -> Notification {
     Notification { how, timeout: Duration::from_secs(60), retries }
 }
 
-fn shell(script: &str) -> How {
-    How::Command(["sh", "-c", script].map(String::from).into())
+fn shell(script: &str) -> NotificationMethod {
+    NotificationMethod::Command(["sh", "-c", script].map(String::from).into())
 }
 
 fn lines(path: &Path) -> Vec<String> {
@@ -111,10 +111,10 @@ async fn server(
     (url, requests)
 }
 
-fn http(url: &str) -> How {
+fn http(url: &str) -> NotificationMethod {
     let mut headers = HeaderMap::new();
     headers.insert("x-token", HeaderValue::from_static("t"));
-    How::Http { url: url.parse().unwrap(), method: Method::PUT, headers }
+    NotificationMethod::Http { url: url.parse().unwrap(), method: Method::PUT, headers }
 }
 
 /// A process that sleeps until it is killed.
@@ -129,27 +129,27 @@ async fn a_process_gets_a_signal() {
     let mut child = sleeper();
     fs::write(&pid_file, format!("{}\n", child.id())).unwrap();
     let notifier = notifier(&dir);
-    let how = How::Signal { signal: Signal::USR1, pid_file };
+    let how = NotificationMethod::Signal { signal: Signal::USR1, pid_file };
     notifier.written(&projection(vec![notification(how, 0)]), ONE);
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
     assert_eq!(status.signal(), Some(Signal::USR1.as_raw()));
     notifier.settled().await;
     assert_eq!(notifier.count("signal", "success"), 1);
-    assert_eq!(notifier.untold(), []);
+    assert_eq!(notifier.failed_notifications(), []);
 }
 
 #[tokio::test]
 async fn a_process_that_is_gone_is_a_failure_until_the_next_change() {
     let dir = tempfile::tempdir().unwrap();
     let pid_file = dir.path().join("web.pid");
-    let how = How::Signal { signal: Signal::USR1, pid_file: pid_file.clone() };
+    let how = NotificationMethod::Signal { signal: Signal::USR1, pid_file: pid_file.clone() };
     let projection = projection(vec![notification(how, 2)]);
     let first = notifier(&dir);
     first.written(&projection, ONE);
     first.settled().await;
     assert_eq!((first.count("signal", "retry"), first.count("signal", "failure")), (2, 1));
-    let untold = first.untold();
-    assert!(untold[0].why.starts_with("cannot read "), "{untold:?}");
+    let untold = first.failed_notifications();
+    assert!(untold[0].reason.starts_with("cannot read "), "{untold:?}");
     // The same again is nothing new.
     first.written(&projection, ONE);
     first.settled().await;
@@ -175,7 +175,7 @@ async fn a_command_runs_without_a_shell_and_knows_for_whom() {
     let out_text = out.display().to_string();
     let arguments = ["sh", "-c", script, &out_text, "a b; $(touch x)"].map(String::from);
     let notifier = notifier(&dir);
-    let how = How::Command(arguments.into());
+    let how = NotificationMethod::Command(arguments.into());
     notifier.written(&projection(vec![notification(how, 0)]), ONE);
     notifier.settled().await;
     assert_eq!(lines(&out), ["a b; $(touch x) web /etc/web /"]);
@@ -186,12 +186,12 @@ async fn a_command_runs_without_a_shell_and_knows_for_whom() {
 async fn a_command_that_fails_or_cannot_be_run_is_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let notifier = notifier(&dir);
-    let missing = How::Command(vec!["/nowhere/at/all".into()]);
+    let missing = NotificationMethod::Command(vec!["/nowhere/at/all".into()]);
     let all = [shell("exit 3"), missing].map(|how| notification(how, 0)).into();
     notifier.written(&projection(all), ONE);
     notifier.settled().await;
     assert_eq!(notifier.count("command", "failure"), 2);
-    let mut why = notifier.untold().into_iter().map(|untold| untold.why).collect::<Vec<_>>();
+    let mut why = notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
     why.sort();
     assert!(why[0].starts_with("cannot run /nowhere/at/all: "), "{why:?}");
     assert_eq!(why[1], "exit status: 3");
@@ -213,7 +213,7 @@ async fn a_command_that_hangs_is_killed_with_all_that_it_started() {
     };
     assert_eq!(tokio::task::spawn_blocking(read).await.unwrap(), 0);
     notifier.settled().await;
-    assert_eq!(notifier.untold()[0].why, "it took longer than 2s");
+    assert_eq!(notifier.failed_notifications()[0].reason, "it took longer than 2s");
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_request_is_sent_until_it_is_answered_well() {
 }
 
 #[tokio::test]
-async fn who_was_told_is_not_told_again_when_others_were_not() {
+async fn successful_notification_is_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let (url, mut requests) = server(&[500, 500, 500]).await;
@@ -278,13 +278,13 @@ async fn who_was_told_is_not_told_again_when_others_were_not() {
 
 /// A command that waits for a line to come through a pipe, and adds one to a file. What the line
 /// says does not matter: one that is being killed may still take a letter of it.
-struct Gated {
+struct GatedCommand {
     pipe: PathBuf,
     out: PathBuf,
-    projection: Arc<Projection>,
+    projection: Arc<HostProjection>,
 }
 
-impl Gated {
+impl GatedCommand {
     fn new(dir: &TempDir) -> Self {
         let (out, pipe) = (dir.path().join("out"), dir.path().join("gate"));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -299,9 +299,9 @@ impl Gated {
 }
 
 #[tokio::test]
-async fn who_was_being_told_when_the_process_ended_is_told_by_the_next() {
+async fn interrupted_notification_is_retried_after_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let gated = Arc::new(Gated::new(&dir));
+    let gated = Arc::new(GatedCommand::new(&dir));
     let (first, in_first) = (notifier(&dir), gated.clone());
     let live_and_die = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -320,9 +320,9 @@ async fn who_was_being_told_when_the_process_ended_is_told_by_the_next() {
 }
 
 #[tokio::test]
-async fn what_comes_while_somebody_is_told_is_told_once_afterwards() {
+async fn changes_during_notification_are_coalesced() {
     let dir = tempfile::tempdir().unwrap();
-    let gated = Arc::new(Gated::new(&dir));
+    let gated = Arc::new(GatedCommand::new(&dir));
     let notifier = notifier(&dir);
     notifier.written(&gated.projection, ONE);
     let waiting = gated.clone();
@@ -334,7 +334,7 @@ async fn what_comes_while_somebody_is_told_is_told_once_afterwards() {
     notifier.settled().await;
     assert_eq!(lines(&gated.out), ["told", "told"]);
     let id = gated.projection.notify[0].how.id();
-    assert!(notifier.state().told["web"].knows(&id, &[9; 32]));
+    assert!(notifier.state().logs["web"].knows(&id, &[9; 32]));
 }
 
 #[tokio::test]
@@ -343,7 +343,7 @@ async fn something_newer_ends_the_pause_after_a_failure() {
     let (url, mut requests) = server(&[500]).await;
     let day = Duration::from_secs(86400);
     let notifier =
-        Notifier::pausing(dir.path().into(), Files::default(), clock::system(), (day, day));
+        Notifier::with_pauses(dir.path().into(), FileSystem::default(), clock::system(), (day, day));
     let projection = projection(vec![notification(http(&url), 5)]);
     notifier.written(&projection, ONE);
     requests.recv().await.unwrap();
@@ -354,7 +354,7 @@ async fn something_newer_ends_the_pause_after_a_failure() {
 }
 
 #[tokio::test]
-async fn who_is_new_is_told_and_who_is_gone_forgotten() {
+async fn added_targets_are_notified_and_removed_ones_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let say = |word: &str| notification(shell(&format!("echo {word} >> {}", out.display())), 0);
@@ -372,7 +372,7 @@ async fn who_is_new_is_told_and_who_is_gone_forgotten() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_the_past_is_told_once_more() {
+async fn unreadable_log_repeats_notification() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let how = shell(&format!("echo told >> {}", out.display()));

@@ -7,12 +7,12 @@ use time::macros::datetime;
 use windlass_pki::PrivateKey;
 
 use super::*;
-use crate::testing::{START, Signed};
-use crate::volume::content::Select;
+use crate::testing::{START, CertificateFixture};
+use crate::volume::trust_anchors::BundleSelector;
 
-fn at(seconds: u64) -> Moment {
+fn time_at(seconds: u64) -> ClockReading {
     let since = Duration::from_secs(seconds);
-    Moment { wall: START + since, since }
+    ClockReading { wall: START + since, since }
 }
 
 fn object(name: &str, version: u64, label: &str, text: &str) -> DynamicObject {
@@ -32,18 +32,18 @@ fn object(name: &str, version: u64, label: &str, text: &str) -> DynamicObject {
 }
 
 fn certificate() -> String {
-    Signed::client(START).pem(PrivateKey::generate().unwrap().public_key())
+    CertificateFixture::client(START).pem(PrivateKey::generate().unwrap().public_key())
 }
 
 /// Names, labels and how many certificates; and whose changes came when.
-fn shown(known: &Known) -> String {
+fn shown(known: &BundleCache) -> String {
     let view = known.view();
     let bundles = match &view.bundles {
-        Served::Off => "off".to_owned(),
-        Served::Missing => "missing".to_owned(),
-        Served::Unsynced => "unsynced".to_owned(),
-        Served::Synced(bundles) => {
-            let all = Select::Signer("s/x".into(), selector());
+        OptionalApi::Off => "off".to_owned(),
+        OptionalApi::Missing => "missing".to_owned(),
+        OptionalApi::Unsynced => "unsynced".to_owned(),
+        OptionalApi::Synced(bundles) => {
+            let all = BundleSelector::Signer("s/x".into(), selector());
             let shown = bundles.select(&all).into_iter().map(|bundle| {
                 format!("{}{}:{}", bundle.name, bundle.labels["l"], bundle.anchors.len())
             });
@@ -51,14 +51,14 @@ fn shown(known: &Known) -> String {
         }
     };
     let arrivals = view.arrivals.iter().map(|(name, arrival)| {
-        assert_eq!(arrival.made, Some(datetime!(2026-02-03 0:00 UTC)));
-        format!(" {name}@{}", arrival.came.since.as_secs())
+        assert_eq!(arrival.written, Some(datetime!(2026-02-03 0:00 UTC)));
+        format!(" {name}@{}", arrival.received.since.as_secs())
     });
     bundles + &arrivals.collect::<String>()
 }
 
-fn selector() -> windlass_api::selector::labels::Selector {
-    windlass_api::selector::labels::Selector::from_object(&json!({})).unwrap()
+fn selector() -> windlass_api::selector::labels::LabelSelector {
+    windlass_api::selector::labels::LabelSelector::from_object(&json!({})).unwrap()
 }
 
 #[test]
@@ -93,40 +93,40 @@ fn events_come_to_a_view() {
         (InitApply(object("c", 7, "1", &one)), false, "c1:1 c@13"),
         (InitDone, false, "c1:1 c@13"),
     ];
-    let mut known = Known::default();
+    let mut known = BundleCache::default();
     for (row, (event, changed, expected)) in table.into_iter().enumerate() {
-        assert_eq!(known.take(event, at(row as u64 + 1)), changed, "row {row}");
+        assert_eq!(known.apply(event, time_at(row as u64 + 1)), changed, "row {row}");
         assert_eq!(shown(&known), expected, "row {row}");
     }
-    known.vanish();
+    known.mark_missing();
     assert_eq!(shown(&known), "missing");
-    assert!(!known.take(Init, at(99)));
-    assert!(known.take(InitDone, at(99)), "there are none, but that is known");
+    assert!(!known.apply(Init, time_at(99)));
+    assert!(known.apply(InitDone, time_at(99)), "there are none, but that is known");
     assert_eq!(shown(&known), "");
 }
 
 #[test]
-fn what_has_not_changed_is_not_read_again() {
+fn unchanged_bundle_is_not_reparsed() {
     let text = certificate();
-    let mut known = Known::default();
-    let anchors = |known: &Known| match &known.view().bundles {
-        Served::Synced(bundles) => {
+    let mut known = BundleCache::default();
+    let anchors = |known: &BundleCache| match &known.view().bundles {
+        OptionalApi::Synced(bundles) => {
             let bundle = bundles.get("a").unwrap();
             (bundle.anchors.der().next().unwrap().as_ptr(), bundle.labels["l"].clone())
         }
         other => panic!("{other:?}"),
     };
-    known.take(Event::Init, at(0));
-    known.take(Event::InitApply(object("a", 1, "1", &text)), at(0));
-    known.take(Event::InitDone, at(0));
+    known.apply(Event::Init, time_at(0));
+    known.apply(Event::InitApply(object("a", 1, "1", &text)), time_at(0));
+    known.apply(Event::InitDone, time_at(0));
     let (first, _) = anchors(&known);
     for (version, label) in [(1, "1"), (2, "1"), (3, "2")] {
-        known.take(Event::Apply(object("a", version, label, &text)), at(1));
+        known.apply(Event::Apply(object("a", version, label, &text)), time_at(1));
         assert_eq!(anchors(&known), (first, label.to_owned()));
     }
     // Another text that says the same is no change either.
-    assert!(!known.take(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), at(1)));
+    assert!(!known.apply(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), time_at(1)));
     assert_eq!(anchors(&known).0, first);
-    assert!(known.take(Event::Apply(object("a", 5, "2", &certificate())), at(1)));
+    assert!(known.apply(Event::Apply(object("a", 5, "2", &certificate())), time_at(1)));
     assert_ne!(anchors(&known).0, first);
 }

@@ -7,17 +7,17 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-fn map(version: u64) -> Known<ConfigMap> {
+fn map(version: u64) -> ObjectState<ConfigMap> {
     let version = version.to_string();
     let map = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": version}});
-    is(serde_json::from_value(map).unwrap())
+    present_state(serde_json::from_value(map).unwrap())
 }
 
 #[test]
-fn what_was_known_stays_and_only_changes_count() {
-    let unknown = |why: &str| Known::Unknown(Some(why.to_owned()));
+fn cached_state_persists_and_only_changes_wake() {
+    let unknown = |why: &str| ObjectState::Unknown(Some(why.to_owned()));
     let table = [
-        (Known::Unknown(None), false, "Unknown(None)"),
+        (ObjectState::Unknown(None), false, "Unknown(None)"),
         (unknown("x"), true, "Unknown(Some(\"x\"))"),
         (unknown("x"), false, "Unknown(Some(\"x\"))"),
         (unknown("y"), true, "Unknown(Some(\"y\"))"),
@@ -25,12 +25,12 @@ fn what_was_known_stays_and_only_changes_count() {
         (map(1), false, "Is(…)"),
         (map(2), true, "Is(…)"),
         (unknown("x"), false, "Is(…)"),
-        (Known::Absent, true, "Absent"),
-        (Known::Absent, false, "Absent"),
+        (ObjectState::Absent, true, "Absent"),
+        (ObjectState::Absent, false, "Absent"),
         (unknown("x"), false, "Absent"),
         (map(3), true, "Is(…)"),
     ];
-    let held = Held::default();
+    let held = CachedObject::default();
     for (row, (now, changed, expected)) in table.into_iter().enumerate() {
         assert_eq!(held.set(now), changed, "row {row}");
         assert_eq!(format!("{:?}", held.get()), expected, "row {row}");
@@ -46,20 +46,20 @@ async fn not_all_begin_at_once() {
         std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
     });
     let (send, _wakes) = mpsc::unbounded_channel();
-    let objects = Objects::new(Client::new(service, "default"), send);
+    let objects = ObjectCache::new(Client::new(service, "default"), send);
     let id = |number: usize| ObjectId {
         kind: ObjectKind::ConfigMap,
         namespace: "default".into(),
         name: format!("m{number}"),
     };
     let all = (0..100).map(id).collect::<BTreeSet<_>>();
-    objects.want(&all);
+    objects.set_watched(&all);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked.load(SeqCst), STARTS);
     // Those that are wanted no more make room.
     let begun = all.iter().take(50).cloned().collect();
-    objects.want(&begun);
-    objects.want(&all.iter().skip(50).cloned().collect());
+    objects.set_watched(&begun);
+    objects.set_watched(&all.iter().skip(50).cloned().collect());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked.load(SeqCst), 2 * STARTS);
 }

@@ -11,7 +11,7 @@ fn pod(uid: &str, version: u64) -> Pod {
 }
 
 /// UIDs and versions.
-fn shown(known: &Known) -> Option<Vec<(String, String)>> {
+fn shown(known: &PodCache) -> Option<Vec<(String, String)>> {
     let pods = known.pods.as_ref()?;
     let shown = pods.iter().map(|(uid, pod)| {
         assert_eq!(pod.metadata.managed_fields, None);
@@ -47,9 +47,9 @@ fn events_come_to_a_set() {
         (Init, false, Some("")),
         (InitDone, false, Some("")),
     ];
-    let mut known = Known::default();
+    let mut known = PodCache::default();
     for (row, (event, changed, expected)) in table.into_iter().enumerate() {
-        assert_eq!(known.take(event), changed, "row {row}");
+        assert_eq!(known.apply(event), changed, "row {row}");
         let shown = shown(&known).map(|pods| {
             let pods = pods.iter().map(|(uid, version)| format!("{uid}={version}"));
             pods.collect::<Vec<_>>().join(" ")

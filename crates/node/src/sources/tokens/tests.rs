@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::testing::START;
 use crate::volume::id::VolumeId;
 
-fn at(seconds: i64) -> Moment {
+fn time_at(seconds: i64) -> ClockReading {
     let since = Duration::from_secs(1_000_000);
-    Moment { wall: START + time::Duration::seconds(seconds), since }
+    ClockReading { wall: START + time::Duration::seconds(seconds), since }
 }
 
 /// A token that was issued and expires so many seconds after the start.
@@ -52,20 +52,20 @@ fn tokens_that_are_found_are_used_for_most_of_their_lives() {
         ((token(0, year, json!({})), 3600, 1000), "1880"),
     ];
     for (row, ((token, wanted, now), expected)) in table.into_iter().enumerate() {
-        let standing = Claims::read(&token).unwrap().standing(wanted, at(now), 0.0);
+        let standing = TokenClaims::read(&token).unwrap().validity(wanted, time_at(now), 0.0);
         let left = match standing {
-            Standing::Useless => "useless".to_owned(),
-            Standing::Old => "old".to_owned(),
-            Standing::Good(due) => due.left(at(now)).unwrap().as_secs().to_string(),
+            TokenValidity::Useless => "useless".to_owned(),
+            TokenValidity::Old => "old".to_owned(),
+            TokenValidity::Good(due) => due.left(time_at(now)).unwrap().as_secs().to_string(),
         };
         assert_eq!(left, expected, "row {row}");
     }
 }
 
 #[test]
-fn what_is_no_token_is_not_read() {
+fn non_token_is_not_parsed() {
     for text in ["", "a", "a.b.c", "..", "e30.e30.e30", "e30.eyJleHAiOiAiMSJ9.x"] {
-        assert!(Claims::read(text).is_none(), "{text}");
+        assert!(TokenClaims::read(text).is_none(), "{text}");
     }
 }
 
@@ -79,15 +79,15 @@ fn the_audience_counts_if_one_is_wanted() {
         (json!({"aud": ["other"]}), None, true),
     ];
     for (claims, audience, good) in table {
-        let read = Claims::read(&token(0, 600, claims.clone())).unwrap();
-        assert_eq!(read.are_for(&wanted(audience)), good, "{claims} for {audience:?}");
+        let read = TokenClaims::read(&token(0, 600, claims.clone())).unwrap();
+        assert_eq!(read.are_for(&token_spec(audience)), good, "{claims} for {audience:?}");
     }
 }
 
 #[test]
 fn new_tokens_are_renewed_by_either_clock() {
-    let now = at(0);
-    let due = |lasts, random| Due::of_new(Duration::from_secs(lasts), now, random);
+    let now = time_at(0);
+    let due = |lasts, random| RefreshDeadline::for_new_token(Duration::from_secs(lasts), now, random);
     let table = [
         (600, 0.0, 480),
         (600, 1.0, 470),
@@ -101,36 +101,36 @@ fn new_tokens_are_renewed_by_either_clock() {
         assert_eq!(due(lasts, random).left(now).unwrap().as_secs(), seconds, "{lasts} {random}");
     }
     let due = due(600, 0.0);
-    assert_eq!(due.left(at(480)), None);
-    let later = Moment { since: now.since + Duration::from_secs(480), wall: START };
+    assert_eq!(due.left(time_at(480)), None);
+    let later = ClockReading { since: now.since + Duration::from_secs(480), wall: START };
     assert_eq!(due.left(later), None);
-    let back = Moment { wall: START - time::Duration::days(9), since: now.since };
+    let back = ClockReading { wall: START - time::Duration::days(9), since: now.since };
     assert_eq!(due.left(back).unwrap().as_secs(), 480);
 }
 
-fn wanted(audience: Option<&str>) -> Wanted {
+fn token_spec(audience: Option<&str>) -> TokenSpec {
     let audience = audience.map(str::to_owned);
-    Wanted { service_account: "builder".into(), audience, expiration_seconds: 600 }
+    TokenSpec { service_account: "builder".into(), audience, expiration_seconds: 600 }
 }
 
-fn source(owner: Owner) -> SourceId {
+fn source(owner: VolumeOwner) -> SourceId {
     SourceId { volume: VolumeId { owner, name: "v".into() }, index: 0 }
 }
 
-fn of_pod() -> SourceId {
-    source(Owner::Pod { namespace: "ns".into(), name: "p".into(), uid: "u1".into() })
+fn pod_source() -> SourceId {
+    source(VolumeOwner::Pod { namespace: "ns".into(), name: "p".into(), uid: "u1".into() })
 }
 
 /// A server that gives tokens, and what it was asked.
-struct Scene {
-    tokens: Arc<Tokens>,
+struct TokenServerFixture {
+    tokens: Arc<TokenManager>,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     fails: Arc<Mutex<Option<u16>>>,
     ahead: Arc<AtomicI64>,
-    wakes: mpsc::UnboundedReceiver<Wake>,
+    wakes: mpsc::UnboundedReceiver<SourceChange>,
 }
 
-impl Scene {
+impl TokenServerFixture {
     fn new() -> Self {
         let (asked, fails) =
             (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Option<u16>>>::default());
@@ -157,25 +157,25 @@ impl Scene {
         let skew = ahead.clone();
         let clock: Clock = Arc::new(move || {
             let (since, skew) = (began.elapsed(), time::Duration::seconds(skew.load(SeqCst)));
-            Moment { wall: START + since + skew, since }
+            ClockReading { wall: START + since + skew, since }
         });
-        let tokens = Tokens::new(client, clock, Arc::new(|| 0.5), send);
+        let tokens = TokenManager::new(client, clock, Arc::new(|| 0.5), send);
         Self { tokens, asked, fails, ahead, wakes }
     }
 
     async fn woken(&mut self) {
         let woken = tokio::time::timeout(Duration::from_secs(40 * 86_400), self.wakes.recv());
-        assert_eq!(woken.await.unwrap(), Some(Wake::Volume(of_pod().volume)));
+        assert_eq!(woken.await.unwrap(), Some(SourceChange::Volume(pod_source().volume)));
     }
 
     fn shown(&self) -> String {
-        match self.tokens.get(&of_pod()) {
-            Obtained::Not(why) => why,
-            Obtained::Is(token) => token.to_string(),
+        match self.tokens.get(&pod_source()) {
+            CredentialState::Unavailable(why) => why,
+            CredentialState::Available(token) => token.to_string(),
         }
     }
 
-    fn asked(&self) -> usize {
+    fn request_count(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 }
@@ -199,9 +199,9 @@ fn answer(number: usize, mut body: Value, fails: Option<u16>) -> Response<Full<B
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_asked_for_and_renewed() {
-    let mut scene = Scene::new();
+    let mut scene = TokenServerFixture::new();
     assert_eq!(scene.shown(), NOT_YET);
-    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), None);
     scene.woken().await;
     assert_eq!(scene.shown(), "token 1");
     let (path, body) = scene.asked.lock().unwrap().remove(0);
@@ -213,31 +213,31 @@ async fn a_token_is_asked_for_and_renewed() {
     assert_eq!(body["spec"], expected);
     // Wanting it again changes nothing.
     let began = Instant::now();
-    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), None);
     scene.woken().await;
     assert_eq!(began.elapsed().as_secs(), 475);
-    assert_eq!(scene.asked(), 1);
+    assert_eq!(scene.request_count(), 1);
     // A clock that jumps is noticed.
     let began = Instant::now();
     scene.ahead.store(86_400, SeqCst);
     scene.woken().await;
     assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
     // Nothing happens for those that are forgotten.
-    scene.tokens.forget(&of_pod().volume.owner);
-    let asked = scene.asked();
+    scene.tokens.forget(&pod_source().volume.owner);
+    let asked = scene.request_count();
     tokio::time::sleep(Duration::from_secs(86_400)).await;
-    assert_eq!((scene.asked(), scene.shown().as_str()), (asked, NOT_YET));
+    assert_eq!((scene.request_count(), scene.shown().as_str()), (asked, NOT_YET));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_token_is_served_until_there_is_another() {
-    let mut scene = Scene::new();
+    let mut scene = TokenServerFixture::new();
     *scene.fails.lock().unwrap() = Some(403);
-    scene.tokens.want(&of_pod(), wanted(None), None);
+    scene.tokens.ensure(&pod_source(), token_spec(None), None);
     let began = Instant::now();
     scene.woken().await;
     assert!(began.elapsed() < Duration::from_secs(1));
-    assert_eq!(scene.asked(), 3, "the first two times nobody is told");
+    assert_eq!(scene.request_count(), 3, "the first two times nobody is told");
     assert_eq!(scene.shown(), "failed to fetch token: scripted 403");
     *scene.fails.lock().unwrap() = Some(500);
     scene.woken().await;
@@ -247,23 +247,23 @@ async fn an_old_token_is_served_until_there_is_another() {
     let first = scene.shown();
     assert!(first.starts_with("token "), "{first}");
     *scene.fails.lock().unwrap() = Some(500);
-    let before = scene.asked();
+    let before = scene.request_count();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(scene.shown(), first, "although it has expired");
-    let asked = scene.asked() - before;
+    let asked = scene.request_count() - before;
     assert!((45..75).contains(&asked), "{asked}");
     assert!(scene.wakes.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_good_token_from_the_disk_is_asked_for_only_when_it_is_old() {
-    let mut scene = Scene::new();
+    let mut scene = TokenServerFixture::new();
     let found = token(-100, 500, json!({"aud": "vault"}));
-    scene.tokens.want(&of_pod(), wanted(Some("vault")), Some(found.clone()));
+    scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), Some(found.clone()));
     assert_eq!(scene.shown(), *found);
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(374)).await;
-    assert_eq!(scene.asked(), 0);
+    assert_eq!(scene.request_count(), 0);
     scene.woken().await;
     assert_eq!((began.elapsed().as_secs(), scene.shown().as_str()), (375, "token 1"));
 }
@@ -280,8 +280,8 @@ async fn a_token_that_is_not_good_is_replaced() {
         (Zeroizing::new("rubbish".into()), None, false, 0),
     ];
     for (row, (found, audience, served, seconds)) in table.into_iter().enumerate() {
-        let mut scene = Scene::new();
-        scene.tokens.want(&of_pod(), wanted(audience), Some(found.clone()));
+        let mut scene = TokenServerFixture::new();
+        scene.tokens.ensure(&pod_source(), token_spec(audience), Some(found.clone()));
         let expected = if served { found.as_str() } else { NOT_YET };
         assert_eq!(scene.shown(), expected, "row {row}");
         let began = Instant::now();
@@ -293,16 +293,16 @@ async fn a_token_that_is_not_good_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn another_audience_is_another_token() {
-    let mut scene = Scene::new();
-    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    let mut scene = TokenServerFixture::new();
+    scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), None);
     scene.woken().await;
-    scene.tokens.want(&of_pod(), wanted(Some("other")), None);
+    scene.tokens.ensure(&pod_source(), token_spec(Some("other")), None);
     assert_eq!(scene.shown(), NOT_YET);
     scene.woken().await;
     assert_eq!(scene.shown(), "token 2");
     // So is one that lasts longer, but the one that is there will do meanwhile.
-    let longer = Wanted { expiration_seconds: 1200, ..wanted(Some("other")) };
-    scene.tokens.want(&of_pod(), longer, None);
+    let longer = TokenSpec { expiration_seconds: 1200, ..token_spec(Some("other")) };
+    scene.tokens.ensure(&pod_source(), longer, None);
     assert_eq!(scene.shown(), "token 2");
     scene.woken().await;
     assert_eq!(scene.shown(), "token 3");
@@ -310,10 +310,10 @@ async fn another_audience_is_another_token() {
 
 #[tokio::test(start_paused = true)]
 async fn the_machine_has_no_tokens() {
-    let scene = Scene::new();
-    let id = source(Owner::Host);
-    scene.tokens.want(&id, wanted(None), None);
+    let scene = TokenServerFixture::new();
+    let id = source(VolumeOwner::Host);
+    scene.tokens.ensure(&id, token_spec(None), None);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(matches!(scene.tokens.get(&id), Obtained::Not(why) if why == NO_POD));
-    assert_eq!(scene.asked(), 0);
+    assert!(matches!(scene.tokens.get(&id), CredentialState::Unavailable(why) if why == NO_POD));
+    assert_eq!(scene.request_count(), 0);
 }

@@ -9,22 +9,22 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use serde_json::Value;
-use windlass_server::local::Local;
+use windlass_server::local_client::LocalClient;
 use windlass_server::server;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
 
 use super::*;
-use crate::clock::{self, Moment};
+use crate::clock::{self, ClockReading};
 use crate::testing::START;
 use crate::trust::status::tests::{named, pod, volume};
 
 /// A server that has one Node and perhaps its report.
 #[derive(Clone, Default)]
-struct Fake(Arc<Mutex<State>>);
+struct FakeTrustServer(Arc<Mutex<FakeServerState>>);
 
 #[derive(Default)]
-struct State {
+struct FakeServerState {
     object: Option<Value>,
     version: u64,
     /// What is answered instead, to all requests about reports.
@@ -35,7 +35,7 @@ struct State {
     began: Option<Instant>,
 }
 
-impl Fake {
+impl FakeTrustServer {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         if path == "/api/v1/nodes/n1" {
@@ -89,7 +89,7 @@ impl Fake {
         Client::new(service, "default")
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut FakeServerState)) {
         change(&mut self.0.lock().unwrap());
     }
 
@@ -107,111 +107,111 @@ impl Fake {
     }
 }
 
-struct Agent {
-    reports: watch::Sender<Reports>,
+struct RunningReporter {
+    reports: watch::Sender<VolumeReports>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Agent {
+impl RunningReporter {
     fn start(client: Client, clock: Clock) -> Self {
-        let reports = watch::Sender::new(Reports::default());
-        let reporter = Reporter::new(client, "n1".into(), clock, Arc::new(|| 0.5));
+        let reports = watch::Sender::new(VolumeReports::default());
+        let reporter = NodeTrustReporter::new(client, "n1".into(), clock, Arc::new(|| 0.5));
         let task = tokio::spawn(reporter.run(reports.subscribe()));
         Self { reports, task }
     }
 
-    fn on(fake: &Fake) -> Self {
+    fn start_on(fake: &FakeTrustServer) -> Self {
         let began = Instant::now();
-        let clock = move || Moment { wall: START + began.elapsed(), since: began.elapsed() };
+        let clock = move || ClockReading { wall: START + began.elapsed(), since: began.elapsed() };
         Self::start(fake.client(), Arc::new(clock))
     }
 
     /// This many volumes with this version of a bundle.
-    fn say(&self, volumes: usize, version: u8) {
+    fn publish(&self, volumes: usize, version: u8) {
         let all = (0..volumes)
             .map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", version)], None)));
         self.reports.send_replace(Arc::new(all.collect::<BTreeMap<_, _>>()));
     }
 }
 
-impl Drop for Agent {
+impl Drop for RunningReporter {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn pass(milliseconds: u64) {
+async fn advance(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_is_one_write_and_writes_are_apart() {
-    let fake = Fake::default();
-    let agent = Agent::on(&fake);
-    agent.say(1, 1);
-    pass(250).await;
+    let fake = FakeTrustServer::default();
+    let agent = RunningReporter::start_on(&fake);
+    agent.publish(1, 1);
+    advance(250).await;
     assert_eq!((fake.writes(), fake.reads()), (1, 1));
-    pass(10_000).await;
+    advance(10_000).await;
     assert_eq!(fake.writes(), 1);
 
     // After quiet, a change is written within a moment, and a burst once.
     for i in 1..=110 {
-        agent.say(i, 2);
-        pass(2).await;
+        agent.publish(i, 2);
+        advance(2).await;
     }
-    pass(150).await;
+    advance(150).await;
     assert_eq!(fake.writes(), 2);
     assert_eq!(fake.status()["volumes"], 110);
 
     // Without end of changes there is a write a second.
-    pass(5_000).await;
+    advance(5_000).await;
     for version in [3, 4].repeat(500) {
-        agent.say(110, version);
-        pass(10).await;
+        agent.publish(110, version);
+        advance(10).await;
     }
     let many = fake.writes() - 2;
     assert!((6..=11).contains(&many), "{many}");
-    pass(2_000).await;
+    advance(2_000).await;
     assert_eq!(fake.status()["sources"][0]["bundles"][0]["generation"], 4);
     let before = fake.writes();
     // What changes nothing in the report is not written.
-    agent.say(110, 4);
-    pass(5_000).await;
+    agent.publish(110, 4);
+    advance(5_000).await;
     assert_eq!((fake.writes(), fake.reads()), (before, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_that_finds_the_same_writes_nothing() {
-    let fake = Fake::default();
-    let agent = Agent::on(&fake);
-    agent.say(3, 1);
-    pass(2_000).await;
+    let fake = FakeTrustServer::default();
+    let agent = RunningReporter::start_on(&fake);
+    agent.publish(3, 1);
+    advance(2_000).await;
     drop(agent);
     let before = fake.status();
-    let agent = Agent::on(&fake);
-    pass(300).await;
+    let agent = RunningReporter::start_on(&fake);
+    advance(300).await;
     for i in 1..=3 {
-        agent.say(i, 1);
-        pass(500).await;
+        agent.publish(i, 1);
+        advance(500).await;
     }
-    pass(60_000).await;
+    advance(60_000).await;
     assert_eq!((fake.writes(), fake.status()), (1, before));
     drop(agent);
     // One that finds nothing for long believes it.
-    let agent = Agent::on(&fake);
-    pass(20_000).await;
+    let agent = RunningReporter::start_on(&fake);
+    advance(20_000).await;
     assert_eq!(fake.writes(), 1);
-    pass(20_000).await;
+    advance(20_000).await;
     assert_eq!((fake.writes(), &fake.status()["volumes"]), (2, &json!(0)));
     drop(agent);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_do_to_it_is_mended() {
-    let fake = Fake::default();
-    let agent = Agent::on(&fake);
-    agent.say(1, 1);
-    pass(2_000).await;
+async fn external_changes_are_repaired() {
+    let fake = FakeTrustServer::default();
+    let agent = RunningReporter::start_on(&fake);
+    agent.publish(1, 1);
+    advance(2_000).await;
     // Somebody adds a label, which makes it another version, and it stays.
     fake.set(|state| {
         state.version += 1;
@@ -220,8 +220,8 @@ async fn what_others_do_to_it_is_mended() {
         object["metadata"]["resourceVersion"] = json!(version);
         object["metadata"]["labels"] = json!({"seen": "yes"});
     });
-    agent.say(2, 1);
-    pass(3_000).await;
+    agent.publish(2, 1);
+    advance(3_000).await;
     assert_eq!(fake.status()["volumes"], 2);
     assert_eq!(
         fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["labels"]["seen"],
@@ -229,11 +229,11 @@ async fn what_others_do_to_it_is_mended() {
     );
     // It goes, and comes again without a change on the node.
     fake.set(|state| state.object = None);
-    pass(16 * 60 * 1000).await;
+    advance(16 * 60 * 1000).await;
     assert_eq!(fake.status()["volumes"], 2);
     fake.set(|state| state.object = None);
-    agent.say(3, 1);
-    pass(3_000).await;
+    agent.publish(3, 1);
+    advance(3_000).await;
     assert_eq!(fake.status()["volumes"], 3);
     let owner =
         fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["ownerReferences"].clone();
@@ -243,22 +243,22 @@ async fn what_others_do_to_it_is_mended() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_none_is_asked_once_a_minute() {
     for (fault, most) in [((404, "NotFound"), 6), ((403, "Forbidden"), 6), ((500, "Oh"), 16)] {
-        let fake = Fake::default();
+        let fake = FakeTrustServer::default();
         fake.set(|state| state.fault = Some(fault));
-        let agent = Agent::on(&fake);
-        agent.say(1, 1);
-        pass(5 * 60 * 1000).await;
+        let agent = RunningReporter::start_on(&fake);
+        agent.publish(1, 1);
+        advance(5 * 60 * 1000).await;
         assert_eq!(fake.writes(), 0);
         assert!((3..=most).contains(&fake.reads()), "{fault:?}: {}", fake.reads());
         fake.set(|state| state.fault = None);
-        pass(2 * 60 * 1000).await;
+        advance(2 * 60 * 1000).await;
         assert_eq!(fake.status()["volumes"], 1, "{fault:?}");
         // It stops taking them later, and then begins again.
         fake.set(|state| state.fault = Some(fault));
-        agent.say(2, 1);
-        pass(5 * 60 * 1000).await;
+        agent.publish(2, 1);
+        advance(5 * 60 * 1000).await;
         fake.set(|state| state.fault = None);
-        pass(3 * 60 * 1000).await;
+        advance(3 * 60 * 1000).await;
         assert_eq!(fake.status()["volumes"], 2, "{fault:?}");
     }
 }
@@ -267,19 +267,19 @@ async fn a_server_that_takes_none_is_asked_once_a_minute() {
 async fn a_real_server_takes_what_a_node_reports() {
     let dir = tempfile::tempdir().unwrap();
     let (_down, shutdown) = watch::channel(false);
-    let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
-    let server = server::start(server::Setup::new(store, shutdown)).await.unwrap();
+    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+    let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
     let client = |name: &str, group: &str| {
         let user = User::authenticated(name, "", vec![group.to_owned()]);
-        Client::new(Local::new(server.clone(), user), "default")
+        Client::new(LocalClient::new(server.clone(), user), "default")
     };
     let (admin, node) = (client("admin", MASTERS), client("system:node:n1", "system:nodes"));
     let nodes: Api<Node> = Api::all(admin.clone());
     let object = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
     let registered = nodes.create(&PostParams::default(), &object).await.unwrap();
 
-    let agent = Agent::start(node.clone(), clock::system());
-    agent.say(2, 1);
+    let agent = RunningReporter::start(node.clone(), clock::system());
+    agent.publish(2, 1);
     let trusts: Api<DynamicObject> = Api::all_with(admin, &resource());
     let until = |generation: i64| {
         let trusts = trusts.clone();
@@ -301,8 +301,8 @@ async fn a_real_server_takes_what_a_node_reports() {
     assert_eq!(Some(owners[0].uid.clone()), registered.metadata.uid);
     let said: NodeTrustStatus = serde_json::from_value(found.data["status"].clone()).unwrap();
     assert_eq!((said.volumes, said.blocked, said.bundles), (2, 0, 1));
-    assert_eq!(said, status_of(&agent.reports.borrow(), &Earlier::default()));
-    agent.say(2, 2);
+    assert_eq!(said, status_of(&agent.reports.borrow(), &PreviousReport::default()));
+    agent.publish(2, 2);
     timeout(PATIENCE, until(2)).await.unwrap();
 
     let theirs: Api<DynamicObject> = Api::all_with(node, &resource());

@@ -2,36 +2,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_api::selector::labels::Selector;
+use windlass_api::selector::labels::LabelSelector;
 
 use super::*;
-use crate::keeper::report::{AnchorsReport, Carried, CarriedBundle};
+use crate::volume_manager::report::{AnchorsReport, DeliveredAnchors, DeliveredBundle};
 use crate::metrics::volumes::SourceType;
-use crate::volume::id::{Owner, VolumeId};
+use crate::volume::id::{VolumeOwner, VolumeId};
 
 pub fn pod(name: &str) -> VolumeId {
     let uid = format!("uid-of-{name}");
-    let owner = Owner::Pod { namespace: "default".into(), name: name.into(), uid };
+    let owner = VolumeOwner::Pod { namespace: "default".into(), name: name.into(), uid };
     VolumeId { owner, name: "trust".into() }
 }
 
 pub fn named(bundle: &str, version: u8) -> AnchorsReport {
     AnchorsReport {
-        select: Select::Name(bundle.into()),
+        select: BundleSelector::Name(bundle.into()),
         optional: false,
         path: "ca.crt".into(),
         carried: Some(carried(bundle, version)),
     }
 }
 
-fn carried(bundle: &str, version: u8) -> Carried {
+fn carried(bundle: &str, version: u8) -> DeliveredAnchors {
     let digest = [version; 32];
-    let one = CarriedBundle { name: bundle.into(), generation: version.into(), digest };
-    Carried { digest, bundles: vec![one] }
+    let one = DeliveredBundle { name: bundle.into(), generation: version.into(), digest };
+    DeliveredAnchors { digest, bundles: vec![one] }
 }
 
 fn signed(labels: &Value) -> AnchorsReport {
-    let select = Select::Signer("a.b/c".into(), Selector::from_object(labels).unwrap());
+    let select = BundleSelector::Signer("a.b/c".into(), LabelSelector::from_object(labels).unwrap());
     AnchorsReport { select, ..named("a.b:c:d", 2) }
 }
 
@@ -47,12 +47,12 @@ pub fn volume(anchors: Vec<AnchorsReport>, blocked: Option<&str>) -> Arc<VolumeR
     })
 }
 
-fn reports<const N: usize>(volumes: [(VolumeId, Arc<VolumeReport>); N]) -> Reports {
+fn reports<const N: usize>(volumes: [(VolumeId, Arc<VolumeReport>); N]) -> VolumeReports {
     Arc::new(volumes.into())
 }
 
-fn written(reports: &Reports) -> Value {
-    serde_json::to_value(status_of(reports, &Earlier::default())).unwrap()
+fn written(reports: &VolumeReports) -> Value {
+    serde_json::to_value(status_of(reports, &PreviousReport::default())).unwrap()
 }
 
 fn sha(digit: &str) -> String {
@@ -61,7 +61,7 @@ fn sha(digit: &str) -> String {
 
 #[test]
 fn volumes_with_the_same_are_one_source() {
-    let host = VolumeId { owner: Owner::Host, name: "web".into() };
+    let host = VolumeId { owner: VolumeOwner::Host, name: "web".into() };
     let unknown = AnchorsReport { carried: None, optional: true, ..named("b", 1) };
     let found = written(&reports([
         (pod("p2"), volume(vec![named("a", 1), unknown], None)),
@@ -81,7 +81,7 @@ fn volumes_with_the_same_are_one_source() {
         {"name": "b", "optional": true, "volumes": ["default/p2/trust"]},
     ]});
     assert_eq!(found, expected);
-    assert_eq!(written(&Reports::default()), json!({"volumes": 0, "blocked": 0, "bundles": 0}));
+    assert_eq!(written(&VolumeReports::default()), json!({"volumes": 0, "blocked": 0, "bundles": 0}));
 }
 
 #[test]
@@ -102,15 +102,15 @@ fn selectors_are_as_they_were_written() {
 }
 
 #[test]
-fn what_is_not_known_is_what_was_said_earlier() {
+fn unknown_volumes_keep_previous_report() {
     let labels =
         json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["b", "a"]}]});
     let known = reports([
         (pod("p1"), volume(vec![named("a", 1), signed(&labels)], None)),
         (pod("gone"), volume(vec![named("a", 1)], None)),
     ]);
-    let before = status_of(&known, &Earlier::default());
-    let earlier = Earlier::new(&before);
+    let before = status_of(&known, &PreviousReport::default());
+    let earlier = PreviousReport::new(&before);
     let blank = |report: AnchorsReport| AnchorsReport { carried: None, ..report };
     let blanks = || vec![blank(named("a", 1)), blank(signed(&labels))];
 
@@ -139,7 +139,7 @@ fn what_is_not_known_is_what_was_said_earlier() {
 #[test]
 fn however_much_there_is_it_stays_small() {
     let same = (0..300).map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", 1)], None)));
-    let status = status_of(&Arc::new(same.collect()), &Earlier::default());
+    let status = status_of(&Arc::new(same.collect()), &PreviousReport::default());
     assert_eq!(status.sources.len(), 1);
     assert_eq!((status.sources[0].volumes.len(), status.sources[0].more_volumes), (256, 44));
 
@@ -153,14 +153,14 @@ fn however_much_there_is_it_stays_small() {
         }
         every.insert(pod(&format!("p{i:04}")), volume(vec![anchors], Some(&message)));
     }
-    let status = status_of(&Arc::new(every), &Earlier::default());
+    let status = status_of(&Arc::new(every), &PreviousReport::default());
     assert_eq!((status.volumes, status.blocked, status.bundles), (2000, 2000, 2000));
     assert_eq!(status.sources[0].message.len(), 1024);
     assert!(status.more_sources > 0);
     assert_eq!(status.sources.len() + status.more_sources as usize, 2000);
     let size = serde_json::to_string(&status).unwrap().len();
     assert!((900_000..1_200_000).contains(&size), "{size}");
-    let mut refused = windlass_api::field::Errors::new();
+    let mut refused = windlass_api::field::FieldErrors::new();
     let validate = windlass_server::registry::nodetrusts::KIND.validate_create;
     validate(&json!({"status": status}), &mut refused);
     assert!(refused.is_empty(), "{:?}", refused.iter().next());

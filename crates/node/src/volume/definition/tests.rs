@@ -2,19 +2,19 @@
 
 use k8s_openapi::api::core::v1::ProjectedVolumeSource;
 use serde_json::{Value, json};
-use windlass_api::field::Path;
+use windlass_api::field::FieldPath;
 
-use super::super::content::Select;
-use super::{Definition, DefinitionError, Source};
+use super::super::trust_anchors::BundleSelector;
+use super::{VolumeDefinition, DefinitionError, ProjectedSource};
 
 /// Reads a definition as a pod has it.
-pub fn read(volume: Value) -> Result<Definition, DefinitionError> {
+pub fn read(volume: Value) -> Result<VolumeDefinition, DefinitionError> {
     let volume = serde_json::from_value::<ProjectedVolumeSource>(volume).unwrap();
-    Definition::read(&volume, &Path::new("v"))
+    VolumeDefinition::parse(&volume, &FieldPath::new("v"))
 }
 
 /// Reads one with these sources.
-pub fn sources(sources: &[Value]) -> Result<Definition, DefinitionError> {
+pub fn sources(sources: &[Value]) -> Result<VolumeDefinition, DefinitionError> {
     read(json!({ "sources": sources }))
 }
 
@@ -31,7 +31,7 @@ fn certificate(more: Value) -> Value {
 }
 
 /// What is said of a source, without where it stands; nothing if it is good.
-fn said(source: Value) -> Vec<String> {
+fn error_messages(source: Value) -> Vec<String> {
     match sources(&[source]) {
         Ok(_) => Vec::new(),
         Err(errors) => {
@@ -43,7 +43,7 @@ fn said(source: Value) -> Vec<String> {
 
 fn check(cases: &[(Value, &str)]) {
     for (source, expected) in cases {
-        let said = said(source.clone());
+        let said = error_messages(source.clone());
         match (said.first(), *expected) {
             (None, "") => {}
             (Some(first), expected) if !expected.is_empty() => {
@@ -101,13 +101,13 @@ fn bundles_are_named_or_selected() {
 #[test]
 fn nothing_and_everything_are_told_apart() {
     let select = |more: Value| match sources(&[bundle(more)]).unwrap().sources.remove(0).1 {
-        Source::Bundle(bundle) => bundle.select,
+        ProjectedSource::Bundle(bundle) => bundle.select,
         other => panic!("{other:?}"),
     };
-    let Select::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else { panic!() };
+    let BundleSelector::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else { panic!() };
     assert!(absent.is_nothing());
     let empty = select(json!({"signerName": "a.b/c", "labelSelector": {}}));
-    let Select::Signer(_, empty) = empty else { panic!() };
+    let BundleSelector::Signer(_, empty) = empty else { panic!() };
     assert!(empty.is_everything());
 }
 

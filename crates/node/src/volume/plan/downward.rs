@@ -9,13 +9,13 @@ use windlass_api::names;
 use windlass_api::quantity::Quantity;
 
 use super::super::definition::{DownwardFile, DownwardValue};
-use super::{Blocked, Planner, blocked};
+use super::{BlockedReason, PayloadPlanner, blocked};
 
 const NANOS: i128 = 1_000_000_000;
 const NANOS_OF_MILLI: i128 = 1_000_000;
 
-impl Planner<'_> {
-    pub(super) fn downward(&mut self, files: &[DownwardFile]) -> Result<(), Blocked> {
+impl PayloadPlanner<'_> {
+    pub(super) fn downward(&mut self, files: &[DownwardFile]) -> Result<(), BlockedReason> {
         let Some(pod) = self.world.pod else {
             return Err(blocked("downwardAPI: there is no pod"));
         };
@@ -33,7 +33,7 @@ impl Planner<'_> {
                 Err(reason) => reasons.push(reason),
             }
         }
-        if reasons.is_empty() { Ok(()) } else { Err(Blocked(reasons)) }
+        if reasons.is_empty() { Ok(()) } else { Err(BlockedReason(reasons)) }
     }
 }
 
@@ -116,8 +116,8 @@ fn amount(
         Some(divisor) => divisor,
     };
     // Both are rounded up before they are divided: processors to thousandths, all else to one.
-    let (value, divisor) = (up(value.unwrap_or_default(), unit), up(divisor, unit));
-    Ok(up(value, divisor).to_string())
+    let (value, divisor) = (divide_rounding_up(value.unwrap_or_default(), unit), divide_rounding_up(divisor, unit));
+    Ok(divide_rounding_up(value, divisor).to_string())
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
@@ -130,7 +130,7 @@ fn nanos(text: &str) -> Result<i128, String> {
 }
 
 /// Divides and rounds up.
-fn up(value: i128, by: i128) -> i128 {
+fn divide_rounding_up(value: i128, by: i128) -> i128 {
     let rest = value.checked_rem(by).unwrap_or_default();
     let whole = value.checked_div(by).unwrap_or_default();
     if rest != 0 && (rest > 0) == (by > 0) { whole.saturating_add(1) } else { whole }

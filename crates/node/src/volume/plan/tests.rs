@@ -9,29 +9,29 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::super::content::tests::{bundle, certificates};
-use super::super::content::{Anchors, Bundle, Bundles};
+use super::super::trust_anchors::tests::{bundle, certificates};
+use super::super::trust_anchors::{TrustAnchors, TrustBundle, TrustBundleIndex};
 use super::super::definition::tests::{read, sources};
 use super::super::path::VolumePath;
-use super::{Action, Blocked, Credential, Obtained, Payload, Readers, Served, World, decide, plan};
+use super::{VolumeAction, BlockedReason, CredentialBundle, CredentialState, VolumePayload, VolumeReaders, OptionalApi, PlanInputs, decide, plan};
 
 /// A world that can be changed.
-struct Known {
+struct TestPlanInputs {
     pod: Option<Pod>,
     allocatable: BTreeMap<String, String>,
-    bundles: Served<Bundles>,
+    bundles: OptionalApi<TrustBundleIndex>,
     config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
     secrets: BTreeMap<String, Option<Arc<Secret>>>,
-    tokens: BTreeMap<usize, Obtained<Zeroizing<String>>>,
-    certificates: BTreeMap<usize, Obtained<Credential>>,
+    tokens: BTreeMap<usize, CredentialState<Zeroizing<String>>>,
+    certificates: BTreeMap<usize, CredentialState<CredentialBundle>>,
 }
 
-impl Known {
+impl TestPlanInputs {
     fn new() -> Self {
         Self {
             pod: None,
             allocatable: BTreeMap::new(),
-            bundles: Served::Synced(Bundles::default()),
+            bundles: OptionalApi::Synced(TrustBundleIndex::default()),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -39,24 +39,24 @@ impl Known {
         }
     }
 
-    fn with_bundles(bundles: impl IntoIterator<Item = Bundle>) -> Self {
+    fn with_bundles(bundles: impl IntoIterator<Item = TrustBundle>) -> Self {
         let mut known = Self::new();
         bundles.into_iter().for_each(|bundle| known.set(bundle));
         known
     }
 
-    fn set(&mut self, bundle: Bundle) {
-        let Served::Synced(bundles) = &mut self.bundles else { panic!("no bundles") };
+    fn set(&mut self, bundle: TrustBundle) {
+        let OptionalApi::Synced(bundles) = &mut self.bundles else { panic!("no bundles") };
         bundles.set(bundle);
     }
 
     fn remove(&mut self, name: &str) {
-        let Served::Synced(bundles) = &mut self.bundles else { panic!("no bundles") };
+        let OptionalApi::Synced(bundles) = &mut self.bundles else { panic!("no bundles") };
         bundles.remove(name);
     }
 
-    fn world(&self) -> World<'_> {
-        World {
+    fn plan_inputs(&self) -> PlanInputs<'_> {
+        PlanInputs {
             pod: self.pod.as_ref(),
             allocatable: &self.allocatable,
             bundles: &self.bundles,
@@ -67,8 +67,8 @@ impl Known {
         }
     }
 
-    fn plan(&self, volume: &[Value]) -> Result<Payload, Blocked> {
-        plan(&sources(volume).unwrap(), Readers::default(), &self.world())
+    fn plan(&self, volume: &[Value]) -> Result<VolumePayload, BlockedReason> {
+        plan(&sources(volume).unwrap(), VolumeReaders::default(), &self.plan_inputs())
     }
 
     /// Path, contents and mode of every file, or why there are none.
@@ -77,7 +77,7 @@ impl Known {
     }
 }
 
-fn shown(payload: &Payload) -> Vec<(String, String, u32)> {
+fn shown(payload: &VolumePayload) -> Vec<(String, String, u32)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let files = payload.files();
     files.map(|(path, file)| (path.to_string(), text(&file.bytes), file.mode)).collect()
@@ -99,13 +99,13 @@ fn source(kind: &str, more: &Value) -> Value {
 #[test]
 fn anchors_come_by_name_or_by_signer_and_labels() {
     let texts = certificates(3);
-    let known = Known::with_bundles([
+    let known = TestPlanInputs::with_bundles([
         bundle("plain", "", &[], &format!("# mine\n{0}{0}", texts[0])),
         bundle("a.b:c:one", "a.b/c", &[("env", "live")], &texts[1]),
         bundle("a.b:c:two", "a.b/c", &[("env", "live")], &texts[2]),
         bundle("a.b:c:three", "a.b/c", &[("env", "canary")], &texts[0]),
     ]);
-    let pem = |texts: &[&str]| Anchors::from_pem(&texts.concat()).0.to_pem();
+    let pem = |texts: &[&str]| TrustAnchors::from_pem(&texts.concat()).0.to_pem();
     let live = json!({"matchLabels": {"env": "live"}});
     let missing = "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \
                    \"gone\" not found";
@@ -140,18 +140,18 @@ fn anchors_come_by_name_or_by_signer_and_labels() {
 fn an_api_that_is_not_there_is_an_error_even_for_what_is_optional() {
     let cases = [
         (
-            Served::Off,
+            OptionalApi::Off,
             "ClusterTrustBundle projection: the feature gate ClusterTrustBundleProjection is off",
         ),
         (
-            Served::Missing,
+            OptionalApi::Missing,
             "ClusterTrustBundle projection: the server does not serve \
              clustertrustbundles.certificates.k8s.io",
         ),
-        (Served::Unsynced, "ClusterTrustBundle informer has not yet synced"),
+        (OptionalApi::Unsynced, "ClusterTrustBundle informer has not yet synced"),
     ];
     for (bundles, expected) in cases {
-        let mut known = Known::new();
+        let mut known = TestPlanInputs::new();
         known.bundles = bundles;
         for optional in [false, true] {
             let which = json!({"name": "a", "path": "p", "optional": optional});
@@ -159,14 +159,14 @@ fn an_api_that_is_not_there_is_an_error_even_for_what_is_optional() {
             assert_eq!(files, Err(expected.to_owned()));
         }
         // Who does not need it does not notice.
-        known.tokens.insert(0, Obtained::Is(Zeroizing::new("t".to_owned())));
+        known.tokens.insert(0, CredentialState::Available(Zeroizing::new("t".to_owned())));
         known.files(&[json!({"serviceAccountToken": {"path": "t"}})]).unwrap();
     }
 }
 
 #[test]
 fn objects_are_whole_or_by_item() {
-    let mut known = Known::new();
+    let mut known = TestPlanInputs::new();
     let map = json!({"data": {"a": "A", "b": "B"}, "binaryData": {"c": "Qw=="}});
     let secret = json!({"data": {"a": "QQ==", "b": "Qg==", "c": "Qw=="}});
     known.config_maps.insert("o".to_owned(), Some(parsed(map)));
@@ -211,10 +211,10 @@ fn objects_are_whole_or_by_item() {
 
 #[test]
 fn credentials_are_written_to_the_paths_that_are_named() {
-    let mut known = Known::new();
-    let pair = Credential { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
-    known.certificates.insert(1, Obtained::Is(pair));
-    known.certificates.insert(2, Obtained::Not("denied".to_owned()));
+    let mut known = TestPlanInputs::new();
+    let pair = CredentialBundle { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
+    known.certificates.insert(1, CredentialState::Available(pair));
+    known.certificates.insert(2, CredentialState::Unavailable("denied".to_owned()));
     let certificate = |more: Value| {
         let mut source = json!({"signerName": "a.b/c", "keyType": "ED25519"});
         source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -240,18 +240,18 @@ fn credentials_are_written_to_the_paths_that_are_named() {
 
 #[test]
 fn tokens_are_written_as_they_are() {
-    let mut known = Known::new();
+    let mut known = TestPlanInputs::new();
     let volume = [json!({"serviceAccountToken": {"path": "token"}})];
     known.files(&volume).unwrap_err();
-    known.tokens.insert(0, Obtained::Not("failed to fetch token: no".to_owned()));
+    known.tokens.insert(0, CredentialState::Unavailable("failed to fetch token: no".to_owned()));
     assert_eq!(known.files(&volume), Err("failed to fetch token: no".to_owned()));
-    known.tokens.insert(0, Obtained::Is(Zeroizing::new("abc".to_owned())));
+    known.tokens.insert(0, CredentialState::Available(Zeroizing::new("abc".to_owned())));
     assert_eq!(known.files(&volume), Ok(vec![file("token", "abc", 0o644)]));
 }
 
 #[test]
 fn a_pod_says_what_it_is() {
-    let mut known = Known::new();
+    let mut known = TestPlanInputs::new();
     let pod = json!({
         "metadata": {
             "name": "web", "namespace": "shop", "uid": "u-1",
@@ -322,10 +322,10 @@ fn a_pod_says_what_it_is() {
 #[test]
 fn modes_and_owners_are_those_of_the_definition_and_the_pod() {
     let texts = certificates(1);
-    let mut known = Known::with_bundles([bundle("a", "", &[], &texts[0])]);
+    let mut known = TestPlanInputs::with_bundles([bundle("a", "", &[], &texts[0])]);
     let map = json!({"data": {"k": "K", "l": "L"}});
     known.config_maps.insert("m".to_owned(), Some(parsed(map)));
-    known.tokens.insert(2, Obtained::Is(Zeroizing::new("t".to_owned())));
+    known.tokens.insert(2, CredentialState::Available(Zeroizing::new("t".to_owned())));
     let volume = |more: Value| {
         let mut volume = json!({"defaultMode": 0o444, "sources": [
             {"clusterTrustBundle": {"name": "a", "path": "ca"}},
@@ -342,27 +342,27 @@ fn modes_and_owners_are_those_of_the_definition_and_the_pod() {
     let cases = [
         (
             json!({}),
-            Readers::default(),
+            VolumeReaders::default(),
             [(0o444, None), (0o444, None), (0o700, Some(9)), (0o444, Some(8))],
         ),
         (
             json!({}),
-            Readers { user: None, group },
+            VolumeReaders { user: None, group },
             [(0o600, None), (0o444, None), (0o700, Some(9)), (0o600, Some(8))],
         ),
         (
             json!({}),
-            Readers { user, group: None },
+            VolumeReaders { user, group: None },
             [(0o600, user), (0o444, None), (0o700, Some(9)), (0o600, Some(8))],
         ),
         (
             json!({"defaultUser": 3}),
-            Readers { user, group },
+            VolumeReaders { user, group },
             [(0o600, Some(3)), (0o444, Some(3)), (0o700, Some(9)), (0o600, Some(8))],
         ),
     ];
     for (more, readers, expected) in cases {
-        let payload = plan(&volume(more), readers, &known.world()).unwrap();
+        let payload = plan(&volume(more), readers, &known.plan_inputs()).unwrap();
         let got = payload.files().map(|(_, file)| (file.mode, file.owner)).collect::<Vec<_>>();
         assert_eq!(got, expected, "{readers:?}");
         assert_eq!(payload.group(), readers.group);
@@ -386,14 +386,14 @@ fn readers_are_who_everything_in_a_pod_runs_as() {
     ];
     for (spec, (user, group)) in cases {
         let pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
-        assert_eq!(Readers::of(&pod), Readers { user, group }, "{spec}");
+        assert_eq!(VolumeReaders::from_pod(&pod), VolumeReaders { user, group }, "{spec}");
     }
 }
 
 #[test]
 fn files_of_two_sources_may_not_be_in_each_others_way() {
     let texts = certificates(1);
-    let mut known = Known::with_bundles([bundle("a", "", &[], &texts[0])]);
+    let mut known = TestPlanInputs::with_bundles([bundle("a", "", &[], &texts[0])]);
     let map = json!({"data": {"ca": "K", "dir": "D"}});
     known.config_maps.insert("m".to_owned(), Some(parsed(map)));
     let map = json!({"data": {"..data": "K"}});
@@ -420,7 +420,7 @@ fn files_of_two_sources_may_not_be_in_each_others_way() {
 
 #[test]
 fn everything_that_is_in_the_way_is_said() {
-    let mut known = Known::new();
+    let mut known = TestPlanInputs::new();
     known.secrets.insert("s".to_owned(), None);
     let volume = [
         json!({"clusterTrustBundle": {"signerName": "a.b/c", "path": "ca"}}),

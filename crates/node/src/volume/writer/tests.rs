@@ -10,47 +10,47 @@ use tempfile::TempDir;
 use time::Duration;
 
 use super::super::path::VolumePath;
-use super::super::payload::{File, Payload};
-use super::{Writer, Written};
-use crate::files::Files;
+use super::super::payload::{PayloadFile, VolumePayload};
+use super::{VolumeWriter, WriteOutcome};
+use crate::files::FileSystem;
 use crate::testing::START;
 
 /// A directory for a volume, and the volume. It is in memory where it can be, as volumes of pods
 /// are; a thousand lives on a disk that really syncs would take minutes.
-pub fn volume() -> (TempDir, Writer) {
+pub fn volume() -> (TempDir, VolumeWriter) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let writer = Writer::new(&dir.path().join("volume"), Files::default());
+    let writer = VolumeWriter::new(&dir.path().join("volume"), FileSystem::default());
     (dir, writer)
 }
 
 /// Files that only differ in path and contents.
-pub fn payload(files: &[(&str, &str)]) -> Payload {
-    let mut payload = Payload::default();
+pub fn payload(files: &[(&str, &str)]) -> VolumePayload {
+    let mut payload = VolumePayload::default();
     for (path, contents) in files {
-        add(&mut payload, path, File::new(*contents, 0o644));
+        add(&mut payload, path, PayloadFile::new(*contents, 0o644));
     }
     payload
 }
 
-pub fn add(payload: &mut Payload, path: &str, file: File) {
+pub fn add(payload: &mut VolumePayload, path: &str, file: PayloadFile) {
     payload.add(VolumePath::parse(path).unwrap(), file).unwrap();
 }
 
 /// What users of a directory find in it, by path. Links that lead nowhere are nothing.
 pub fn visible(directory: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    look(directory, "", &mut found);
+    collect_visible(directory, "", &mut found);
     found
 }
 
-fn look(directory: &Path, above: &str, found: &mut BTreeMap<String, String>) {
+fn collect_visible(directory: &Path, above: &str, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
         let path = directory.join(&name);
         if above.is_empty() && name.starts_with("..") {
             continue;
         } else if path.is_dir() {
-            look(&path, &format!("{above}{name}/"), found);
+            collect_visible(&path, &format!("{above}{name}/"), found);
         } else if let Ok(contents) = fs::read_to_string(&path) {
             found.insert(format!("{above}{name}"), contents);
         }
@@ -58,8 +58,8 @@ fn look(directory: &Path, above: &str, found: &mut BTreeMap<String, String>) {
 }
 
 /// What should be found.
-pub fn expected(payload: &Payload) -> BTreeMap<String, String> {
-    let text = |file: &File| String::from_utf8(file.bytes.to_vec()).unwrap();
+pub fn expected(payload: &VolumePayload) -> BTreeMap<String, String> {
+    let text = |file: &PayloadFile| String::from_utf8(file.bytes.to_vec()).unwrap();
     payload.files().map(|(path, file)| (path.to_string(), text(file))).collect()
 }
 
@@ -97,7 +97,7 @@ fn mode(path: PathBuf) -> u32 {
 fn the_layout_is_kubelets() {
     let (_dir, writer) = volume();
     let files = payload(&[("ca.pem", "A"), ("pki/key", "K"), ("pki/sub/chain", "C")]);
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
 
     let directory = writer.directory();
     let names = names(directory);
@@ -115,16 +115,16 @@ fn the_layout_is_kubelets() {
 }
 
 #[test]
-fn what_is_the_same_is_not_touched() {
+fn unchanged_files_are_not_touched() {
     let (_dir, writer) = volume();
     let files = payload(&[("ca.pem", "A"), ("empty", ""), ("pki/key", "K")]);
     writer.write(&files, START).unwrap();
     let before = traces(writer.directory());
     // A day of looking every ten minutes, by processes that know nothing of each other.
     for minutes in (0..24 * 60).step_by(10) {
-        let writer = Writer::new(writer.directory(), Files::default());
+        let writer = VolumeWriter::new(writer.directory(), FileSystem::default());
         let written = writer.write(&files, START + Duration::minutes(minutes)).unwrap();
-        assert_eq!(written, Written::Unchanged);
+        assert_eq!(written, WriteOutcome::Unchanged);
     }
     assert_eq!(traces(writer.directory()), before);
 }
@@ -132,15 +132,15 @@ fn what_is_the_same_is_not_touched() {
 #[test]
 fn any_difference_is_written() {
     let first = || payload(&[("ca.pem", "A"), ("pki/key", "K")]);
-    let with = |path: &str, file: File| {
+    let with = |path: &str, file: PayloadFile| {
         let mut files = first();
         add(&mut files, path, file);
         files
     };
-    let mut strict = Payload::default();
-    add(&mut strict, "ca.pem", File::new("A", 0o644));
-    add(&mut strict, "pki/key", File::new("K", 0o600));
-    let mut grouped = Payload::new(Some(fs::metadata("/proc/self").unwrap().gid()));
+    let mut strict = VolumePayload::default();
+    add(&mut strict, "ca.pem", PayloadFile::new("A", 0o644));
+    add(&mut strict, "pki/key", PayloadFile::new("K", 0o600));
+    let mut grouped = VolumePayload::new(Some(fs::metadata("/proc/self").unwrap().gid()));
     for (path, file) in first().files() {
         add(&mut grouped, path.as_str(), file.clone());
     }
@@ -150,19 +150,19 @@ fn any_difference_is_written() {
         ("nothing in it", payload(&[("ca.pem", ""), ("pki/key", "K")])),
         ("another mode", strict),
         ("a group", grouped),
-        ("one more", with("new", File::new("N", 0o644))),
-        ("one more, further down", with("pki/new/new", File::new("N", 0o644))),
+        ("one more", with("new", PayloadFile::new("N", 0o644))),
+        ("one more, further down", with("pki/new/new", PayloadFile::new("N", 0o644))),
         ("one less", payload(&[("ca.pem", "A")])),
         ("another name", payload(&[("ca.pem", "A"), ("pki/key2", "K")])),
         ("a directory for a file", payload(&[("ca.pem/x", "A"), ("pki/key", "K")])),
         ("a file for a directory", payload(&[("ca.pem", "A"), ("pki", "K")])),
-        ("none at all", Payload::default()),
+        ("none at all", VolumePayload::default()),
     ];
     for (what, second) in cases {
         let (_dir, writer) = volume();
         writer.write(&first(), START).unwrap();
         let before = traces(writer.directory());
-        assert_eq!(writer.write(&second, START).unwrap(), Written::Changed, "{what}");
+        assert_eq!(writer.write(&second, START).unwrap(), WriteOutcome::Changed, "{what}");
         assert_eq!(visible(writer.directory()), expected(&second), "{what}");
         let generations = names(writer.directory());
         let generations = generations.iter().filter(|name| name.starts_with("..2026"));
@@ -173,7 +173,7 @@ fn any_difference_is_written() {
         for (path, (file, ..)) in traces(&writer.directory().join("..data/")) {
             assert!(!before.values().any(|(old, ..)| *old == file), "{what}: {path:?}");
         }
-        assert_eq!(writer.write(&second, START).unwrap(), Written::Unchanged, "{what}");
+        assert_eq!(writer.write(&second, START).unwrap(), WriteOutcome::Unchanged, "{what}");
     }
 }
 
@@ -183,9 +183,9 @@ fn files_have_their_modes_and_owners() {
     let own = fs::metadata("/proc/self").unwrap();
     // Only root can give files away.
     let (user, group) = if own.uid() == 0 { (1234, 5678) } else { (own.uid(), own.gid()) };
-    let mut files = Payload::new(Some(group));
-    add(&mut files, "a/key", File { owner: Some(user), ..File::new("K", 0o600) });
-    add(&mut files, "ca", File::new("A", 0o444));
+    let mut files = VolumePayload::new(Some(group));
+    add(&mut files, "a/key", PayloadFile { owner: Some(user), ..PayloadFile::new("K", 0o600) });
+    add(&mut files, "ca", PayloadFile::new("A", 0o444));
     writer.write(&files, START).unwrap();
     let facts = |name: &str| {
         let facts = fs::metadata(writer.directory().join(name)).unwrap();
@@ -196,17 +196,17 @@ fn files_have_their_modes_and_owners() {
     for folder in ["", "..data", "a"] {
         assert_eq!(facts(folder), (0o2755, own.uid(), group), "{folder}");
     }
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Unchanged);
     let other = fs::Permissions::from_mode(0o600);
     fs::set_permissions(writer.directory().join("ca"), other).unwrap();
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
     assert_eq!(facts("ca"), (0o444, own.uid(), group));
 
     // Without the group it is nobody's in particular again.
     let files = payload(&[("a/key", "K"), ("ca", "A")]);
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
     assert_eq!((facts("a").0, facts("a/key").0), (0o755, 0o644));
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Unchanged);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn links_are_repaired_and_other_peoples_files_stay() {
     fs::write(directory.join("mine"), "M").unwrap();
     fs::create_dir(directory.join("..mine")).unwrap();
     std::os::unix::fs::symlink("elsewhere", directory.join("link")).unwrap();
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Unchanged);
     let mut wanted = expected(&files);
     wanted.insert("mine".to_owned(), "M".to_owned());
     assert_eq!(visible(directory), wanted);
@@ -243,18 +243,18 @@ fn leftovers_go_with_the_next_write_even_of_the_same() {
     fs::write(orphan.join("a/b/half"), "ha").unwrap();
     std::os::unix::fs::symlink("..gone", directory.join("..data_tmp")).unwrap();
     std::os::unix::fs::symlink("..data/gone", directory.join("gone")).unwrap();
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Unchanged);
     assert_eq!(names(directory).len(), 3, "{:?}", names(directory));
 }
 
 #[test]
-fn what_was_written_can_be_read_and_removed() {
+fn written_files_can_be_read_and_removed() {
     let (dir, writer) = volume();
     assert_eq!(writer.read().unwrap(), None);
     writer.remove().unwrap();
     let files = payload(&[("ca.pem", "A"), ("pki/key", "K"), ("pki/sub/chain", "C")]);
     writer.write(&files, START).unwrap();
-    let read = Writer::new(writer.directory(), Files::default()).read().unwrap().unwrap();
+    let read = VolumeWriter::new(writer.directory(), FileSystem::default()).read().unwrap().unwrap();
     assert_eq!(expected(&read), expected(&files));
     assert!(read.files().all(|(_, file)| file.mode == 0o644));
     writer.remove().unwrap();
@@ -268,7 +268,7 @@ fn paths_may_be_as_deep_as_they_may_be_long() {
     let deep = ["a"; 500].join("/");
     let files = payload(&[(&deep, "A")]);
     writer.write(&files, START).unwrap();
-    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
+    assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Unchanged);
     assert_eq!(expected(&writer.read().unwrap().unwrap()), expected(&files));
     writer.write(&payload(&[("a", "A")]), START).unwrap();
     assert_eq!(names(writer.directory()).len(), 3);

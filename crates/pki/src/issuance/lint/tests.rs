@@ -5,37 +5,37 @@ use x509_cert::certificate::Version;
 use x509_cert::time::Validity as Encoded;
 
 use super::*;
-use crate::authority::{authority_key_identifier, constraints, extension, extension_of};
+use crate::authority::{authority_key_identifier, basic_constraints, extension, encode_extension};
 use crate::certificate::SUBJECT_KEY_IDENTIFIER;
 use crate::{IssuedSubject, PrivateKey, Serial, Subject};
 
 const NAMES: [u8; 5] = [0x30, 3, 0x82, 1, b'a'];
 
-fn authority() -> Authority {
+fn authority() -> CertificateAuthority {
     let validity = Validity::lasting(datetime!(2026-01-01 0:00 UTC), Duration::days(100)).unwrap();
     let subject = Subject::new("ca", &[]).unwrap();
     let (key, serial) = (PrivateKey::generate().unwrap(), Serial::from_bytes([7; 16]));
-    Authority::self_signed(&subject, validity, key, serial).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
 fn usage() -> Extension {
-    extension_of(KEY_USAGE, true, KeyUsageSet::DIGITAL_SIGNATURE.to_der()).unwrap()
+    encode_extension(KEY_USAGE, true, KeyUsageSet::DIGITAL_SIGNATURE.to_der()).unwrap()
 }
 
 fn basic() -> Extension {
-    extension(BASIC_CONSTRAINTS, true, &constraints(false)).unwrap()
+    extension(BASIC_CONSTRAINTS, true, &basic_constraints(false)).unwrap()
 }
 
 fn names(critical: bool) -> Extension {
-    extension_of(SUBJECT_ALT_NAME, critical, NAMES.to_vec()).unwrap()
+    encode_extension(SUBJECT_ALT_NAME, critical, NAMES.to_vec()).unwrap()
 }
 
 /// The verdict on a good certificate after `spoil`.
-fn verdict(spoil: impl FnOnce(&mut Fields<'_>)) -> Result<(), Error> {
+fn verdict(spoil: impl FnOnce(&mut TbsFields<'_>)) -> Result<(), Error> {
     let authority = authority();
     let subject = IssuedSubject::new("x", &[]);
     let validity = Validity::new(datetime!(2026-01-02 0:00 UTC), datetime!(2026-01-03 0:00 UTC));
-    let mut fields = Fields {
+    let mut fields = TbsFields {
         version: Version::V3,
         serial: UintRef::new(&[0x41; 16]).unwrap(),
         algorithm: authority.key().signature_algorithm(),
@@ -51,7 +51,7 @@ fn verdict(spoil: impl FnOnce(&mut Fields<'_>)) -> Result<(), Error> {
     check(&fields.to_der().unwrap(), &authority)
 }
 
-fn failed(verdict: Result<(), Error>) -> Option<Lint> {
+fn failed(verdict: Result<(), Error>) -> Option<IssuanceLint> {
     match verdict {
         Ok(()) => None,
         Err(Error::Lint { lint, .. }) => Some(lint),
@@ -59,12 +59,12 @@ fn failed(verdict: Result<(), Error>) -> Option<Lint> {
     }
 }
 
-fn with_extensions(extensions: Vec<Extension>) -> Option<Lint> {
+fn with_extensions(extensions: Vec<Extension>) -> Option<IssuanceLint> {
     failed(verdict(|fields| fields.extensions = Some(extensions)))
 }
 
 #[test]
-fn takes_what_is_good() {
+fn accepts_valid_certificates() {
     verdict(|_| ()).unwrap();
     verdict(|fields| fields.serial = UintRef::new(&[0xff; 20]).unwrap()).unwrap();
     verdict(|fields| fields.serial = UintRef::new(&[1; 8]).unwrap()).unwrap();
@@ -80,46 +80,46 @@ fn finds_every_fault_of_the_body() {
     let at = |time| Validity::new(time, time).unwrap().encoded().unwrap().not_before;
     let (early, late) = (at(datetime!(2026-01-02 0:00 UTC)), at(datetime!(2026-01-03 0:00 UTC)));
     let reversed = verdict(|fields| fields.validity = Encoded::new(late, early));
-    assert_eq!(failed(reversed), Some(Lint::ValidityOrder));
+    assert_eq!(failed(reversed), Some(IssuanceLint::ValidityOrder));
     let over = at(datetime!(2026-04-11 0:00:01 UTC));
     let longer = verdict(|fields| fields.validity = Encoded::new(early, over));
-    assert_eq!(failed(longer), Some(Lint::ValidityEnd));
+    assert_eq!(failed(longer), Some(IssuanceLint::ValidityEnd));
     for serial in [&[1][..], &[1; 7], &[1; 21]] {
         let verdict = verdict(|fields| fields.serial = UintRef::new(serial).unwrap());
-        assert_eq!(failed(verdict), Some(Lint::SerialNumber), "{serial:?}");
+        assert_eq!(failed(verdict), Some(IssuanceLint::SerialNumber), "{serial:?}");
     }
     let verdict = verdict(|fields| fields.issuer = AnyRef::from_der(&[0x30, 0]).unwrap());
-    assert_eq!(failed(verdict), Some(Lint::Issuer));
+    assert_eq!(failed(verdict), Some(IssuanceLint::Issuer));
 }
 
 #[test]
 fn finds_another_algorithm() {
-    let key = PrivateKey::generate_of(crate::KeyKind::Ed25519).unwrap();
+    let key = PrivateKey::generate_kind(crate::KeyKind::Ed25519).unwrap();
     let verdict = verdict(|fields| fields.algorithm = key.signature_algorithm());
-    assert_eq!(failed(verdict), Some(Lint::SignatureAlgorithm));
+    assert_eq!(failed(verdict), Some(IssuanceLint::SignatureAlgorithm));
 }
 
 #[test]
 fn finds_every_fault_of_the_extensions() {
-    let not_an_authority = Some(Lint::NotAnAuthority);
-    let authority = extension(BASIC_CONSTRAINTS, true, &constraints(true)).unwrap();
-    let soft = extension(BASIC_CONSTRAINTS, false, &constraints(false)).unwrap();
+    let not_an_authority = Some(IssuanceLint::NotAnAuthority);
+    let authority = extension(BASIC_CONSTRAINTS, true, &basic_constraints(true)).unwrap();
+    let soft = extension(BASIC_CONSTRAINTS, false, &basic_constraints(false)).unwrap();
     assert_eq!(with_extensions(vec![]), not_an_authority);
     assert_eq!(failed(verdict(|fields| fields.extensions = None)), not_an_authority);
     assert_eq!(with_extensions(vec![authority.clone()]), not_an_authority);
     assert_eq!(with_extensions(vec![soft]), not_an_authority);
 
-    let extensions = Some(Lint::Extensions);
+    let extensions = Some(IssuanceLint::Extensions);
     assert_eq!(with_extensions(vec![basic(), basic()]), extensions);
     assert_eq!(with_extensions(vec![basic(), authority]), extensions);
     assert_eq!(with_extensions(vec![basic(), names(false), names(false)]), extensions);
     assert_eq!(with_extensions(vec![basic(), usage()]), extensions);
     let identifier = authority_key_identifier(&[1]).unwrap();
     assert_eq!(with_extensions(vec![basic(), names(false), identifier]), extensions);
-    let unknown = extension_of(SUBJECT_KEY_IDENTIFIER, false, vec![4, 1, 1]).unwrap();
+    let unknown = encode_extension(SUBJECT_KEY_IDENTIFIER, false, vec![4, 1, 1]).unwrap();
     assert_eq!(with_extensions(vec![basic(), unknown]), extensions);
 
-    let criticality = Some(Lint::AltNameCriticality);
+    let criticality = Some(IssuanceLint::AltNameCriticality);
     assert_eq!(with_extensions(vec![basic(), names(true)]), criticality);
     let nobody = |critical| {
         failed(verdict(|fields| {
@@ -132,11 +132,11 @@ fn finds_every_fault_of_the_extensions() {
 
 #[test]
 fn finds_what_cannot_be_read() {
-    assert_eq!(failed(check(&[0x30, 0], &authority())), Some(Lint::Readable));
+    assert_eq!(failed(check(&[0x30, 0], &authority())), Some(IssuanceLint::Readable));
 }
 
 #[test]
-fn tells_dns_names_from_others() {
+fn distinguishes_dns_names_from_other_text() {
     for good in ["a", "a.b-c.example", "*.example.com", "_x.y", "1.2", &"a".repeat(63)] {
         assert!(is_dns_name(good), "{good}");
     }

@@ -7,7 +7,7 @@ use x509_cert::attr::AttributeTypeAndValue;
 use super::*;
 
 /// A name with each of the attributes in a set of its own.
-fn name(attributes: &[(&str, &str)]) -> Name {
+fn name(attributes: &[(&str, &str)]) -> DistinguishedName {
     let sets = attributes.iter().map(|(oid, value)| {
         let value = Utf8StringRef::new(value).unwrap().to_der().unwrap();
         let attribute = AttributeTypeAndValue {
@@ -16,7 +16,7 @@ fn name(attributes: &[(&str, &str)]) -> Name {
         };
         SetOfVec::try_from(vec![attribute]).unwrap()
     });
-    Name::in_certificate(&sets.collect::<Vec<_>>().to_der().unwrap()).unwrap()
+    DistinguishedName::from_certificate(&sets.collect::<Vec<_>>().to_der().unwrap()).unwrap()
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn aliases_differ_also_in_lower_case() {
         digest
     });
     let pair = [(digests[0].as_slice(), &upper), (digests[1].as_slice(), &lower)];
-    let aliases = unique(pair.into_iter());
+    let aliases = unique_aliases(pair.into_iter());
     let [one, other] = aliases.as_slice() else { panic!() };
     assert_eq!(*one, format!("abababab{}|CN=ROOT", "01".repeat(28)));
     assert_eq!(*other, format!("abababab{}|CN=root", "02".repeat(28)));
-    assert_eq!(unique(pair.into_iter().take(1)), ["abababab|CN=ROOT"]);
+    assert_eq!(unique_aliases(pair.into_iter().take(1)), ["abababab|CN=ROOT"]);
 }

@@ -6,7 +6,7 @@ use aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
 
 use super::*;
 
-struct Trusted {
+struct JksEntry {
     alias: String,
     created: i64,
     kind: String,
@@ -14,7 +14,7 @@ struct Trusted {
 }
 
 /// Reads a trust store; none if it is damaged or the password is wrong.
-fn read(store: &[u8], password: &str) -> Option<Vec<Trusted>> {
+fn read(store: &[u8], password: &str) -> Option<Vec<JksEntry>> {
     let (content, integrity) = store.split_at_checked(store.len().checked_sub(20)?)?;
     let mut hashed = Vec::new();
     password.encode_utf16().for_each(|unit| hashed.extend([(unit >> 8) as u8, unit as u8]));
@@ -31,7 +31,7 @@ fn read(store: &[u8], password: &str) -> Option<Vec<Trusted>> {
         let created = i64::from_be_bytes(octets(&mut reader, 8).try_into().unwrap());
         let kind = text(&mut reader);
         let length = number(&mut reader) as usize;
-        Trusted { alias, created, kind, der: octets(&mut reader, length) }
+        JksEntry { alias, created, kind, der: octets(&mut reader, length) }
     });
     let entries = entries.collect();
     assert_eq!(reader.position(), content.len() as u64);
@@ -115,10 +115,10 @@ fn a_very_long_subject_is_cut() {
     let organizations = vec![long.as_str(); 20];
     let subject = Subject::new("root", &organizations).unwrap();
     let key = PrivateKey::generate().unwrap();
-    let authority = Authority::self_signed(&subject, validity(), key, serial()).unwrap();
+    let authority = CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
     let store = TrustStore::new(&[foreign(authority.certificate())]);
     assert_eq!(store.aliases().next().unwrap().chars().count(), MAX_ALIAS_CHARACTERS);
     let written = store.to_jks(&password("changeit")).unwrap();
     assert_eq!(read(&written, "changeit").unwrap().len(), 1);
-    assert!(store.to_pkcs12(&Protection::Open).is_ok());
+    assert!(store.to_pkcs12(&KeystoreProtection::Open).is_ok());
 }

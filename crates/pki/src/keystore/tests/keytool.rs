@@ -57,7 +57,7 @@ fn expected(store: &TrustStore) -> Vec<(String, String)> {
 fn reads_trust_stores() {
     let names = (0..150).map(|number| format!("Anchor {number}")).collect::<Vec<_>>();
     let mut anchors = anchors(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    anchors.extend(alike());
+    anchors.extend(similar_certificates());
     anchors.push(anchor());
     for anchors in [anchors, Vec::new()] {
         let store = TrustStore::new(&anchors);
@@ -80,8 +80,8 @@ fn refuses_a_wrong_password() {
     let store = TrustStore::new(&anchors);
     let password = password("changeit");
     let mut written = vec![("jks", store.to_jks(&password).unwrap())];
-    for profile in Profile::ALL {
-        let sealed = Protection::Sealed { password: &password, profile };
+    for profile in Pkcs12Profile::ALL {
+        let sealed = KeystoreProtection::Sealed { password: &password, profile };
         written.push((profile.name(), store.to_pkcs12(&sealed).unwrap()));
     }
     for (name, written) in written {
@@ -99,7 +99,7 @@ fn uses_keys_with_their_chains() {
     let key = PrivateKey::generate().unwrap();
     let chain = chain(&key);
     let password = password("secret");
-    for profile in Profile::ALL {
+    for profile in Pkcs12Profile::ALL {
         let store = KeyStore::new("Web", &key, &chain).unwrap().to_pkcs12(&password, profile);
         let store = store.unwrap();
         let Some(output) = keytool(&store, Some("secret"), &["-list", "-v"]) else { return };

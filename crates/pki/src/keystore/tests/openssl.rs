@@ -33,7 +33,7 @@ fn set(certificates: &[ForeignCertificate]) -> BTreeSet<&[u8]> {
 fn reads_trust_stores() {
     let many = (0..150).map(|number| format!("anchor {number}")).collect::<Vec<_>>();
     let many = anchors(&many.iter().map(String::as_str).collect::<Vec<_>>());
-    for anchors in [vec![anchor()], alike(), anchors(&["a", "b", "Zürich"]), many] {
+    for anchors in [vec![anchor()], similar_certificates(), anchors(&["a", "b", "Zürich"]), many] {
         for secret in ["changeit", "x", "pässwörd 🔑"] {
             let password = password(secret);
             for (name, protection) in protections(&password) {
@@ -54,7 +54,7 @@ fn reads_names_and_marks_of_anchors() {
     let anchors = anchors(&["Z\u{fc}rich"]);
     let store = TrustStore::new(&anchors);
     let alias = store.aliases().next().unwrap().to_owned();
-    let text = read(&store.to_pkcs12(&Protection::Open).unwrap(), "", &["-nokeys", "-nomacver"]);
+    let text = read(&store.to_pkcs12(&KeystoreProtection::Open).unwrap(), "", &["-nokeys", "-nomacver"]);
     assert!(text.contains(&format!("friendlyName: {alias}\n")), "{text}");
     assert!(text.contains("2.16.840.1.113894.746875.1.1: "), "{text}");
 }
@@ -74,8 +74,8 @@ fn refuses_a_wrong_password() {
     let key = PrivateKey::generate().unwrap();
     let chain = chain(&key);
     let password = password("secret");
-    for profile in Profile::ALL {
-        let sealed = Protection::Sealed { password: &password, profile };
+    for profile in Pkcs12Profile::ALL {
+        let sealed = KeystoreProtection::Sealed { password: &password, profile };
         let trust = TrustStore::new(&chain).to_pkcs12(&sealed).unwrap();
         let keys = KeyStore::new("web", &key, &chain).unwrap().to_pkcs12(&password, profile);
         for store in [trust, keys.unwrap()] {
@@ -94,25 +94,25 @@ fn refuses_a_wrong_password() {
 }
 
 #[test]
-fn says_how_stores_are_sealed() {
+fn reports_how_stores_are_encrypted() {
     let key = PrivateKey::generate().unwrap();
     let chain = chain(&key);
     let password = password("secret");
     let table = [
         (
-            Profile::LegacyRc2,
+            Pkcs12Profile::LegacyRc2,
             "MAC: sha1, Iteration 2048",
             "pbeWithSHA1And40BitRC2-CBC, Iteration 2048",
             "pbeWithSHA1And3-KeyTripleDES-CBC, Iteration 2048",
         ),
         (
-            Profile::LegacyDes,
+            Pkcs12Profile::LegacyDes,
             "MAC: sha1, Iteration 2048",
             "pbeWithSHA1And3-KeyTripleDES-CBC, Iteration 2048",
             "pbeWithSHA1And3-KeyTripleDES-CBC, Iteration 2048",
         ),
         (
-            Profile::Modern2023,
+            Pkcs12Profile::Modern2023,
             "MAC: sha256, Iteration 10000",
             "PBES2, PBKDF2, AES-256-CBC, Iteration 10000, PRF hmacWithSHA256",
             "PBES2, PBKDF2, AES-256-CBC, Iteration 10000, PRF hmacWithSHA256",
@@ -136,17 +136,17 @@ fn says_how_stores_are_sealed() {
 fn reads_keys_and_their_chains() {
     let password = password("pässwörd");
     for kind in [KeyKind::P256, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519] {
-        let key = PrivateKey::generate_of(kind).unwrap();
+        let key = PrivateKey::generate_kind(kind).unwrap();
         let chain = chain(&key);
-        for profile in Profile::ALL {
+        for profile in Pkcs12Profile::ALL {
             let store = KeyStore::new("wéb", &key, &chain).unwrap().to_pkcs12(&password, profile);
             let text = read(&store.unwrap(), "pässwörd", &["-nodes"]);
-            let found = PrivateKey::from_pem_among(text.as_bytes()).unwrap();
+            let found = PrivateKey::from_mixed_pem(text.as_bytes()).unwrap();
             assert_eq!(found.public_key(), key.public_key());
             // The key and its certificate have the same name and identifier, the issuer none.
             assert_eq!(text.matches("friendlyName: wéb\n").count(), 2, "{text}");
             assert_eq!(text.matches("localKeyID: ").count(), 2, "{text}");
-            let found = crate::pem::certificates_among(text.as_bytes()).unwrap();
+            let found = crate::pem::certificates_in_mixed_pem(text.as_bytes()).unwrap();
             let chain = chain.iter().map(ForeignCertificate::der).collect::<Vec<_>>();
             assert_eq!(found.iter().map(AsRef::as_ref).collect::<Vec<&[u8]>>(), chain);
         }

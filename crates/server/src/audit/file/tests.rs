@@ -3,22 +3,22 @@ use std::sync::{Arc, Mutex};
 use super::*;
 
 /// A file of its own with a clock that stands still, and very little room.
-struct Bench {
+struct LogFileFixture {
     dir: tempfile::TempDir,
     now: Arc<Mutex<OffsetDateTime>>,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl LogFileFixture {
+    fn new() -> LogFileFixture {
         let now = time::macros::datetime!(2026-11-15 12:00 UTC);
-        Bench { dir: tempfile::tempdir().unwrap(), now: Arc::new(Mutex::new(now)) }
+        LogFileFixture { dir: tempfile::tempdir().unwrap(), now: Arc::new(Mutex::new(now)) }
     }
 
     fn path(&self) -> PathBuf {
         self.dir.path().join("audit.log")
     }
 
-    fn open(&self, max_bytes: u64, rotation: Rotation) -> LogFile {
+    fn open(&self, max_bytes: u64, rotation: LogRotation) -> LogFile {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || *now.lock().unwrap());
         let mut file = LogFile::open(&self.path(), rotation, clock).unwrap();
@@ -68,8 +68,8 @@ fn append_all(file: &mut LogFile, lines: &[&str]) -> (usize, Option<io::Error>) 
 
 #[test]
 fn full_files_are_put_aside_under_their_time() {
-    let bench = Bench::new();
-    let mut file = bench.open(10, Rotation::default());
+    let bench = LogFileFixture::new();
+    let mut file = bench.open(10, LogRotation::default());
     append(&mut file, &["one1\n", "two2\n"]);
     assert_eq!(bench.names(), ["audit.log"]);
     append(&mut file, &["tri3\n"]);
@@ -91,8 +91,8 @@ fn full_files_are_put_aside_under_their_time() {
 
 #[test]
 fn no_line_is_lost_or_cut_whatever_the_sizes() {
-    let bench = Bench::new();
-    let mut file = bench.open(300, Rotation::default());
+    let bench = LogFileFixture::new();
+    let mut file = bench.open(300, LogRotation::default());
     let lines: Vec<String> = (0..500).map(|n| format!("{n:05}{}\n", "x".repeat(n % 97))).collect();
     for batch in lines.chunks(7) {
         append(&mut file, &batch.iter().map(String::as_str).collect::<Vec<_>>());
@@ -107,9 +107,9 @@ fn no_line_is_lost_or_cut_whatever_the_sizes() {
 
 #[test]
 fn as_many_are_kept_as_wanted() {
-    let bench = Bench::new();
+    let bench = LogFileFixture::new();
     fs::write(bench.dir.path().join("audit-notes.log"), "not ours\n").unwrap();
-    let mut file = bench.open(5, Rotation { max_backups: 2, ..Rotation::default() });
+    let mut file = bench.open(5, LogRotation { max_backups: 2, ..LogRotation::default() });
     for number in 0..6 {
         append(&mut file, &[&format!("{number}\n"), "...\n"]);
         bench.pass(Duration::MINUTE);
@@ -121,8 +121,8 @@ fn as_many_are_kept_as_wanted() {
 
 #[test]
 fn old_ones_go() {
-    let bench = Bench::new();
-    let rotation = Rotation { max_age_days: 2, ..Rotation::default() };
+    let bench = LogFileFixture::new();
+    let rotation = LogRotation { max_age_days: 2, ..LogRotation::default() };
     let mut file = bench.open(5, rotation);
     append(&mut file, &["first\n"]);
     append(&mut file, &["second\n"]);
@@ -138,8 +138,8 @@ fn old_ones_go() {
 
 #[test]
 fn a_file_that_was_moved_away_is_made_again() {
-    let bench = Bench::new();
-    let mut file = bench.open(1000, Rotation::default());
+    let bench = LogFileFixture::new();
+    let mut file = bench.open(1000, LogRotation::default());
     append(&mut file, &["before\n"]);
     fs::rename(bench.path(), bench.dir.path().join("audit.log.1")).unwrap();
     append(&mut file, &["after\n"]);
@@ -151,28 +151,28 @@ fn a_file_that_was_moved_away_is_made_again() {
 
 #[test]
 fn a_start_goes_on_where_the_last_one_stopped() {
-    let bench = Bench::new();
+    let bench = LogFileFixture::new();
     fs::write(bench.path(), "whole\nhal").unwrap();
-    let mut file = bench.open(1000, Rotation::default());
+    let mut file = bench.open(1000, LogRotation::default());
     append(&mut file, &["next\n"]);
     drop(file);
-    append(&mut bench.open(1000, Rotation::default()), &["last\n"]);
+    append(&mut bench.open(1000, LogRotation::default()), &["last\n"]);
     assert_eq!(bench.text(), "whole\nhal\nnext\nlast\n");
 }
 
 #[test]
 fn only_the_owner_can_read_it() {
-    let bench = Bench::new();
-    bench.open(1000, Rotation::default());
+    let bench = LogFileFixture::new();
+    bench.open(1000, LogRotation::default());
     assert_eq!(fs::metadata(bench.path()).unwrap().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn what_cannot_be_written_is_said_and_the_next_is_tried_again() {
-    let bench = Bench::new();
+fn failed_writes_are_reported_and_later_lines_are_retried() {
+    let bench = LogFileFixture::new();
     let place = bench.dir.path().join("logs");
     let clock: Clock = Arc::new(|| OffsetDateTime::UNIX_EPOCH);
-    let mut file = LogFile::open(&place.join("audit.log"), Rotation::default(), clock).unwrap();
+    let mut file = LogFile::open(&place.join("audit.log"), LogRotation::default(), clock).unwrap();
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
     assert_eq!(append_all(&mut file, &["a\n", "b\n"]).0, 2);
@@ -186,7 +186,7 @@ fn what_cannot_be_written_is_said_and_the_next_is_tried_again() {
 #[test]
 fn a_full_disk_loses_lines_but_no_device() {
     let clock: Clock = Arc::new(|| OffsetDateTime::UNIX_EPOCH);
-    let open = |path| LogFile::open(Path::new(path), Rotation::default(), clock.clone()).unwrap();
+    let open = |path| LogFile::open(Path::new(path), LogRotation::default(), clock.clone()).unwrap();
     let (lost, error) = append_all(&mut open("/dev/full"), &["a\n"]);
     assert_eq!((lost, error.unwrap().kind()), (1, io::ErrorKind::StorageFull));
     assert!(open("/dev/full").probe().is_err());

@@ -5,35 +5,35 @@ use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_pki::CertificateRequest;
 
-use super::signers::{Act, permits};
-use super::{Operation, new_name};
+use super::signers::{SignerAction, permits};
+use super::{AdmissionOperation, new_name};
 use crate::error::Error;
-use crate::registry::parts::{bytes, text};
+use crate::registry::object_fields::{bytes, text};
 use crate::user::MASTERS;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// The signer whose certificates log in to the API as whoever they name.
 const API_CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Refuses what the rules forbid.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, request: &Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, request: &Value) -> Result<(), Error> {
     if (call.served.group, call.kind.plural)
         != ("certificates.k8s.io", "certificatesigningrequests")
     {
         return Ok(());
     }
     match (operation, call.path.subresource.as_str()) {
-        (Operation::Update(old), "approval") => decide(call, Act::Approve, old),
-        (Operation::Update(old), "status") if is_signed(old, request) => {
-            decide(call, Act::Sign, old)
+        (AdmissionOperation::Update(old), "approval") => decide(call, SignerAction::Approve, old),
+        (AdmissionOperation::Update(old), "status") if is_signed(old, request) => {
+            decide(call, SignerAction::Sign, old)
         }
-        (Operation::Create, "") => no_masters(call, request),
-        (Operation::Create | Operation::Update(_) | Operation::Delete, _) => Ok(()),
+        (AdmissionOperation::Create, "") => no_masters(call, request),
+        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => Ok(()),
     }
 }
 
 /// The stored request says which signer it is for, whatever the change says.
-fn decide(call: &Call<'_>, act: Act, old: &Value) -> Result<(), Error> {
+fn decide(call: &RequestContext<'_>, act: SignerAction, old: &Value) -> Result<(), Error> {
     let signer = text(old, "/spec/signerName");
     if permits(call, act, signer) {
         return Ok(());
@@ -49,7 +49,7 @@ fn is_signed(old: &Value, new: &Value) -> bool {
     certificate(old) != certificate(new) || conditions(old) != conditions(new)
 }
 
-fn no_masters(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+fn no_masters(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
     if text(request, "/spec/signerName") != API_CLIENTS {
         return Ok(());
     }

@@ -3,26 +3,26 @@
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::Operation;
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
-use crate::chain::authz::rbac::cover::{self, TooMany};
-use crate::chain::authz::rbac::{RoleRef, Rule, aggregated};
-use crate::error::{Error, Subject};
+use super::AdmissionOperation;
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::rbac::rule_coverage::{self, TooManyComparisons};
+use crate::chain::authz::rbac::{RoleRef, PolicyRule, aggregated};
+use crate::error::{Error, ErrorSubject};
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 use crate::user::MASTERS;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
-    if call.served.group != GROUP || call.user.is_in(MASTERS) {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+    if call.served.group != GROUP || call.user.has_group(MASTERS) {
         return Ok(());
     }
     let old = match operation {
-        Operation::Create => None,
-        Operation::Update(old) => Some(old),
-        Operation::Delete => return Ok(()),
+        AdmissionOperation::Create => None,
+        AdmissionOperation::Update(old) => Some(old),
+        AdmissionOperation::Delete => return Ok(()),
     };
     if old.is_some_and(|old| changes_owners_only(old, object)) {
         return Ok(());
@@ -37,24 +37,24 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Resul
     }
 }
 
-fn check_role(call: &Call<'_>, old: Option<&Value>, role: &Value) -> Result<(), Error> {
-    if may(call, "escalate", GROUP, call.kind.plural, &call.path.name) {
+fn check_role(call: &RequestContext<'_>, old: Option<&Value>, role: &Value) -> Result<(), Error> {
+    if has_permission(call, "escalate", GROUP, call.kind.plural, &call.path.name) {
         return Ok(());
     }
-    let rules = Rule::parse_all(&role["rules"]);
+    let rules = PolicyRule::parse_all(&role["rules"]);
     if rules.len() != role["rules"].as_array().map_or(0, Vec::len) {
         return Err(forbidden(call, role, "the rules cannot be read".into()));
     }
-    confirm(call, role, &rules)?;
+    confirm_grants(call, role, &rules)?;
     // An aggregated role can gather anything, and one that is no longer aggregated may keep it.
     if aggregates(role) || old.is_some_and(aggregates) {
         let why = "must have cluster-admin privileges to use the aggregationRule";
-        confirm(call, role, &everything()).map_err(|_| forbidden(call, role, why.into()))?;
+        confirm_grants(call, role, &everything()).map_err(|_| forbidden(call, role, why.into()))?;
     }
     Ok(())
 }
 
-fn check_binding(call: &Call<'_>, binding: &Value) -> Result<(), Error> {
+fn check_binding(call: &RequestContext<'_>, binding: &Value) -> Result<(), Error> {
     let role = RoleRef::parse(&binding["roleRef"]);
     let (plural, name) = match &role {
         RoleRef::Role(name) => (ROLE.plural, name),
@@ -62,30 +62,30 @@ fn check_binding(call: &Call<'_>, binding: &Value) -> Result<(), Error> {
         RoleRef::Unsupported(_) => return Err(Error::Unclassified(role.missing())),
     };
     let group = binding["roleRef"]["apiGroup"].as_str().unwrap_or_default();
-    if may(call, "bind", group, plural, name) {
+    if has_permission(call, "bind", group, plural, name) {
         return Ok(());
     }
     let rules = call.server.authorizer.rbac().role_rules(&role, &call.path.namespace);
-    let rules = rules.ok_or_else(|| Error::NotFound(Subject::new(GROUP, plural, name)))?;
-    let rules: Vec<Rule> = rules.iter().map(|rule| (**rule).clone()).collect();
-    confirm(call, binding, &rules)
+    let rules = rules.ok_or_else(|| Error::NotFound(ErrorSubject::new(GROUP, plural, name)))?;
+    let rules: Vec<PolicyRule> = rules.iter().map(|rule| (**rule).clone()).collect();
+    confirm_grants(call, binding, &rules)
 }
 
 /// Whether the caller has a verb that stands for all permissions of a role. A new role has no name yet.
-fn may(call: &Call<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+fn has_permission(call: &RequestContext<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
     let namespace = &call.path.namespace;
     let resource =
-        Resource { group, version: "*", resource, namespace, name, ..Resource::default() };
-    let asked = Attributes { user: call.user, verb, target: Target::Resource(resource) };
-    call.server.authorizer.decide(&asked).is_allow()
+        ResourceAttributes { group, version: "*", resource, namespace, name, ..ResourceAttributes::default() };
+    let asked = AuthorizationAttributes { user: call.user, verb, target: AuthorizationTarget::Resource(resource) };
+    call.server.authorizer.decide(&asked).is_allowed()
 }
 
 /// Refuses `object` unless the caller holds all of `rules` where the object is.
-fn confirm(call: &Call<'_>, object: &Value, rules: &[Rule]) -> Result<(), Error> {
+fn confirm_grants(call: &RequestContext<'_>, object: &Value, rules: &[PolicyRule]) -> Result<(), Error> {
     let held = call.server.authorizer.rbac().resolve(call.user, &call.path.namespace);
-    let missing = match cover::missing(&held.rules, rules) {
+    let missing = match rule_coverage::missing(&held.rules, rules) {
         Ok(missing) => missing,
-        Err(TooMany) => {
+        Err(TooManyComparisons) => {
             let why = "the rules come to more permissions than can be compared with those held";
             return Err(forbidden(call, object, why.into()));
         }
@@ -96,8 +96,8 @@ fn confirm(call: &Call<'_>, object: &Value, rules: &[Rule]) -> Result<(), Error>
     let mut why = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quote(&call.user.name),
-        cover::quoted(&call.user.groups),
-        cover::describe(&missing)
+        rule_coverage::quoted(&call.user.groups),
+        rule_coverage::describe(&missing)
     );
     if !held.errors.is_empty() {
         why = format!("{why}; resolution errors: [{}]", aggregated(held.errors));
@@ -105,8 +105,8 @@ fn confirm(call: &Call<'_>, object: &Value, rules: &[Rule]) -> Result<(), Error>
     Err(forbidden(call, object, why))
 }
 
-fn forbidden(call: &Call<'_>, object: &Value, why: String) -> Error {
-    Error::Forbidden(call.subject(Meta::of(object).name()), why)
+fn forbidden(call: &RequestContext<'_>, object: &Value, why: String) -> Error {
+    Error::Forbidden(call.subject(ObjectMetaView::from_object(object).name()), why)
 }
 
 fn aggregates(role: &Value) -> bool {
@@ -114,11 +114,11 @@ fn aggregates(role: &Value) -> bool {
     selectors.as_array().is_some_and(|list| !list.is_empty())
 }
 
-fn everything() -> [Rule; 2] {
+fn everything() -> [PolicyRule; 2] {
     let all = || vec!["*".to_owned()];
     let on_resources =
-        Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
-    [on_resources, Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() }]
+        PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() };
+    [on_resources, PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() }]
 }
 
 /// Whether only owners and finalizers change, as the garbage collector changes them, which holds no

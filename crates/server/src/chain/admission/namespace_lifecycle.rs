@@ -2,39 +2,39 @@
 //! namespaces stay.
 
 use serde_json::Value;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::Operation;
-use crate::error::{Error, Subject};
+use super::AdmissionOperation;
+use crate::error::{Error, ErrorSubject};
 use crate::registry::kind::Scope;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// Namespaces that parts of the system live in.
 const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// Checks the namespace of what is created, and the namespaces that are deleted.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
     match operation {
-        Operation::Delete if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) => {
+        AdmissionOperation::Delete if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) => {
             let why = "this namespace may not be deleted".to_owned();
             Err(Error::Forbidden(call.subject(&call.path.name), why))
         }
-        Operation::Create if call.kind.scope == Scope::Namespaced => check_namespace(call, object),
-        Operation::Create | Operation::Update(_) | Operation::Delete => Ok(()),
+        AdmissionOperation::Create if call.kind.scope == Scope::Namespaced => check_namespace(call, object),
+        AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete => Ok(()),
     }
 }
 
-fn is_namespaces(call: &Call<'_>) -> bool {
+fn is_namespaces(call: &RequestContext<'_>) -> bool {
     call.kind.plural == "namespaces" && call.served.group.is_empty()
 }
 
-fn check_namespace(call: &Call<'_>, object: &Value) -> Result<(), Error> {
+fn check_namespace(call: &RequestContext<'_>, object: &Value) -> Result<(), Error> {
     let name = call.path.namespace.as_str();
     let Some(namespace) = call.server.core_object("namespaces", name)? else {
-        return Err(Error::NotFound(Subject::new("", "namespaces", name)));
+        return Err(Error::NotFound(ErrorSubject::new("", "namespaces", name)));
     };
-    if Meta::of(&namespace).is_deleting() {
-        let meta = Meta::of(object);
+    if ObjectMetaView::from_object(&namespace).is_deleting() {
+        let meta = ObjectMetaView::from_object(object);
         let about = if meta.name().is_empty() { meta.generate_name() } else { meta.name() };
         return Err(Error::NamespaceTerminating(call.subject(about), name.to_owned()));
     }

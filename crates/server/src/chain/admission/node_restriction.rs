@@ -6,25 +6,25 @@
 mod claims;
 mod nodes;
 mod pods;
-mod requests;
+mod certificate_requests;
 mod tokens;
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::{Operation, new_name};
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
+use super::{AdmissionOperation, new_name};
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
 use crate::chain::authz::node::{LEASES, identity};
-use crate::error::{Error, Subject};
+use crate::error::{Error, ErrorSubject};
 use crate::registry::kind::Scope;
-use crate::registry::parts::text;
-use crate::verbs::Call;
+use crate::registry::object_fields::text;
+use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
     let Some(node) = identity(call.user) else { return Ok(()) };
-    let written = Written {
+    let written = NodeWrite {
         node,
         user: &call.user.name,
         group: call.served.group,
@@ -34,30 +34,30 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Resul
         name: name(call, object),
         operation,
         object,
-        find: &|group, plural, namespace, name| find(call, group, plural, namespace, name),
+        find: &|group, plural, namespace, name| get_object(call, group, plural, namespace, name),
         may_request: &|audience| may_request(call, audience),
         may_request_from: &|signer, account| may_request_from(call, signer, account),
     };
     written.check().map_err(|refusal| match refusal {
-        Refusal::Forbidden(why) => Error::Forbidden(call.subject(about(written.name, object)), why),
-        Refusal::NotFound(kind, name) => Error::NotFound(Subject::new("", kind, &name)),
-        Refusal::Failed(why) => Error::Unclassified(why),
+        NodeRefusal::Forbidden(why) => Error::Forbidden(call.subject(object_name(written.name, object)), why),
+        NodeRefusal::NotFound(kind, name) => Error::NotFound(ErrorSubject::new("", kind, &name)),
+        NodeRefusal::Failed(why) => Error::Unclassified(why),
     })
 }
 
 /// The name in the path; a new object says its name itself.
-fn name<'a>(call: &'a Call<'_>, object: &'a Value) -> &'a str {
-    if call.path.name.is_empty() { Meta::of(object).name() } else { &call.path.name }
+fn name<'a>(call: &'a RequestContext<'_>, object: &'a Value) -> &'a str {
+    if call.path.name.is_empty() { ObjectMetaView::from_object(object).name() } else { &call.path.name }
 }
 
 /// What a refusal calls the object.
-fn about<'a>(name: &'a str, object: &'a Value) -> &'a str {
+fn object_name<'a>(name: &'a str, object: &'a Value) -> &'a str {
     if name.is_empty() { new_name(object) } else { name }
 }
 
-fn find(call: &Call<'_>, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+fn get_object(call: &RequestContext<'_>, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = call.server.registry.by_path(group, "v1", plural)?;
-    let cache = call.server.caches.of(kind)?;
+    let cache = call.server.caches.for_kind(kind)?;
     let found = match kind.scope {
         Scope::Cluster => cache.get(name)?,
         Scope::Namespaced => cache.get(&format!("{namespace}/{name}"))?,
@@ -66,39 +66,39 @@ fn find(call: &Call<'_>, group: &str, plural: &str, namespace: &str, name: &str)
     (found.name() == name).then(|| found.stored_value())
 }
 
-fn may_request(call: &Call<'_>, audience: &str) -> bool {
-    let asked = Attributes {
+fn may_request(call: &RequestContext<'_>, audience: &str) -> bool {
+    let asked = AuthorizationAttributes {
         user: call.user,
         verb: "request-serviceaccounts-token-audience",
-        target: Target::Resource(Resource {
+        target: AuthorizationTarget::Resource(ResourceAttributes {
             version: "v1",
             resource: audience,
             namespace: &call.path.namespace,
             name: &call.path.name,
-            ..Resource::default()
+            ..ResourceAttributes::default()
         }),
     };
-    call.server.authorizer.decide(&asked).is_allow()
+    call.server.authorizer.decide(&asked).is_allowed()
 }
 
-fn may_request_from(call: &Call<'_>, signer: &str, account: &str) -> bool {
+fn may_request_from(call: &RequestContext<'_>, signer: &str, account: &str) -> bool {
     let resource = signer.replace('/', ":");
-    let asked = Attributes {
+    let asked = AuthorizationAttributes {
         user: call.user,
         verb: "request-serviceaccounts-podcertificate-signer",
-        target: Target::Resource(Resource {
+        target: AuthorizationTarget::Resource(ResourceAttributes {
             version: "v1",
             resource: &resource,
             namespace: &call.path.namespace,
             name: account,
-            ..Resource::default()
+            ..ResourceAttributes::default()
         }),
     };
-    call.server.authorizer.decide(&asked).is_allow()
+    call.server.authorizer.decide(&asked).is_allowed()
 }
 
 /// What a node wants to write.
-struct Written<'a> {
+struct NodeWrite<'a> {
     /// The node that writes.
     node: &'a str,
     /// Its whole user name.
@@ -108,7 +108,7 @@ struct Written<'a> {
     subresource: &'a str,
     namespace: &'a str,
     name: &'a str,
-    operation: Operation<'a>,
+    operation: AdmissionOperation<'a>,
     /// What is written; for a deletion what goes.
     object: &'a Value,
     /// Other objects, by group, plural, namespace and name.
@@ -121,7 +121,7 @@ struct Written<'a> {
 
 /// Why not.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+enum NodeRefusal {
     Forbidden(String),
     /// The kind and the name of what should be there.
     NotFound(&'static str, String),
@@ -129,15 +129,15 @@ enum Refusal {
     Failed(String),
 }
 
-type Verdict = Result<(), Refusal>;
+type AdmissionResult = Result<(), NodeRefusal>;
 
 /// Refuses in these words.
-fn forbidden(why: impl Into<String>) -> Verdict {
-    Err(Refusal::Forbidden(why.into()))
+fn forbidden(why: impl Into<String>) -> AdmissionResult {
+    Err(NodeRefusal::Forbidden(why.into()))
 }
 
-impl Written<'_> {
-    fn check(&self) -> Verdict {
+impl NodeWrite<'_> {
+    fn check(&self) -> AdmissionResult {
         if self.node.is_empty() {
             return forbidden(format!("could not determine node from user {}", quote(self.user)));
         }
@@ -146,15 +146,15 @@ impl Written<'_> {
             ("", "nodes") => nodes::check(self),
             ("", "persistentvolumeclaims") => claims::check(self),
             ("", "serviceaccounts") => match (self.subresource, self.operation) {
-                ("token", Operation::Create) => tokens::check(self),
+                ("token", AdmissionOperation::Create) => tokens::check(self),
                 _ => Ok(()),
             },
             ("coordination.k8s.io", "leases") => self.lease(),
             ("storage.k8s.io", "csinodes") => self.csi_node(),
             ("windlass.dev", "nodetrusts") => self.node_trust(),
             ("resource.k8s.io", "resourceslices") => self.resource_slice(),
-            ("certificates.k8s.io", "certificatesigningrequests") => requests::signing(self),
-            ("certificates.k8s.io", "podcertificaterequests") => requests::pod(self),
+            ("certificates.k8s.io", "certificatesigningrequests") => certificate_requests::check_signing_request(self),
+            ("certificates.k8s.io", "podcertificaterequests") => certificate_requests::check_pod_request(self),
             _ => Ok(()),
         }
     }
@@ -167,19 +167,19 @@ impl Written<'_> {
     /// The operation as Kubernetes calls it.
     fn operation_name(&self) -> &'static str {
         match self.operation {
-            Operation::Create => "CREATE",
-            Operation::Update(_) => "UPDATE",
-            Operation::Delete => "DELETE",
+            AdmissionOperation::Create => "CREATE",
+            AdmissionOperation::Update(_) => "UPDATE",
+            AdmissionOperation::Delete => "DELETE",
         }
     }
 
-    fn pod(&self, name: &str) -> Result<Value, Refusal> {
+    fn get_pod(&self, name: &str) -> Result<Value, NodeRefusal> {
         let found = (self.find)("", "pods", self.namespace, name);
         // Kubernetes' listers name the kind in the singular.
-        found.ok_or_else(|| Refusal::NotFound("pod", name.to_owned()))
+        found.ok_or_else(|| NodeRefusal::NotFound("pod", name.to_owned()))
     }
 
-    fn lease(&self) -> Verdict {
+    fn lease(&self) -> AdmissionResult {
         if self.namespace != LEASES {
             let shown = quote(LEASES);
             return forbidden(format!("can only access leases in the {shown} system namespace"));
@@ -192,14 +192,14 @@ impl Written<'_> {
         Ok(())
     }
 
-    fn csi_node(&self) -> Verdict {
+    fn csi_node(&self) -> AdmissionResult {
         if self.name != self.node {
             return forbidden("can only access CSINode with the same name as the requesting node");
         }
         Ok(())
     }
 
-    fn node_trust(&self) -> Verdict {
+    fn node_trust(&self) -> AdmissionResult {
         if self.name != self.node {
             return forbidden(
                 "can only access NodeTrust with the same name as the requesting node",
@@ -208,12 +208,12 @@ impl Written<'_> {
         Ok(())
     }
 
-    fn resource_slice(&self) -> Verdict {
+    fn resource_slice(&self) -> AdmissionResult {
         let does = match self.operation {
-            Operation::Create => "create",
-            Operation::Delete => "delete",
+            AdmissionOperation::Create => "create",
+            AdmissionOperation::Delete => "delete",
             // Whose it is cannot change, and authorization knows what is stored.
-            Operation::Update(_) => return Ok(()),
+            AdmissionOperation::Update(_) => return Ok(()),
         };
         if text(self.object, "/spec/nodeName") != self.node {
             return forbidden(format!(

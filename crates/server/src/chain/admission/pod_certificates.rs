@@ -1,30 +1,30 @@
 //! Who may decide on a pod certificate request. Kubernetes checks it as a rule on the object, so it is told as one.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path, quote};
+use windlass_api::field::{FieldErrors, FieldPath, quote};
 
-use super::Operation;
-use super::signers::{Act, permits};
+use super::AdmissionOperation;
+use super::signers::{SignerAction, permits};
 use crate::error::Error;
-use crate::registry::parts::text;
-use crate::verbs::Call;
+use crate::registry::object_fields::text;
+use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, request: &Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, request: &Value) -> Result<(), Error> {
     if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "podcertificaterequests") {
         return Ok(());
     }
-    let Operation::Update(old) = operation else { return Ok(()) };
+    let AdmissionOperation::Update(old) = operation else { return Ok(()) };
     if call.path.subresource != "status" || old.get("status") == request.get("status") {
         return Ok(());
     }
     let signer = text(old, "/spec/signerName");
-    if permits(call, Act::Sign, signer) {
+    if permits(call, SignerAction::Sign, signer) {
         return Ok(());
     }
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     let (user, signer) = (quote(&call.user.name), quote(signer));
     let why = format!("User {user} is not permitted to \"sign\" for signer {signer}");
-    errors.forbidden(&Path::new("spec").child("signerName"), &why);
+    errors.forbidden(&FieldPath::new("spec").child("signerName"), &why);
     Err(call.invalid(&call.path.name, errors))
 }

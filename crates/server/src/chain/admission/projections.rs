@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use super::Operation;
-use crate::verbs::Call;
+use super::AdmissionOperation;
+use crate::verbs::RequestContext;
 
 /// Drops from a pod what features that are off would need.
-pub fn drop_disabled(call: &Call<'_>, operation: Operation<'_>, pod: &mut Value) {
+pub fn drop_disabled(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, pod: &mut Value) {
     if call.kind.name != "Pod" {
         return;
     }
@@ -16,7 +16,7 @@ pub fn drop_disabled(call: &Call<'_>, operation: Operation<'_>, pod: &mut Value)
         ("clusterTrustBundle", features.cluster_trust_bundle_projection),
         ("podCertificate", features.pod_certificate_request),
     ] {
-        let used_before = matches!(operation, Operation::Update(old) if uses(old, source));
+        let used_before = matches!(operation, AdmissionOperation::Update(old) if uses(old, source));
         if !on && !used_before {
             drop_source(pod, source);
         }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::Operation;
+use super::AdmissionOperation;
 use crate::error::Error;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// The account of pods that name none. A controller makes it in every new namespace.
 const DEFAULT: &str = "default";
@@ -30,7 +30,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// Waits a moment for the default account of a namespace that is new.
-pub async fn wait_for_default(call: &Call<'_>, object: &Value) {
+pub async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
     if !is_pods(call) || is_mirror(object) || !matches!(account_name(object), "" | DEFAULT) {
         return;
     }
@@ -54,21 +54,21 @@ pub async fn wait_for_default(call: &Call<'_>, object: &Value) {
 }
 
 /// Gives a new pod its account and its token.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &mut Value) -> Result<(), Error> {
     if !is_pods(call) {
         return Ok(());
     }
     match (operation, call.path.subresource.as_str()) {
-        (Operation::Create, "") if is_mirror(object) => {
+        (AdmissionOperation::Create, "") if is_mirror(object) => {
             check_mirror(object).map_err(|why| forbidden(call, object, why.into()))
         }
-        (Operation::Create, "") => equip(call, object),
-        (Operation::Update(old), "ephemeralcontainers") => check_added(call, old, object),
-        (Operation::Create | Operation::Update(_) | Operation::Delete, _) => Ok(()),
+        (AdmissionOperation::Create, "") => mutate_pod(call, object),
+        (AdmissionOperation::Update(old), "ephemeralcontainers") => check_added(call, old, object),
+        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => Ok(()),
     }
 }
 
-fn is_pods(call: &Call<'_>) -> bool {
+fn is_pods(call: &RequestContext<'_>) -> bool {
     call.kind.plural == "pods" && call.served.group.is_empty()
 }
 
@@ -95,12 +95,12 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn equip(call: &Call<'_>, pod: &mut Value) -> Result<(), Error> {
+fn mutate_pod(call: &RequestContext<'_>, pod: &mut Value) -> Result<(), Error> {
     let name = match account_name(pod) {
         "" => DEFAULT.to_owned(),
         name => name.to_owned(),
     };
-    let account = find(call, &name).map_err(|why| forbidden(call, pod, why))?;
+    let account = get_account(call, &name).map_err(|why| forbidden(call, pod, why))?;
     let spec = &mut pod["spec"];
     spec["serviceAccountName"] = json!(name);
     // The old name of the same field.
@@ -117,21 +117,21 @@ fn equip(call: &Call<'_>, pod: &mut Value) -> Result<(), Error> {
 }
 
 /// What is added to a running pod is held to the rules of the account that the pod has.
-fn check_added(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
+fn check_added(call: &RequestContext<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     let name = account_name(old);
     if name.is_empty() {
         let pod = format!("{}/{}", call.path.namespace, call.path.name);
         let why = format!("no service account specified for pod {pod}");
         return Err(forbidden(call, new, why));
     }
-    let account = find(call, name).map_err(|why| forbidden(call, new, why))?;
+    let account = get_account(call, name).map_err(|why| forbidden(call, new, why))?;
     if !enforces(&account) {
         return Ok(());
     }
     references::check_ephemeral(&new["spec"], &account).map_err(Error::Unclassified)
 }
 
-fn find(call: &Call<'_>, name: &str) -> Result<Value, String> {
+fn get_account(call: &RequestContext<'_>, name: &str) -> Result<Value, String> {
     let namespace = &call.path.namespace;
     let key = format!("{namespace}/{name}");
     // Accounts that cannot be looked up are as good as none.
@@ -166,8 +166,8 @@ fn enforces(account: &Value) -> bool {
     matches!(value, Some("1" | "t" | "T" | "true" | "True" | "TRUE"))
 }
 
-fn forbidden(call: &Call<'_>, pod: &Value, why: String) -> Error {
-    let meta = Meta::of(pod);
+fn forbidden(call: &RequestContext<'_>, pod: &Value, why: String) -> Error {
+    let meta = ObjectMetaView::from_object(pod);
     let name = match (call.path.name.as_str(), meta.name(), meta.generate_name()) {
         ("", "", "") => "Unknown",
         ("", "", generated) => generated,

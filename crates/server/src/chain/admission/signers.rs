@@ -1,11 +1,11 @@
 //! What a caller may do in a signer's name.
 
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
-use crate::verbs::Call;
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::verbs::RequestContext;
 
 /// What is done in a signer's name.
 #[derive(Clone, Copy)]
-pub enum Act {
+pub enum SignerAction {
     /// Requests to it are approved or denied.
     Approve,
     /// Certificates of it are handed out.
@@ -14,32 +14,32 @@ pub enum Act {
     Attest,
 }
 
-impl Act {
+impl SignerAction {
     /// The verb that roles name it by.
     pub fn verb(self) -> &'static str {
         match self {
-            Act::Approve => "approve",
-            Act::Sign => "sign",
-            Act::Attest => "attest",
+            SignerAction::Approve => "approve",
+            SignerAction::Sign => "sign",
+            SignerAction::Attest => "attest",
         }
     }
 }
 
 /// Whether the caller may: a role names the signer, or all signers of its domain.
-pub fn permits(call: &Call<'_>, act: Act, signer: &str) -> bool {
+pub fn permits(call: &RequestContext<'_>, act: SignerAction, signer: &str) -> bool {
     let allowed = |name: &str| {
-        let asked = Attributes {
+        let asked = AuthorizationAttributes {
             user: call.user,
             verb: act.verb(),
-            target: Target::Resource(Resource {
+            target: AuthorizationTarget::Resource(ResourceAttributes {
                 group: "certificates.k8s.io",
                 version: "*",
                 resource: "signers",
                 name,
-                ..Resource::default()
+                ..ResourceAttributes::default()
             }),
         };
-        call.server.authorizer.decide(&asked).is_allow()
+        call.server.authorizer.decide(&asked).is_allowed()
     };
     let domain = signer.split('/').next().unwrap_or_default();
     // A signer without a name could else be the same as no signer at all, which every rule covers.

@@ -3,25 +3,25 @@
 use serde_json::Value;
 use windlass_api::field::quote;
 
-use super::signers::{Act, permits};
-use super::{Operation, new_name};
+use super::signers::{SignerAction, permits};
+use super::{AdmissionOperation, new_name};
 use crate::error::Error;
-use crate::registry::parts::text;
-use crate::verbs::Call;
+use crate::registry::object_fields::text;
+use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &Call<'_>, operation: Operation<'_>, bundle: &Value) -> Result<(), Error> {
+pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, bundle: &Value) -> Result<(), Error> {
     if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "clustertrustbundles") {
         return Ok(());
     }
     let signer = text(bundle, "/spec/signerName");
     match operation {
-        Operation::Delete => return Ok(()),
-        Operation::Create | Operation::Update(_) if signer.is_empty() => return Ok(()),
-        Operation::Update(old) if is_housekeeping(old, bundle) => return Ok(()),
-        Operation::Create | Operation::Update(_) => {}
+        AdmissionOperation::Delete => return Ok(()),
+        AdmissionOperation::Create | AdmissionOperation::Update(_) if signer.is_empty() => return Ok(()),
+        AdmissionOperation::Update(old) if is_metadata_cleanup(old, bundle) => return Ok(()),
+        AdmissionOperation::Create | AdmissionOperation::Update(_) => {}
     }
-    if permits(call, Act::Attest, signer) {
+    if permits(call, SignerAction::Attest, signer) {
         return Ok(());
     }
     let name = if call.path.name.is_empty() { new_name(bundle) } else { &call.path.name };
@@ -30,7 +30,7 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, bundle: &Value) -> Resul
 }
 
 /// Whether only what garbage collection needs to write is changed.
-fn is_housekeeping(old: &Value, new: &Value) -> bool {
+fn is_metadata_cleanup(old: &Value, new: &Value) -> bool {
     let essence = |bundle: &Value| {
         let mut bundle = bundle.clone();
         if let Some(metadata) = bundle.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -69,7 +69,7 @@ mod tests {
             ),
             (json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "y"}}), false),
         ] {
-            assert_eq!(is_housekeeping(&old, &new), housekeeping, "{new}");
+            assert_eq!(is_metadata_cleanup(&old, &new), housekeeping, "{new}");
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use time::OffsetDateTime;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::timestamp;
 
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::user::User;
 pub fn identify(server: &Server, token: &str, now: OffsetDateTime) -> Result<Option<User>, Error> {
     let Some((id, secret)) = parse(token) else { return Ok(None) };
     let found = server.core_object("secrets", &format!("kube-system/bootstrap-token-{id}"))?;
-    Ok(found.and_then(|found| judge(&found, id, secret, now)))
+    Ok(found.and_then(|found| validate_secret(&found, id, secret, now)))
 }
 
 /// The key of the secret that decides about a token, if it has the form of a bootstrap token.
@@ -35,8 +35,8 @@ fn parse(token: &str) -> Option<(&str, &str)> {
     (id.len() == 6 && secret.len() == 16 && plain(id) && plain(secret)).then_some((id, secret))
 }
 
-fn judge(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<User> {
-    if Meta::of(object).is_deleting() || object["type"] != "bootstrap.kubernetes.io/token" {
+fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<User> {
+    if ObjectMetaView::from_object(object).is_deleting() || object["type"] != "bootstrap.kubernetes.io/token" {
         return None;
     }
     let data = |key: &str| {
@@ -58,7 +58,7 @@ fn judge(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<
     let mut groups = BTreeSet::from([DEFAULT_GROUP.to_owned()]);
     if data("auth-extra-groups").is_some_and(|bytes| !bytes.is_empty()) {
         for group in text("auth-extra-groups")?.split(',') {
-            if !is_group(group) {
+            if !is_bootstrap_group(group) {
                 return None;
             }
             groups.insert(group.to_owned());
@@ -69,7 +69,7 @@ fn judge(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<
 }
 
 /// `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`.
-fn is_group(group: &str) -> bool {
+fn is_bootstrap_group(group: &str) -> bool {
     let Some(rest) = group.strip_prefix("system:bootstrappers:") else { return false };
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let last = rest.bytes().last().is_some_and(plain);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn groups(object: &Value) -> Option<Vec<String>> {
-        judge(object, "abcdef", "0123456789abcdef", NOW).map(|user| user.groups)
+        validate_secret(object, "abcdef", "0123456789abcdef", NOW).map(|user| user.groups)
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn groups_have_a_longest_name() {
         let long = |n: usize| format!("system:bootstrappers:{}", "a".repeat(n));
-        assert!(is_group(&long(256)));
-        assert!(!is_group(&long(257)));
+        assert!(is_bootstrap_group(&long(256)));
+        assert!(!is_bootstrap_group(&long(257)));
     }
 }

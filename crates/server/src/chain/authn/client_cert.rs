@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, RawPublicKeyEntity,
 };
-use windlass_pki::{Certificate, Purpose};
+use windlass_pki::{Certificate, KeyPurpose};
 
 use crate::limits;
 use crate::user::User;
@@ -15,10 +15,10 @@ use crate::user::User;
 /// The CAs that may vouch for clients. An empty set vouches for nobody.
 #[derive(Default)]
 pub struct ClientCas {
-    anchors: Vec<Anchor>,
+    anchors: Vec<ClientTrustAnchor>,
 }
 
-struct Anchor {
+struct ClientTrustAnchor {
     anchor: TrustAnchor<'static>,
     certificate: Certificate,
 }
@@ -26,7 +26,7 @@ struct Anchor {
 /// Why a presented certificate is no identity. For the log, never for the client.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
-pub enum Refused {
+pub enum ClientCertError {
     #[error("the certificate cannot be read")]
     Unreadable,
     #[error("the certificate comes with too long a chain")]
@@ -50,7 +50,7 @@ pub enum Refused {
 /// Why a file of CAs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
-pub enum BadCa {
+pub enum ClientCaError {
     #[error("a CA certificate cannot be read: {0}")]
     Certificate(#[from] windlass_pki::Error),
     #[error("a CA certificate cannot be trusted: {0}")]
@@ -58,27 +58,27 @@ pub enum BadCa {
 }
 
 /// A certificate that one of the CAs vouches for.
-pub struct Verified {
+pub struct VerifiedClientCert {
     /// The subject's common name; may be empty.
     pub common_name: String,
     /// Who the client is, if the certificate names a user.
-    pub user: Result<Arc<User>, Refused>,
+    pub user: Result<Arc<User>, ClientCertError>,
     /// Until when all of the chain holds.
     pub until: OffsetDateTime,
 }
 
 impl ClientCas {
     /// Trusts the given CA certificates.
-    pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, BadCa> {
+    pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, ClientCaError> {
         let anchors = cas.iter().map(|ca| {
             let certificate = Certificate::from_der(ca)?;
-            Ok(Anchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), certificate })
+            Ok(ClientTrustAnchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), certificate })
         });
-        Ok(ClientCas { anchors: anchors.collect::<Result<_, BadCa>>()? })
+        Ok(ClientCas { anchors: anchors.collect::<Result<_, ClientCaError>>()? })
     }
 
     /// Trusts the CA certificates of a PEM file.
-    pub fn from_pem(text: &[u8]) -> Result<ClientCas, BadCa> {
+    pub fn from_pem(text: &[u8]) -> Result<ClientCas, ClientCaError> {
         let cas = windlass_pki::pem::certificates(text).map_err(windlass_pki::Error::from)?;
         ClientCas::new(&cas)
     }
@@ -91,7 +91,7 @@ impl ClientCas {
     /// Whether both trust a CA. Then every client is a front proxy, unless proxies are known by name:
     /// kube-apiserver does not start so, and neither should anybody else.
     pub fn overlaps(&self, other: &ClientCas) -> bool {
-        let theirs = |ca: &Anchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
+        let theirs = |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
         self.anchors.iter().any(theirs)
     }
 
@@ -100,15 +100,15 @@ impl ClientCas {
         &self,
         chain: &[CertificateDer<'_>],
         now: OffsetDateTime,
-    ) -> Result<Verified, Refused> {
+    ) -> Result<VerifiedClientCert, ClientCertError> {
         if chain.len() > limits::CHAIN {
-            return Err(Refused::LongChain);
+            return Err(ClientCertError::LongChain);
         }
-        let (leaf, rest) = chain.split_first().ok_or(Refused::Unreadable)?;
+        let (leaf, rest) = chain.split_first().ok_or(ClientCertError::Unreadable)?;
         let entity = match EndEntityCert::try_from(leaf) {
             Ok(entity) => entity,
-            Err(webpki::Error::UnsupportedCertVersion) => return self.verify_old(leaf, now),
-            Err(_) => return Err(Refused::Unreadable),
+            Err(webpki::Error::UnsupportedCertVersion) => return self.verify_legacy_version(leaf, now),
+            Err(_) => return Err(ClientCertError::Unreadable),
         };
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
             now.unix_timestamp().max(0) as u64,
@@ -122,49 +122,49 @@ impl ClientCas {
                 &anchors,
                 rest,
                 at,
-                ClientAuth,
+                ClientAuthUsage,
                 None,
                 None,
             )
-            .map_err(Refused::Untrusted)?;
-        let facts = Certificate::from_der(leaf).map_err(|_| Refused::Unreadable)?;
+            .map_err(ClientCertError::Untrusted)?;
+        let facts = Certificate::from_der(leaf).map_err(|_| ClientCertError::Unreadable)?;
         let mut until = facts.validity().not_after();
         for between in path.intermediate_certificates() {
-            let between = Certificate::from_der(&between.der()).map_err(|_| Refused::Unreadable)?;
+            let between = Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
             until = until.min(between.validity().not_after());
         }
         for ca in current.filter(|ca| ca.anchor == *path.anchor()) {
             until = until.min(ca.certificate.validity().not_after());
         }
         let common_name = facts.common_name().unwrap_or_default().to_owned();
-        Ok(Verified { common_name, user: user(&facts), until })
+        Ok(VerifiedClientCert { common_name, user: user(&facts), until })
     }
 
     /// Checks a certificate of version 1 or 2, which webpki does not read; Go does, and `openssl x509 -req`
     /// issues version 1 where no extensions are asked for. Such a certificate has no extensions, so
     /// it may be used for anything. It must be issued by one of the CAs themselves: Go takes
     /// intermediates as well, but to check them is for webpki alone.
-    fn verify_old(
+    fn verify_legacy_version(
         &self,
         leaf: &CertificateDer<'_>,
         now: OffsetDateTime,
-    ) -> Result<Verified, Refused> {
-        let facts = Certificate::from_der(leaf).map_err(|_| Refused::Unreadable)?;
+    ) -> Result<VerifiedClientCert, ClientCertError> {
+        let facts = Certificate::from_der(leaf).map_err(|_| ClientCertError::Unreadable)?;
         if facts.is_version_3() {
-            return Err(Refused::Unreadable);
+            return Err(ClientCertError::Unreadable);
         }
         if !facts.validity().contains(now) {
-            return Err(Refused::OldExpired);
+            return Err(ClientCertError::OldExpired);
         }
         let mut current = self.anchors.iter().filter(|ca| ca.is_valid(now));
-        let issuer = current.find(|ca| ca.has_issued(&facts)).ok_or(Refused::OldIssuer)?;
+        let issuer = current.find(|ca| ca.has_issued(&facts)).ok_or(ClientCertError::OldIssuer)?;
         let until = facts.validity().not_after().min(issuer.certificate.validity().not_after());
         let common_name = facts.common_name().unwrap_or_default().to_owned();
-        Ok(Verified { common_name, user: user(&facts), until })
+        Ok(VerifiedClientCert { common_name, user: user(&facts), until })
     }
 }
 
-impl Anchor {
+impl ClientTrustAnchor {
     fn is_valid(&self, now: OffsetDateTime) -> bool {
         self.certificate.validity().contains(now)
     }
@@ -175,11 +175,11 @@ impl Anchor {
         // A CA of version 1 cannot say that it is one; that it is in the file does.
         let may_sign = !ca.is_version_3() || ca.check_authority().is_ok();
         may_sign
-            && ca.allows(&Purpose::ClientAuth)
+            && ca.allows(&KeyPurpose::ClientAuth)
             && self.anchor.name_constraints.is_none()
             // Nor is a CA a client of its own, in Go.
             && leaf.public_key() != ca.public_key()
-            && leaf.is_issued_in_the_name_of(ca)
+            && leaf.has_issuer_name_of(ca)
             && is_signed_by(leaf, ca).unwrap_or(false)
     }
 }
@@ -200,13 +200,13 @@ fn is_signed_by(leaf: &Certificate, ca: &Certificate) -> Option<bool> {
 }
 
 /// The user a certificate names, as Kubernetes reads it.
-fn user(certificate: &Certificate) -> Result<Arc<User>, Refused> {
+fn user(certificate: &Certificate) -> Result<Arc<User>, ClientCertError> {
     let name = certificate.common_name().filter(|name| !name.is_empty());
-    let name = name.ok_or(Refused::Nameless)?;
+    let name = name.ok_or(ClientCertError::Nameless)?;
     let uid = match certificate.user_ids() {
         [] => "",
         [uid] if !uid.is_empty() => uid,
-        _ => return Err(Refused::UserId),
+        _ => return Err(ClientCertError::UserId),
     };
     let mut user = User::authenticated(name, uid, certificate.organizations().to_vec());
     let digest: String = certificate.fingerprint().iter().map(|b| format!("{b:02x}")).collect();
@@ -218,11 +218,11 @@ fn user(certificate: &Certificate) -> Result<Arc<User>, Refused> {
 }
 
 /// Extended key usages that allow a TLS client: none said, that one, or any.
-struct ClientAuth;
+struct ClientAuthUsage;
 
 const ANY: &[usize] = &[2, 5, 29, 37, 0];
 
-impl ExtendedKeyUsageValidator for ClientAuth {
+impl ExtendedKeyUsageValidator for ClientAuthUsage {
     fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
         let mut said = false;
         let mut allowed = false;

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use time::OffsetDateTime;
 
-use super::client_cert::{ClientCas, Refused};
+use super::client_cert::{ClientCas, ClientCertError};
 use crate::peer::Peer;
 use crate::user::{AUTHENTICATED, UNAUTHENTICATED, User};
 
@@ -51,7 +51,7 @@ impl FrontProxy {
         peer: &Peer,
         headers: &HeaderMap,
         now: OffsetDateTime,
-    ) -> Result<Option<Arc<User>>, Refused> {
+    ) -> Result<Option<Arc<User>>, ClientCertError> {
         // Before the certificate, so that everybody else's is not verified twice.
         let Some(name) = first(headers, &self.username_headers) else { return Ok(None) };
         let cas = self.cas.load_full();
@@ -61,7 +61,7 @@ impl FrontProxy {
         let Some(certificate) = peer.certificate(&cas, now)? else { return Ok(None) };
         let known = |allowed: &String| *allowed == certificate.common_name;
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(known) {
-            return Err(Refused::NoProxy);
+            return Err(ClientCertError::NoProxy);
         }
         Ok(Some(Arc::new(self.user(text(name)?, headers)?)))
     }
@@ -74,7 +74,7 @@ impl FrontProxy {
             || self.extra_prefixes.iter().any(|prefix| extra_key(header, prefix).is_some())
     }
 
-    fn user(&self, name: String, headers: &HeaderMap) -> Result<User, Refused> {
+    fn user(&self, name: String, headers: &HeaderMap) -> Result<User, ClientCertError> {
         let uid = first(headers, &self.uid_headers).map_or_else(|| Ok(String::new()), text)?;
         let mut user = User { name, uid, ..User::default() };
         for header in &self.group_headers {
@@ -89,7 +89,7 @@ impl FrontProxy {
             }
         }
         // A proxy may pass on somebody whom it does not know either.
-        let said = user.is_in(AUTHENTICATED) || user.is_in(UNAUTHENTICATED);
+        let said = user.has_group(AUTHENTICATED) || user.has_group(UNAUTHENTICATED);
         if !said && user.name != User::anonymous().name {
             user.groups.push(AUTHENTICATED.into());
         }
@@ -104,9 +104,9 @@ fn first<'a>(headers: &'a HeaderMap, names: &[String]) -> Option<&'a HeaderValue
 }
 
 /// What is no UTF-8 is refused: made to fit, two users would have one name.
-fn text(value: &HeaderValue) -> Result<String, Refused> {
+fn text(value: &HeaderValue) -> Result<String, ClientCertError> {
     let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned).map_err(|_| Refused::NotText)
+    text.map(str::to_owned).map_err(|_| ClientCertError::NotText)
 }
 
 /// The fact that a header is about: what follows the prefix, percent-decoded. Names of headers
@@ -180,12 +180,12 @@ mod tests {
     fn other_encodings_are_refused() {
         let proxy = FrontProxy::new(ClientCas::default());
         let odd = HeaderValue::from_bytes(b"j\xe9").unwrap();
-        assert!(matches!(text(&odd), Err(Refused::NotText)));
+        assert!(matches!(text(&odd), Err(ClientCertError::NotText)));
         for header in ["x-remote-uid", "x-remote-group", "x-remote-extra-a"] {
             let mut headers = HeaderMap::new();
             headers.insert(header, odd.clone());
             let user = proxy.user("jane".into(), &headers);
-            assert!(matches!(user, Err(Refused::NotText)), "{header}");
+            assert!(matches!(user, Err(ClientCertError::NotText)), "{header}");
         }
     }
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::timestamp;
 
-use super::{Refusal, Vouched, intersection};
+use super::{TokenAuthError, AuthenticatedToken, intersection};
 use crate::server::Server;
-use crate::tokens::claims::{Claims, Reference};
-use crate::tokens::{Rejected, TokenVerifier};
+use crate::tokens::claims::{TokenClaims, ClaimReference};
+use crate::tokens::{TokenRejection, TokenVerifier};
 use crate::user::User;
 
 /// How far two clocks may be apart, and how long an object that is being deleted still counts;
@@ -28,11 +28,11 @@ pub fn identify(
     token: &str,
     audiences: &[String],
     now: OffsetDateTime,
-) -> Result<Vouched, Refusal> {
+) -> Result<AuthenticatedToken, TokenAuthError> {
     let claims = verifier.verify(token).map_err(|why| match why {
-        Rejected::NotOurs => Refusal::Unknown,
-        Rejected::NoKey | Rejected::Signature | Rejected::Claims => {
-            Refusal::Refused(why.to_string())
+        TokenRejection::NotOurs => TokenAuthError::Unknown,
+        TokenRejection::NoKey | TokenRejection::Signature | TokenRejection::Claims => {
+            TokenAuthError::Refused(why.to_string())
         }
     })?;
     let meant = intersection(&claims.audiences, audiences);
@@ -42,17 +42,17 @@ pub fn identify(
             listed(&claims.audiences),
             listed(audiences)
         );
-        return Err(Refusal::Refused(text));
+        return Err(TokenAuthError::Refused(text));
     }
     check_time(&claims, now)?;
     check_objects(server, &claims, now)?;
-    Ok(Vouched { user: Arc::new(user(&claims)), audiences: meant })
+    Ok(AuthenticatedToken { user: Arc::new(user(&claims)), audiences: meant })
 }
 
 /// The core objects that a token of this server stands and falls with, as plural and key.
 pub fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str, String)> {
     let Ok(claims) = verifier.verify(token) else { return Vec::new() };
-    let about = &claims.about;
+    let about = &claims.kubernetes;
     let local = |name: &str| format!("{}/{name}", about.namespace);
     let mut objects = vec![("serviceaccounts", local(&about.account.name))];
     objects.extend(about.secret.as_ref().map(|secret| ("secrets", local(&secret.name))));
@@ -61,8 +61,8 @@ pub fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str,
     objects
 }
 
-fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Refused(text.into()))
+fn refuse<T>(text: impl Into<String>) -> Result<T, TokenAuthError> {
+    Err(TokenAuthError::Refused(text.into()))
 }
 
 /// A list as Go's `%q` writes it.
@@ -71,7 +71,7 @@ fn listed(texts: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-fn check_time(claims: &Claims, now: OffsetDateTime) -> Result<(), Refusal> {
+fn check_time(claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuthError> {
     let (now, leeway) = (now.unix_timestamp(), LEEWAY.whole_seconds());
     if claims.not_before.is_some_and(|from| now.saturating_add(leeway) < from) {
         return refuse("service account token is not valid yet");
@@ -88,8 +88,8 @@ fn check_time(claims: &Claims, now: OffsetDateTime) -> Result<(), Refusal> {
 }
 
 /// The account and all that the token is bound to must be there, the same ones, and not gone.
-fn check_objects(server: &Server, claims: &Claims, now: OffsetDateTime) -> Result<(), Refusal> {
-    let about = &claims.about;
+fn check_objects(server: &Server, claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuthError> {
+    let about = &claims.kubernetes;
     let (namespace, account) = (&about.namespace, &about.account);
     if claims.subject != format!("system:serviceaccount:{namespace}:{}", account.name) {
         return refuse("service account token is not that of its subject");
@@ -98,12 +98,12 @@ fn check_objects(server: &Server, claims: &Claims, now: OffsetDateTime) -> Resul
     let Some(found) = server.core_object("serviceaccounts", &key)? else {
         return refuse(format!("serviceaccounts {} not found", quote(&account.name)));
     };
-    let uid = Meta::of(&found).uid();
+    let uid = ObjectMetaView::from_object(&found).uid();
     if uid != account.uid {
         let claimed = &account.uid;
         return refuse(format!("service account UID ({uid}) does not match claim ({claimed})"));
     }
-    if is_gone(&found, now) {
+    if is_past_deletion(&found, now) {
         return refuse(format!("service account {key} has been deleted"));
     }
     if let Some(secret) = &about.secret {
@@ -121,36 +121,36 @@ fn check_bound(
     server: &Server,
     what: &str,
     namespace: Option<&str>,
-    bound: &Reference,
+    bound: &ClaimReference,
     now: OffsetDateTime,
-) -> Result<(), Refusal> {
+) -> Result<(), TokenAuthError> {
     let name = &bound.name;
     let key = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
     let Some(found) = server.core_object(&format!("{what}s"), &key)? else {
         return refuse("service account token has been invalidated");
     };
-    let uid = Meta::of(&found).uid();
+    let uid = ObjectMetaView::from_object(&found).uid();
     if uid != bound.uid {
         let claimed = &bound.uid;
         return refuse(format!(
             "{what} UID ({uid}) does not match service account {what} ref claim ({claimed})"
         ));
     }
-    if is_gone(&found, now) {
+    if is_past_deletion(&found, now) {
         return refuse("service account token has been invalidated");
     }
     Ok(())
 }
 
 /// Whether the time at which an object is to be gone is past. A time that cannot be read is.
-fn is_gone(object: &Value, now: OffsetDateTime) -> bool {
-    Meta::of(object)
+fn is_past_deletion(object: &Value, now: OffsetDateTime) -> bool {
+    ObjectMetaView::from_object(object)
         .deletion_timestamp()
         .is_some_and(|text| timestamp::parse(text).map_or(true, |gone| gone < now - LEEWAY))
 }
 
-fn user(claims: &Claims) -> User {
-    let about = &claims.about;
+fn user(claims: &TokenClaims) -> User {
+    let about = &claims.kubernetes;
     let groups = vec![
         "system:serviceaccounts".to_owned(),
         format!("system:serviceaccounts:{}", about.namespace),

@@ -2,34 +2,34 @@
 
 use std::borrow::Cow;
 
-use windlass_api::selector::fields::Selector;
+use windlass_api::selector::fields::FieldSelector;
 
-use crate::request::info::{Info, Target as Place};
+use crate::request::info::{RequestInfo, RequestTarget as Place};
 use crate::user::User;
 
 /// A request as authorizers see it.
 #[derive(Clone, Debug)]
-pub struct Attributes<'a> {
+pub struct AuthorizationAttributes<'a> {
     /// Who asks.
     pub user: &'a User,
     /// `get`, `list`, `create`, `approve`, …
     pub verb: &'a str,
     /// With what.
-    pub target: Target<'a>,
+    pub target: AuthorizationTarget<'a>,
 }
 
 /// What a request is about.
 #[derive(Clone, Debug)]
-pub enum Target<'a> {
+pub enum AuthorizationTarget<'a> {
     /// An object, or a collection of them.
-    Resource(Resource<'a>),
+    Resource(ResourceAttributes<'a>),
     /// A path that is no resource.
     Path(&'a str),
 }
 
 /// An object or a collection.
 #[derive(Clone, Debug, Default)]
-pub struct Resource<'a> {
+pub struct ResourceAttributes<'a> {
     /// Empty for the core group.
     pub group: &'a str,
     /// `v1`, or `*` where it does not matter.
@@ -43,15 +43,15 @@ pub struct Resource<'a> {
     /// Empty for a collection.
     pub name: &'a str,
     /// The field selector of a list, watch or collection deletion, where it can be read.
-    pub fields: Option<&'a Selector>,
+    pub fields: Option<&'a FieldSelector>,
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> AuthorizationAttributes<'a> {
     /// A request of `user`, as its path and query say it.
-    pub fn of(user: &'a User, info: &'a Info, fields: Option<&'a Selector>) -> Attributes<'a> {
+    pub fn from_request(user: &'a User, info: &'a RequestInfo, fields: Option<&'a FieldSelector>) -> AuthorizationAttributes<'a> {
         let target = match &info.target {
-            Place::Path => Target::Path(&info.path),
-            Place::Resource(path) => Target::Resource(Resource {
+            Place::Path => AuthorizationTarget::Path(&info.path),
+            Place::Resource(path) => AuthorizationTarget::Resource(ResourceAttributes {
                 group: &path.group,
                 version: &path.version,
                 resource: &path.resource,
@@ -62,11 +62,11 @@ impl<'a> Attributes<'a> {
                 fields: if path.watch_path { None } else { fields },
             }),
         };
-        Attributes { user, verb: info.verb, target }
+        AuthorizationAttributes { user, verb: info.verb, target }
     }
 }
 
-impl Resource<'_> {
+impl ResourceAttributes<'_> {
     /// `pods/status`, or `pods`.
     pub fn with_subresource(&self) -> Cow<'_, str> {
         if self.subresource.is_empty() {

@@ -5,7 +5,7 @@
 //! never told no here, only that this authorizer has nothing to say for it; why becomes part of
 //! the refusal.
 
-mod current;
+mod graph_sync;
 mod graph;
 pub mod references;
 mod rules;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use windlass_api::field::quote;
 
 use super::Decision;
-use super::attributes::{Attributes, Resource, Target};
-use crate::cache::{Caches, KindCache};
-use crate::features::Features;
+use super::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::cache::{ResourceCaches, KindCache};
+use crate::feature_gates::ServerFeatureGates;
 use crate::object::Object;
-use crate::registry::Registry;
+use crate::registry::KindRegistry;
 use crate::user::User;
-use current::Current;
-use graph::What;
+use graph_sync::GraphSync;
+use graph::DependencyKind;
 
 const PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
@@ -34,30 +34,30 @@ pub const LEASES: &str = "kube-node-lease";
 /// The name of the node that `user` is; empty if it does not say which.
 pub fn identity(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(PREFIX)?;
-    user.is_in(GROUP).then_some(name)
+    user.has_group(GROUP).then_some(name)
 }
 
 /// Decides requests of nodes.
 pub struct NodeAuthorizer {
-    graph: Arc<Current>,
-    pods: Option<Placed>,
-    slices: Option<Placed>,
-    certificate_requests: Option<Placed>,
-    features: Features,
+    graph: Arc<GraphSync>,
+    pods: Option<NodeBoundKind>,
+    slices: Option<NodeBoundKind>,
+    certificate_requests: Option<NodeBoundKind>,
+    features: ServerFeatureGates,
 }
 
 /// Yes, or why not.
-type Verdict = Result<(), Cow<'static, str>>;
+type NodeVerdict = Result<(), Cow<'static, str>>;
 
 impl NodeAuthorizer {
     /// Decides by the pods in `caches`.
-    pub fn new(caches: &Arc<Caches>, registry: &Registry, features: Features) -> NodeAuthorizer {
-        let placed = |group, plural| Placed::find(caches, registry, group, plural);
+    pub fn new(caches: &Arc<ResourceCaches>, registry: &KindRegistry, features: ServerFeatureGates) -> NodeAuthorizer {
+        let placed = |group, plural| NodeBoundKind::for_resource(caches, registry, group, plural);
         let volumes = registry.by_path("", "v1", "persistentvolumes");
-        let volumes = volumes.and_then(|(kind, _)| caches.of(kind)).cloned();
+        let volumes = volumes.and_then(|(kind, _)| caches.for_kind(kind)).cloned();
         let pods = placed("", "pods");
-        let graph = Arc::new(Current::new(pods.clone(), volumes));
-        Current::keep_warm(&graph);
+        let graph = Arc::new(GraphSync::new(pods.clone(), volumes));
+        GraphSync::spawn_refresh(&graph);
         NodeAuthorizer {
             graph,
             pods,
@@ -73,15 +73,15 @@ impl NodeAuthorizer {
     }
 
     /// Whether a node may; no opinion on anybody else.
-    pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
+    pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
         let Some(node) = identity(asked.user) else { return Decision::NoOpinion(String::new()) };
         if node.is_empty() {
             let why = format!("unknown node for user {}", quote(&asked.user.name));
             return Decision::NoOpinion(why);
         }
         let verdict = match &asked.target {
-            Target::Resource(resource) => self.resource(node, asked.verb, resource),
-            Target::Path(_) => Err("".into()),
+            AuthorizationTarget::Resource(resource) => self.resource(node, asked.verb, resource),
+            AuthorizationTarget::Path(_) => Err("".into()),
         };
         match verdict {
             Ok(()) => Decision::Allow(String::new()),
@@ -89,19 +89,19 @@ impl NodeAuthorizer {
         }
     }
 
-    fn resource(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    fn resource(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         match (of.group, of.resource) {
-            ("", "secrets") => self.read_named(node, verb, What::Secret, of),
-            ("", "configmaps") => self.read_named(node, verb, What::ConfigMap, of),
+            ("", "secrets") => self.read_named(node, verb, DependencyKind::Secret, of),
+            ("", "configmaps") => self.read_named(node, verb, DependencyKind::ConfigMap, of),
             ("", "persistentvolumeclaims") if of.subresource == "status" => match verb {
-                "update" | "patch" => self.related(node, What::Claim, of),
+                "update" | "patch" => self.related(node, DependencyKind::Claim, of),
                 _ => Err("can only get/update/patch this type".into()),
             },
-            ("", "persistentvolumeclaims") => self.get(node, verb, What::Claim, of),
-            ("", "persistentvolumes") => self.get(node, verb, What::Volume, of),
-            ("resource.k8s.io", "resourceclaims") => self.get(node, verb, What::DeviceClaim, of),
+            ("", "persistentvolumeclaims") => self.get(node, verb, DependencyKind::Claim, of),
+            ("", "persistentvolumes") => self.get(node, verb, DependencyKind::Volume, of),
+            ("resource.k8s.io", "resourceclaims") => self.get(node, verb, DependencyKind::DeviceClaim, of),
             // Attachments are not kept here, so no node is related to one.
-            ("storage.k8s.io", "volumeattachments") => self.get(node, verb, What::Attachment, of),
+            ("storage.k8s.io", "volumeattachments") => self.get(node, verb, DependencyKind::Attachment, of),
             ("", "serviceaccounts") => self.account(node, verb, of),
             ("coordination.k8s.io", "leases") => lease(node, verb, of),
             ("storage.k8s.io", "csinodes") => csi_node(node, verb, of),
@@ -120,7 +120,7 @@ impl NodeAuthorizer {
     }
 
     /// A single object, under its name or selected by it.
-    fn read_named(&self, node: &str, verb: &str, what: What, of: &Resource<'_>) -> Verdict {
+    fn read_named(&self, node: &str, verb: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if !matches!(verb, "get" | "list" | "watch") {
             return Err("can only read resources of this type".into());
         }
@@ -133,7 +133,7 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn get(&self, node: &str, verb: &str, what: What, of: &Resource<'_>) -> Verdict {
+    fn get(&self, node: &str, verb: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if verb != "get" {
             return Err("can only get individual resources of this type".into());
         }
@@ -143,7 +143,7 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn related(&self, node: &str, what: What, of: &Resource<'_>) -> Verdict {
+    fn related(&self, node: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if of.name.is_empty() {
             return Err("No Object name found".into());
         }
@@ -154,9 +154,9 @@ impl NodeAuthorizer {
         }
     }
 
-    fn account(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    fn account(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if verb == "get" && of.subresource.is_empty() {
-            return self.read_named(node, verb, What::Account, of);
+            return self.read_named(node, verb, DependencyKind::ServiceAccount, of);
         }
         if verb != "create" || of.name.is_empty() {
             return Err("can only create tokens for individual service accounts".into());
@@ -164,17 +164,17 @@ impl NodeAuthorizer {
         if of.subresource != "token" {
             return Err("can only create token subresource of serviceaccount".into());
         }
-        self.related(node, What::Account, of)
+        self.related(node, DependencyKind::ServiceAccount, of)
     }
 
-    fn slice(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    fn slice(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if !of.subresource.is_empty() {
             return Err("cannot authorize ResourceSlice subresources".into());
         }
         match verb {
             // Admission sees which node the new slice is of.
             "create" => Ok(()),
-            "get" | "update" | "patch" | "delete" => is_placed(self.slices.as_ref(), node, of),
+            "get" | "update" | "patch" | "delete" => check_placement(self.slices.as_ref(), node, of),
             "watch" | "list" | "deletecollection" if selects(of, node) => Ok(()),
             "watch" | "list" | "deletecollection" => Err(
                 "can only list/watch/deletecollection resourceslices with nodeName field selector"
@@ -188,12 +188,12 @@ impl NodeAuthorizer {
         }
     }
 
-    fn pod(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    fn pod(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         match (of.subresource, verb) {
-            ("", "get") => is_placed(self.pods.as_ref(), node, of),
+            ("", "get") => check_placement(self.pods.as_ref(), node, of),
             ("", "list" | "watch") if selects(of, node) => Ok(()),
             ("", "list" | "watch") if !of.name.is_empty() => {
-                is_placed(self.pods.as_ref(), node, of)
+                check_placement(self.pods.as_ref(), node, of)
             }
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".into())
@@ -206,7 +206,7 @@ impl NodeAuthorizer {
         }
     }
 
-    fn certificate_request(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    fn certificate_request(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if !of.subresource.is_empty() {
             let why = "nodes may not access the status subresource of PodCertificateRequests";
             return Err(why.into());
@@ -214,7 +214,7 @@ impl NodeAuthorizer {
         match verb {
             // Admission checks whom the request is for.
             "create" => Ok(()),
-            "get" => is_placed(self.certificate_requests.as_ref(), node, of),
+            "get" => check_placement(self.certificate_requests.as_ref(), node, of),
             "list" | "watch" if selects(of, node) => Ok(()),
             "list" | "watch" => {
                 Err("can only list/watch podcertificaterequests with nodeName field selector"
@@ -227,17 +227,17 @@ impl NodeAuthorizer {
 
 /// A kind whose objects say which node they belong to.
 #[derive(Clone)]
-struct Placed {
+struct NodeBoundKind {
     cache: Arc<KindCache>,
     /// Where `spec.nodeName` stands among the selectable fields.
     field: usize,
 }
 
-impl Placed {
-    fn find(caches: &Caches, registry: &Registry, group: &str, plural: &str) -> Option<Placed> {
+impl NodeBoundKind {
+    fn for_resource(caches: &ResourceCaches, registry: &KindRegistry, group: &str, plural: &str) -> Option<NodeBoundKind> {
         let (kind, _) = registry.by_path(group, "v1", plural)?;
         let field = kind.selectable.iter().position(|s| s.label == NODE_NAME)?;
-        Some(Placed { cache: caches.of(kind)?.clone(), field })
+        Some(NodeBoundKind { cache: caches.for_kind(kind)?.clone(), field })
     }
 
     fn node<'a>(&self, object: &'a Object) -> &'a str {
@@ -248,7 +248,7 @@ impl Placed {
 const NODE_NAME: &str = "spec.nodeName";
 
 /// Whether the object that is asked for belongs to the node.
-fn is_placed(kind: Option<&Placed>, node: &str, of: &Resource<'_>) -> Verdict {
+fn check_placement(kind: Option<&NodeBoundKind>, node: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     if of.name.is_empty() {
         return Err("No Object name found".into());
     }
@@ -265,7 +265,7 @@ fn is_placed(kind: Option<&Placed>, node: &str, of: &Resource<'_>) -> Verdict {
 }
 
 /// Whether the selector lets through objects of the node only.
-fn selects(of: &Resource<'_>, node: &str) -> bool {
+fn selects(of: &ResourceAttributes<'_>, node: &str) -> bool {
     let requirements = of.fields.map(|fields| fields.requirements()).unwrap_or_default();
     requirements.iter().any(|r| r.equal && r.field == NODE_NAME && r.value == node)
 }
@@ -274,7 +274,7 @@ fn unrelated(node: &str) -> Cow<'static, str> {
     format!("no relationship found between node '{node}' and this object").into()
 }
 
-fn lease(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+fn lease(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
         return Err("can only get, create, update, patch, or delete a node lease".into());
     }
@@ -290,7 +290,7 @@ fn lease(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
     Ok(())
 }
 
-fn csi_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+fn csi_node(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
         return Err("can only get, create, update, patch, or delete a CSINode".into());
     }
@@ -303,7 +303,7 @@ fn csi_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
     Ok(())
 }
 
-fn node_trust(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+fn node_trust(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     if !matches!(verb, "get" | "create" | "update" | "patch") {
         return Err("can only get, create, update, or patch a NodeTrust".into());
     }
@@ -317,7 +317,7 @@ fn node_trust(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
     Ok(())
 }
 
-fn own_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+fn own_node(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     match (of.subresource, verb) {
         // Admission limits these to the node's own object.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),

@@ -6,7 +6,7 @@
 
 mod aggregate;
 mod binding;
-pub mod cover;
+pub mod rule_coverage;
 mod index;
 mod rule;
 
@@ -18,68 +18,68 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLock, RwLockReadGuard, Weak};
 
 use super::Decision;
-use super::attributes::{Attributes, Target};
-use crate::cache::{Caches, Change, KindCache, TooOld, Walk};
-use crate::registry::Registry;
+use super::attributes::{AuthorizationAttributes, AuthorizationTarget};
+use crate::cache::{ResourceCaches, ObjectChange, KindCache, RevisionTooOld, WalkAction};
+use crate::registry::KindRegistry;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 use crate::user::User;
 
 pub use binding::RoleRef;
-use index::{Grant, Index, Table};
-use rule::Asked;
-pub use rule::Rule;
+use index::{RoleGrant, RbacIndex, RbacKind};
+use rule::RuleQuery;
+pub use rule::PolicyRule;
 
 /// Decides by the roles and bindings there are.
-pub struct Rbac(Arc<Shared>);
+pub struct RbacAuthorizer(Arc<RbacState>);
 
-struct Shared {
-    caches: Arc<Caches>,
-    sources: Vec<(Table, Arc<KindCache>)>,
-    index: RwLock<Index>,
+struct RbacState {
+    caches: Arc<ResourceCaches>,
+    sources: Vec<(RbacKind, Arc<KindCache>)>,
+    index: RwLock<RbacIndex>,
 }
 
 /// What applies to a user.
 #[derive(Debug, Default)]
-pub struct Resolved {
+pub struct ResolvedRules {
     /// The rules, those of the cluster first.
-    pub rules: Vec<Arc<Rule>>,
+    pub rules: Vec<Arc<PolicyRule>>,
     /// Why some are missing.
     pub errors: Vec<String>,
 }
 
-impl Rbac {
+impl RbacAuthorizer {
     /// Decides by the roles and bindings in `caches`. In a runtime, it keeps up with them by itself.
-    pub fn new(caches: &Arc<Caches>, registry: &Registry) -> Rbac {
+    pub fn new(caches: &Arc<ResourceCaches>, registry: &KindRegistry) -> RbacAuthorizer {
         let tables = [
-            (Table::Roles, ROLE.plural),
-            (Table::ClusterRoles, CLUSTER_ROLE.plural),
-            (Table::RoleBindings, ROLE_BINDING.plural),
-            (Table::ClusterRoleBindings, CLUSTER_ROLE_BINDING.plural),
+            (RbacKind::Roles, ROLE.plural),
+            (RbacKind::ClusterRoles, CLUSTER_ROLE.plural),
+            (RbacKind::RoleBindings, ROLE_BINDING.plural),
+            (RbacKind::ClusterRoleBindings, CLUSTER_ROLE_BINDING.plural),
         ];
         let source = |(table, plural)| {
             let (kind, _) = registry.by_path(GROUP, "v1", plural)?;
-            Some((table, caches.of(kind)?.clone()))
+            Some((table, caches.for_kind(kind)?.clone()))
         };
         let sources: Vec<_> = tables.into_iter().filter_map(source).collect();
         let index = RwLock::new(build(&sources, caches.applied()));
-        let shared = Arc::new(Shared { caches: caches.clone(), sources, index });
-        keep_warm(&shared);
-        Rbac(shared)
+        let shared = Arc::new(RbacState { caches: caches.clone(), sources, index });
+        spawn_refresh(&shared);
+        RbacAuthorizer(shared)
     }
 
     /// Whether a rule allows it; never a no.
-    pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
-        let Some(index) = self.0.current() else {
+    pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
+        let Some(index) = self.0.up_to_date_index() else {
             return Decision::NoOpinion(String::new());
         };
         let namespace = match &asked.target {
-            Target::Resource(resource) => resource.namespace,
-            Target::Path(_) => "",
+            AuthorizationTarget::Resource(resource) => resource.namespace,
+            AuthorizationTarget::Path(_) => "",
         };
-        let request = Asked::of(asked);
+        let request = RuleQuery::from_attributes(asked);
         // A role that many bindings give is looked at once.
         let (mut tried, mut missing) = (HashSet::new(), Vec::new());
-        let allowed = index.visit(asked.user, namespace, |Grant { binding, rules }| match rules {
+        let allowed = index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
             Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
             Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
                 ControlFlow::Break(binding)
@@ -108,15 +108,15 @@ impl Rbac {
 
     /// All rules that apply to `user` in `namespace`, and what went wrong; with an empty namespace those of the
     /// whole cluster only.
-    pub fn resolve(&self, user: &User, namespace: &str) -> Resolved {
-        let mut resolved = Resolved::default();
-        let Some(index) = self.0.current() else {
+    pub fn resolve(&self, user: &User, namespace: &str) -> ResolvedRules {
+        let mut resolved = ResolvedRules::default();
+        let Some(index) = self.0.up_to_date_index() else {
             resolved.errors.push("the roles cannot be read".into());
             return resolved;
         };
         // By role: one that is bound a thousand times allows no more than once.
         let (mut seen, mut missing) = (HashSet::new(), HashSet::new());
-        let _: ControlFlow<()> = index.visit(user, namespace, |Grant { binding, rules }| {
+        let _: ControlFlow<()> = index.visit(user, namespace, |RoleGrant { binding, rules }| {
             match rules {
                 Some(rules) if seen.insert(rules.as_ptr()) => {
                     resolved.rules.extend(rules.iter().cloned());
@@ -136,8 +136,8 @@ impl Rbac {
 
     /// The rules of the role that a binding in `namespace` names (empty for a cluster role binding);
     /// none if there is no such role.
-    pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Option<Vec<Arc<Rule>>> {
-        Some(self.0.current()?.role(role, namespace)?.to_vec())
+    pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Option<Vec<Arc<PolicyRule>>> {
+        Some(self.0.up_to_date_index()?.role(role, namespace)?.to_vec())
     }
 }
 
@@ -152,27 +152,27 @@ pub fn aggregated(errors: Vec<String>) -> String {
     }
 }
 
-impl Shared {
+impl RbacState {
     fn newest(&self) -> u64 {
         self.sources.iter().map(|(_, cache)| cache.last()).max().unwrap_or_default()
     }
 
     /// The index with everything in it that was written before now.
-    fn current(&self) -> Option<RwLockReadGuard<'_, Index>> {
+    fn up_to_date_index(&self) -> Option<RwLockReadGuard<'_, RbacIndex>> {
         let newest = self.newest();
         if let Ok(index) = self.index.read()
             && newest <= index.revision
         {
             return Some(index);
         }
-        self.take_in();
+        self.catch_up();
         let index = self.index.read();
         index.inspect_err(|_| tracing::error!("the index of roles broke while it was made")).ok()
     }
 
     /// Brings the index up to the newest revision that every cache has seen, so that it shows the four
     /// kinds as they were at one time.
-    fn take_in(&self) {
+    fn catch_up(&self) {
         let upto = self.caches.applied();
         let mut index = match self.index.write() {
             Ok(index) => index,
@@ -193,17 +193,17 @@ impl Shared {
                     if change.is_delete() {
                         index.remove(table, &change.object);
                     } else {
-                        index.put(table, &change.object);
+                        index.upsert(table, &change.object);
                     }
                 }
                 index.settle(upto);
             }
-            Err(TooOld { .. }) => *index = build(&self.sources, upto),
+            Err(RevisionTooOld { .. }) => *index = build(&self.sources, upto),
         }
     }
 
     /// What changed after one revision, up to another.
-    fn changes(&self, after: u64, upto: u64) -> Result<Vec<(Table, Arc<Change>)>, TooOld> {
+    fn changes(&self, after: u64, upto: u64) -> Result<Vec<(RbacKind, Arc<ObjectChange>)>, RevisionTooOld> {
         let mut all = Vec::new();
         for (table, cache) in &self.sources {
             let (changes, _) = cache.changes(after, usize::MAX)?;
@@ -215,11 +215,11 @@ impl Shared {
 }
 
 /// An index of all there is, with every change up to `revision`.
-fn build(sources: &[(Table, Arc<KindCache>)], revision: u64) -> Index {
-    let mut index = Index::default();
+fn build(sources: &[(RbacKind, Arc<KindCache>)], revision: u64) -> RbacIndex {
+    let mut index = RbacIndex::default();
     for (table, cache) in sources {
-        for object in cache.snapshot("", None, |_| Walk::Take).objects {
-            index.put(*table, &object);
+        for object in cache.snapshot("", None, |_| WalkAction::Include).objects {
+            index.upsert(*table, &object);
         }
     }
     index.settle(revision);
@@ -227,15 +227,15 @@ fn build(sources: &[(Table, Arc<KindCache>)], revision: u64) -> Index {
 }
 
 /// Takes in changes as they come, so that no request has to take in many.
-fn keep_warm(shared: &Arc<Shared>) {
+fn spawn_refresh(shared: &Arc<RbacState>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     for (_, cache) in &shared.sources {
         let mut news = cache.subscribe();
-        let shared: Weak<Shared> = Arc::downgrade(shared);
+        let shared: Weak<RbacState> = Arc::downgrade(shared);
         runtime.spawn(async move {
             while news.changed().await.is_ok() {
                 let Some(shared) = shared.upgrade() else { break };
-                shared.take_in();
+                shared.catch_up();
             }
         });
     }

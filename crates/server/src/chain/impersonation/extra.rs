@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_api::field::{Errors, Path, quote};
+use windlass_api::field::{FieldErrors, FieldPath, quote};
 use windlass_api::names;
 
 /// The characters of a path in a URL.
@@ -16,7 +16,7 @@ pub fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
         }
         let broken = domain_prefixed_path(key);
         if !broken.is_empty() {
-            let words = together(&broken);
+            let words = join_errors(&broken);
             return Err(format!("impersonating an invalid key in extra is not allowed: {words}"));
         }
         if *key != key.to_lowercase() {
@@ -33,9 +33,9 @@ pub fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
 }
 
 /// A subdomain, a slash and a path (`acme.io/foo`).
-fn domain_prefixed_path(key: &str) -> Errors {
-    let mut errors = Errors::new();
-    let at = Path::new("extra").child("key");
+fn domain_prefixed_path(key: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    let at = FieldPath::new("extra").child("key");
     let (host, path) = match key.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
         _ => {
@@ -55,7 +55,7 @@ fn domain_prefixed_path(key: &str) -> Errors {
 }
 
 /// Several errors in one line, as Go's aggregates print.
-fn together(errors: &Errors) -> String {
+fn join_errors(errors: &FieldErrors) -> String {
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match words.as_slice() {
         [one] => one.clone(),

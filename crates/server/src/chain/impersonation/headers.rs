@@ -18,7 +18,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Who is to be acted as: what the headers say, and nothing else.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ImpersonatedIdentity {
     /// Never empty.
     pub name: String,
     /// May be empty.
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Wanted {
+impl ImpersonatedIdentity {
     /// Whether nothing but the name is asked for.
     pub fn is_name_only(&self) -> bool {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
@@ -37,8 +37,8 @@ impl Wanted {
 }
 
 /// Reads the headers; nothing if they name nobody.
-pub fn read(headers: &HeaderMap) -> Result<Option<Wanted>, Error> {
-    let wanted = Wanted {
+pub fn read(headers: &HeaderMap) -> Result<Option<ImpersonatedIdentity>, Error> {
+    let wanted = ImpersonatedIdentity {
         // Of several names the first counts, as in Kubernetes.
         name: first(headers, &USER)?,
         uid: first(headers, &UID)?,
@@ -92,7 +92,7 @@ fn unescaped(key: &str) -> String {
 }
 
 /// The words of Kubernetes' error, which are Go's for the struct.
-fn as_go_prints(wanted: &Wanted) -> String {
+fn as_go_prints(wanted: &ImpersonatedIdentity) -> String {
     let list = |items: &[String]| {
         let quoted: Vec<String> = items.iter().map(|item| quote(item)).collect();
         format!("[]string{{{}}}", quoted.join(", "))

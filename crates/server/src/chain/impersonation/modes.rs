@@ -10,21 +10,21 @@ use std::collections::BTreeMap;
 use windlass_api::names;
 
 use super::extra;
-use super::headers::Wanted;
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
+use super::headers::ImpersonatedIdentity;
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
 use crate::chain::authz::{Decision, denied};
 use crate::error::Error;
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 
 /// Answers what an authorizer is asked.
-pub type Ask<'a> = dyn Fn(&Attributes<'_>) -> Decision + 'a;
+pub type AuthorizeFn<'a> = dyn Fn(&AuthorizationAttributes<'_>) -> Decision + 'a;
 
 /// The user that `wanted` becomes, if the caller of `target` may act as them there.
-pub fn decide(wanted: &Wanted, target: &Attributes<'_>, ask: &Ask<'_>) -> Result<User, Error> {
-    let who = Who::of(&wanted.name);
+pub fn decide(wanted: &ImpersonatedIdentity, target: &AuthorizationAttributes<'_>, ask: &AuthorizeFn<'_>) -> Result<User, Error> {
+    let who = UserKind::from_name(&wanted.name);
     let mut refused = None;
     for mode in MODES {
-        if !mode.makes(wanted, &who, target.user) {
+        if !mode.supports(wanted, &who, target.user) {
             continue;
         }
         match mode.allow(wanted, &who, target, ask) {
@@ -36,11 +36,11 @@ pub fn decide(wanted: &Wanted, target: &Attributes<'_>, ask: &Ask<'_>) -> Result
 }
 
 /// In the order in which they are tried.
-const MODES: [Mode; 5] =
-    [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
+const MODES: [ImpersonationMode; 5] =
+    [ImpersonationMode::AssociatedNode, ImpersonationMode::ArbitraryNode, ImpersonationMode::ServiceAccount, ImpersonationMode::UserInfo, ImpersonationMode::Legacy];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ImpersonationMode {
     /// A service account acts as the node that its pod runs on.
     AssociatedNode,
     ArbitraryNode,
@@ -52,19 +52,19 @@ enum Mode {
 }
 
 /// What sort of user a name is.
-enum Who<'a> {
+enum UserKind<'a> {
     Node(&'a str),
     Account { namespace: &'a str, name: &'a str },
     Other,
 }
 
-impl<'a> Who<'a> {
-    fn of(name: &'a str) -> Who<'a> {
+impl<'a> UserKind<'a> {
+    fn from_name(name: &'a str) -> UserKind<'a> {
         if let Some(node) = name.strip_prefix("system:node:") {
             return if names::dns1123_subdomain(node).is_empty() {
-                Who::Node(node)
+                UserKind::Node(node)
             } else {
-                Who::Other
+                UserKind::Other
             };
         }
         let account = name.strip_prefix("system:serviceaccount:").and_then(|a| a.split_once(':'));
@@ -73,9 +73,9 @@ impl<'a> Who<'a> {
                 if names::dns1123_label(namespace).is_empty()
                     && names::dns1123_subdomain(name).is_empty() =>
             {
-                Who::Account { namespace, name }
+                UserKind::Account { namespace, name }
             }
-            _ => Who::Other,
+            _ => UserKind::Other,
         }
     }
 }
@@ -87,48 +87,48 @@ const NODES: &str = "system:nodes";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 
-impl Mode {
+impl ImpersonationMode {
     /// What the mode is called in verbs; the last one has no name.
     fn name(self) -> Option<&'static str> {
         match self {
-            Mode::AssociatedNode => Some("associated-node"),
-            Mode::ArbitraryNode => Some("arbitrary-node"),
-            Mode::ServiceAccount => Some("serviceaccount"),
-            Mode::UserInfo => Some("user-info"),
-            Mode::Legacy => None,
+            ImpersonationMode::AssociatedNode => Some("associated-node"),
+            ImpersonationMode::ArbitraryNode => Some("arbitrary-node"),
+            ImpersonationMode::ServiceAccount => Some("serviceaccount"),
+            ImpersonationMode::UserInfo => Some("user-info"),
+            ImpersonationMode::Legacy => None,
         }
     }
 
     /// Whether such a user can be had in this mode at all. Nodes and service accounts are made
     /// whole by the server, so nothing but their name can be asked for.
-    fn makes(self, wanted: &Wanted, who: &Who<'_>, caller: &User) -> bool {
+    fn supports(self, wanted: &ImpersonatedIdentity, who: &UserKind<'_>, caller: &User) -> bool {
         match (self, who) {
-            (Mode::AssociatedNode, Who::Node(node)) => {
+            (ImpersonationMode::AssociatedNode, UserKind::Node(node)) => {
                 wanted.is_name_only() && runs_on(caller, node)
             }
-            (Mode::ArbitraryNode, Who::Node(_)) => wanted.is_name_only(),
-            (Mode::ServiceAccount, Who::Account { .. }) => wanted.is_name_only(),
-            (Mode::UserInfo, Who::Other) | (Mode::Legacy, _) => true,
-            (Mode::AssociatedNode | Mode::ArbitraryNode, Who::Account { .. } | Who::Other)
-            | (Mode::ServiceAccount, Who::Node(_) | Who::Other)
-            | (Mode::UserInfo, Who::Node(_) | Who::Account { .. }) => false,
+            (ImpersonationMode::ArbitraryNode, UserKind::Node(_)) => wanted.is_name_only(),
+            (ImpersonationMode::ServiceAccount, UserKind::Account { .. }) => wanted.is_name_only(),
+            (ImpersonationMode::UserInfo, UserKind::Other) | (ImpersonationMode::Legacy, _) => true,
+            (ImpersonationMode::AssociatedNode | ImpersonationMode::ArbitraryNode, UserKind::Account { .. } | UserKind::Other)
+            | (ImpersonationMode::ServiceAccount, UserKind::Node(_) | UserKind::Other)
+            | (ImpersonationMode::UserInfo, UserKind::Node(_) | UserKind::Account { .. }) => false,
         }
     }
 
     fn allow(
         self,
-        wanted: &Wanted,
-        who: &Who<'_>,
-        target: &Attributes<'_>,
-        ask: &Ask<'_>,
+        wanted: &ImpersonatedIdentity,
+        who: &UserKind<'_>,
+        target: &AuthorizationAttributes<'_>,
+        ask: &AuthorizeFn<'_>,
     ) -> Result<(), Error> {
         let reduced;
         let caller = match self {
-            Mode::AssociatedNode => {
+            ImpersonationMode::AssociatedNode => {
                 reduced = without_node(target.user);
                 &reduced
             }
-            Mode::ArbitraryNode | Mode::ServiceAccount | Mode::UserInfo | Mode::Legacy => {
+            ImpersonationMode::ArbitraryNode | ImpersonationMode::ServiceAccount | ImpersonationMode::UserInfo | ImpersonationMode::Legacy => {
                 target.user
             }
         };
@@ -137,26 +137,26 @@ impl Mode {
             Some(mode) => {
                 let verb = format!("impersonate-on:{mode}:{}", target.verb);
                 let target = target.target.clone();
-                permit(&Attributes { user: caller, verb: &verb, target }, ask)?;
+                permit(&AuthorizationAttributes { user: caller, verb: &verb, target }, ask)?;
                 format!("impersonate:{mode}")
             }
         };
-        let rights = Rights { mode: self, verb: &verb, caller, ask };
-        rights.to_name(&wanted.name, who)?;
-        rights.to_uid(&wanted.uid)?;
-        rights.to_groups(&wanted.groups)?;
-        rights.to_extra(&wanted.extra)
+        let rights = ImpersonationCheck { mode: self, verb: &verb, caller, authorize: ask };
+        rights.check_name(&wanted.name, who)?;
+        rights.check_uid(&wanted.uid)?;
+        rights.check_groups(&wanted.groups)?;
+        rights.check_extra(&wanted.extra)
     }
 
     /// The user with the groups that come with being one.
-    fn user(self, wanted: &Wanted, who: &Who<'_>) -> User {
-        let Wanted { name, uid, groups, extra } = wanted;
+    fn user(self, wanted: &ImpersonatedIdentity, who: &UserKind<'_>) -> User {
+        let ImpersonatedIdentity { name, uid, groups, extra } = wanted;
         let mut groups = match who {
-            Who::Account { namespace, .. } if groups.is_empty() => {
+            UserKind::Account { namespace, .. } if groups.is_empty() => {
                 vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
             }
-            Who::Node(_) if self != Mode::Legacy => vec![NODES.to_owned()],
-            Who::Node(_) | Who::Account { .. } | Who::Other => groups.clone(),
+            UserKind::Node(_) if self != ImpersonationMode::Legacy => vec![NODES.to_owned()],
+            UserKind::Node(_) | UserKind::Account { .. } | UserKind::Other => groups.clone(),
         };
         let has = |group: &str| groups.iter().any(|g| g == group);
         let proof = match name.as_str() {
@@ -173,7 +173,7 @@ impl Mode {
 
 /// Whether the caller is a service account whose token says that it runs on `node`.
 fn runs_on(caller: &User, node: &str) -> bool {
-    let account = matches!(Who::of(&caller.name), Who::Account { .. });
+    let account = matches!(UserKind::from_name(&caller.name), UserKind::Account { .. });
     let told = caller.extra.get(NODE_NAME).map(Vec::as_slice);
     account && matches!(told, Some([only]) if only == node)
 }
@@ -185,64 +185,64 @@ fn without_node(caller: &User) -> User {
 }
 
 /// The rights to be what was asked for.
-struct Rights<'a> {
-    mode: Mode,
+struct ImpersonationCheck<'a> {
+    mode: ImpersonationMode,
     verb: &'a str,
     caller: &'a User,
-    ask: &'a Ask<'a>,
+    authorize: &'a AuthorizeFn<'a>,
 }
 
-impl Rights<'_> {
+impl ImpersonationCheck<'_> {
     /// The right `impersonate` is on users, groups and accounts of the core group, for users and
     /// groups were thought to become resources there one day.
     fn group(&self) -> &'static str {
         match self.mode {
-            Mode::Legacy => "",
-            Mode::AssociatedNode | Mode::ArbitraryNode | Mode::ServiceAccount | Mode::UserInfo => {
+            ImpersonationMode::Legacy => "",
+            ImpersonationMode::AssociatedNode | ImpersonationMode::ArbitraryNode | ImpersonationMode::ServiceAccount | ImpersonationMode::UserInfo => {
                 AUTHENTICATION
             }
         }
     }
 
     fn constrained(&self) -> bool {
-        self.mode != Mode::Legacy
+        self.mode != ImpersonationMode::Legacy
     }
 
-    fn to_name(&self, user: &str, who: &Who<'_>) -> Result<(), Error> {
+    fn check_name(&self, user: &str, who: &UserKind<'_>) -> Result<(), Error> {
         let group = self.group();
         let resource = match *who {
-            Who::Node(node) if self.constrained() => {
-                let name = if self.mode == Mode::AssociatedNode { "*" } else { node };
-                Resource { group, resource: "nodes", name, ..Resource::default() }
+            UserKind::Node(node) if self.constrained() => {
+                let name = if self.mode == ImpersonationMode::AssociatedNode { "*" } else { node };
+                ResourceAttributes { group, resource: "nodes", name, ..ResourceAttributes::default() }
             }
-            Who::Account { namespace, name } => Resource {
+            UserKind::Account { namespace, name } => ResourceAttributes {
                 group,
                 resource: "serviceaccounts",
                 namespace,
                 name,
-                ..Resource::default()
+                ..ResourceAttributes::default()
             },
-            Who::Node(_) | Who::Other => {
-                Resource { group, resource: "users", name: user, ..Resource::default() }
+            UserKind::Node(_) | UserKind::Other => {
+                ResourceAttributes { group, resource: "users", name: user, ..ResourceAttributes::default() }
             }
         };
         self.permit(resource)
     }
 
-    fn to_uid(&self, uid: &str) -> Result<(), Error> {
+    fn check_uid(&self, uid: &str) -> Result<(), Error> {
         if uid.is_empty() {
             return Ok(());
         }
         let group = AUTHENTICATION;
-        self.permit(Resource { group, resource: "uids", name: uid, ..Resource::default() })
+        self.permit(ResourceAttributes { group, resource: "uids", name: uid, ..ResourceAttributes::default() })
     }
 
-    fn to_groups(&self, groups: &[String]) -> Result<(), Error> {
-        let group = |name| Resource {
+    fn check_groups(&self, groups: &[String]) -> Result<(), Error> {
+        let group = |name| ResourceAttributes {
             group: self.group(),
             resource: "groups",
             name,
-            ..Resource::default()
+            ..ResourceAttributes::default()
         };
         if self.constrained() {
             let refusals = [
@@ -251,7 +251,7 @@ impl Rights<'_> {
             ];
             for (name, why) in refusals {
                 if groups.iter().any(|g| g == name) {
-                    return Err(denied(&self.asked(group(name)), why));
+                    return Err(denied(&self.attributes(group(name)), why));
                 }
             }
             if groups.len() >= MANY && self.permit(group("*")).is_ok() {
@@ -261,16 +261,16 @@ impl Rights<'_> {
         groups.iter().try_for_each(|name| self.permit(group(name)))
     }
 
-    fn to_extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), Error> {
-        let entry = |subresource, name| Resource {
+    fn check_extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Result<(), Error> {
+        let entry = |subresource, name| ResourceAttributes {
             group: AUTHENTICATION,
             resource: "userextras",
             subresource,
             name,
-            ..Resource::default()
+            ..ResourceAttributes::default()
         };
         if self.constrained() {
-            extra::check(extra).map_err(|why| denied(&self.asked(entry("", "")), &why))?;
+            extra::check(extra).map_err(|why| denied(&self.attributes(entry("", "")), &why))?;
             let many = extra.values().map(Vec::len).sum::<usize>() >= MANY;
             if many && self.permit(entry("*", "*")).is_ok() {
                 return Ok(());
@@ -283,17 +283,17 @@ impl Rights<'_> {
         Ok(())
     }
 
-    fn permit(&self, resource: Resource<'_>) -> Result<(), Error> {
-        permit(&self.asked(resource), self.ask)
+    fn permit(&self, resource: ResourceAttributes<'_>) -> Result<(), Error> {
+        permit(&self.attributes(resource), self.authorize)
     }
 
-    fn asked<'b>(&'b self, resource: Resource<'b>) -> Attributes<'b> {
-        let resource = Resource { version: "v1", ..resource };
-        Attributes { user: self.caller, verb: self.verb, target: Target::Resource(resource) }
+    fn attributes<'b>(&'b self, resource: ResourceAttributes<'b>) -> AuthorizationAttributes<'b> {
+        let resource = ResourceAttributes { version: "v1", ..resource };
+        AuthorizationAttributes { user: self.caller, verb: self.verb, target: AuthorizationTarget::Resource(resource) }
     }
 }
 
-fn permit(asked: &Attributes<'_>, ask: &Ask<'_>) -> Result<(), Error> {
+fn permit(asked: &AuthorizationAttributes<'_>, ask: &AuthorizeFn<'_>) -> Result<(), Error> {
     match ask(asked) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(why) | Decision::NoOpinion(why) => Err(denied(asked, &why)),

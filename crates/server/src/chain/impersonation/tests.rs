@@ -4,13 +4,13 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::*;
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::Target;
+use crate::chain::authz::attributes::AuthorizationTarget;
 
 /// A right as the tests write it: `verb group/resource namespace/name`, or `verb path`.
-fn right(asked: &Attributes<'_>) -> String {
+fn right(asked: &AuthorizationAttributes<'_>) -> String {
     match &asked.target {
-        Target::Path(path) => format!("{} {path}", asked.verb),
-        Target::Resource(r) => {
+        AuthorizationTarget::Path(path) => format!("{} {path}", asked.verb),
+        AuthorizationTarget::Resource(r) => {
             let what = r.with_subresource();
             format!("{} {}/{what} {}/{}", asked.verb, r.group, r.namespace, r.name)
         }
@@ -30,9 +30,9 @@ fn outcome(
         headers.append(name, HeaderValue::from_str(value).unwrap());
     }
     let wanted = headers::read(&headers).unwrap().expect("somebody to act as");
-    let info = Info::parse(&Method::GET, path, false, None).unwrap();
-    let target = Attributes::of(caller, &info, None);
-    let ask = |asked: &Attributes<'_>| {
+    let info = RequestInfo::parse(&Method::GET, path, false, None).unwrap();
+    let target = AuthorizationAttributes::from_request(caller, &info, None);
+    let ask = |asked: &AuthorizationAttributes<'_>| {
         assert_eq!(asked.user.name, caller.name, "it is the caller who needs rights");
         if rights.contains(&right(asked).as_str()) {
             Decision::Allow(String::new())
@@ -58,7 +58,7 @@ fn agent() -> User {
 const PODS: &str = "/api/v1/namespaces/ns/pods";
 const USER: (&str, &str) = ("Impersonate-User", "jane");
 
-struct Case {
+struct ImpersonationCase {
     caller: fn() -> User,
     path: &'static str,
     headers: &'static [(&'static str, &'static str)],
@@ -67,8 +67,8 @@ struct Case {
     groups: &'static [&'static str],
 }
 
-const CASES: &[Case] = &[
-    Case {
+const CASES: &[ImpersonationCase] = &[
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[USER],
@@ -78,7 +78,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[
@@ -98,7 +98,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["a", "b", "system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: "/metrics",
         headers: &[("Impersonate-User", "system:anonymous")],
@@ -108,7 +108,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:unauthenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:serviceaccount:ns:builder")],
@@ -118,7 +118,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:node:node-1")],
@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:nodes", "system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: agent,
         path: PODS,
         headers: &[("Impersonate-User", "system:node:node-1")],
@@ -139,14 +139,14 @@ const CASES: &[Case] = &[
         groups: &["system:nodes", "system:authenticated"],
     },
     // The right to impersonate, whatever is asked for.
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[USER],
         rights: &["impersonate /users /jane"],
         groups: &["system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[
@@ -165,7 +165,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:masters", "system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:serviceaccount:ns:builder")],
@@ -173,7 +173,7 @@ const CASES: &[Case] = &[
         groups: &["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
     },
     // Groups that are given are all there are.
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[
@@ -187,7 +187,7 @@ const CASES: &[Case] = &[
         groups: &["system:unauthenticated"],
     },
     // Without a constrained mode a node is a user like any other.
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:node:node-1")],
@@ -195,7 +195,7 @@ const CASES: &[Case] = &[
         groups: &["system:authenticated"],
     },
     // Neither a node nor an account: names that only look like it.
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:node:Not_A_Node")],
@@ -205,7 +205,7 @@ const CASES: &[Case] = &[
         ],
         groups: &["system:authenticated"],
     },
-    Case {
+    ImpersonationCase {
         caller: alice,
         path: PODS,
         headers: &[("Impersonate-User", "system:serviceaccount:ns:a:b")],

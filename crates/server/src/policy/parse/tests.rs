@@ -1,10 +1,10 @@
 //! The form, and what the defaults say in it.
 
 use super::*;
-use crate::registry::parts::{list, text};
+use crate::registry::object_fields::{list, text};
 
 fn objects(text: &str) -> Vec<Value> {
-    let defaults = parse(text, Features::default()).unwrap();
+    let defaults = parse(text, ServerFeatureGates::default()).unwrap();
     defaults.into_iter().map(|default| default.object).collect()
 }
 
@@ -41,7 +41,7 @@ fn a_role_and_its_binding() {
 #[test]
 fn in_namespaces_and_alone() {
     let text = "role r in n\n  read core pods\n\n# words\nbinding b in n of r\n  to user u";
-    let defaults = parse(text, Features::default()).unwrap();
+    let defaults = parse(text, ServerFeatureGates::default()).unwrap();
     let found: Vec<_> = defaults.iter().map(|d| (d.kind.name, d.key.as_str(), d.path())).collect();
     let paths = "/apis/rbac.authorization.k8s.io/v1/namespaces/n";
     assert_eq!(
@@ -56,7 +56,7 @@ fn in_namespaces_and_alone() {
 }
 
 #[test]
-fn bad_lines_are_told() {
+fn bad_lines_are_reported() {
     let table = [
         ("  events", "line 1: a line before any role"),
         ("rule r", "line 1: neither a role nor a binding"),
@@ -68,16 +68,16 @@ fn bad_lines_are_told() {
         ("role r if Magic", "line 1: no such feature"),
     ];
     for (text, expected) in table {
-        assert_eq!(parse(text, Features::default()).err().unwrap().to_string(), expected, "{text}");
+        assert_eq!(parse(text, ServerFeatureGates::default()).err().unwrap().to_string(), expected, "{text}");
     }
 }
 
 #[test]
 fn features_gate_rules_and_roles() {
-    let all = defaults(Features::default()).unwrap();
-    let off = Features { pod_certificate_request: false, ..Features::default() };
+    let all = defaults(ServerFeatureGates::default()).unwrap();
+    let off = ServerFeatureGates { pod_certificate_request: false, ..ServerFeatureGates::default() };
     let fewer = defaults(off).unwrap();
-    let mentions = |defaults: &[Preset]| -> Vec<String> {
+    let mentions = |defaults: &[DefaultObject]| -> Vec<String> {
         let found = defaults.iter().filter(|d| d.object.to_string().contains("podcertificate"));
         found.map(|d| format!("{} {}", d.kind.name, d.key)).collect()
     };
@@ -94,15 +94,15 @@ fn features_gate_rules_and_roles() {
 
 #[test]
 fn the_defaults_keep_the_rules_of_their_kinds() {
-    use crate::registry::parts::tests::refusals;
+    use crate::registry::object_fields::tests::refusals;
     let mut seen = std::collections::HashSet::new();
-    for default in defaults(Features::default()).unwrap() {
-        let Preset { kind, key, object } = default;
+    for default in defaults(ServerFeatureGates::default()).unwrap() {
+        let DefaultObject { kind, key, object } = default;
         assert_eq!(refusals(kind, &object), Vec::<String>::new(), "{key}");
         assert!(seen.insert((kind.name, key.clone())), "{key} is there twice");
     }
     // Every binding is of a role that is there.
-    for default in defaults(Features::default()).unwrap() {
+    for default in defaults(ServerFeatureGates::default()).unwrap() {
         let (kind, name) = match default.kind.name {
             "RoleBinding" | "ClusterRoleBinding" => {
                 (text(&default.object, "/roleRef/kind"), text(&default.object, "/roleRef/name"))
@@ -116,7 +116,7 @@ fn the_defaults_keep_the_rules_of_their_kinds() {
 }
 
 #[test]
-fn who_has_what_by_default() {
+fn default_roles_have_their_subjects() {
     let table = [
         ("cluster-admin", "system:masters"),
         ("system:basic-user", "system:authenticated"),
@@ -135,7 +135,7 @@ fn who_has_what_by_default() {
             "system:kube-controller-manager system:kube-scheduler",
         ),
     ];
-    let defaults = defaults(Features::default()).unwrap();
+    let defaults = defaults(ServerFeatureGates::default()).unwrap();
     let bindings = || defaults.iter().filter(|d| d.kind.name.ends_with("Binding"));
     for (key, expected) in table {
         let binding = bindings().find(|d| d.key == key).unwrap_or_else(|| panic!("no {key}"));

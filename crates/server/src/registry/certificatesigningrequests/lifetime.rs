@@ -4,11 +4,11 @@ use serde_json::Value;
 use time::Duration;
 
 use super::x509;
-use crate::registry::kind::Issued;
-use crate::registry::parts::{bytes, integer, text};
+use crate::registry::kind::CertificateIssuance;
+use crate::registry::object_fields::{bytes, integer, text};
 
 /// What a change tells of a request that asked for a lifetime and was answered by it.
-pub fn issued(old: &Value, new: &Value) -> Option<Issued> {
+pub fn issued(old: &Value, new: &Value) -> Option<CertificateIssuance> {
     const AT: &str = "/status/certificate";
     let asked = Duration::seconds(integer(old, "/spec/expirationSeconds")?);
     if !text(old, AT).is_empty() || text(new, AT).is_empty() {
@@ -21,7 +21,7 @@ pub fn issued(old: &Value, new: &Value) -> Option<Issued> {
     };
     let lifetime = x509::first_lifetime(&bytes(new, AT));
     let honored = lifetime.is_some_and(|got| is_honored(asked, got));
-    Some(Issued { signer: signer.to_owned(), honored })
+    Some(CertificateIssuance { signer: signer.to_owned(), honored })
 }
 
 /// Within five minutes, for signers that antedate, and a twentieth of what was asked for.

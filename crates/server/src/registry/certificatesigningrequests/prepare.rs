@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 use windlass_api::timestamp;
 
 use super::{APPROVED, DENIED};
-use crate::registry::cells::is_zero_time;
-use crate::registry::parts::{list, map, part, put_back, text};
+use crate::registry::table_cells::is_zero_time;
+use crate::registry::object_fields::{list, map, part, restore_field, text};
 use crate::user::User;
 
 /// A new request has been neither decided nor answered.
@@ -34,16 +34,16 @@ pub fn create_as(request: &mut Value, user: &User) {
 
 /// A plain update changes metadata only; the rest is put back without a word.
 pub fn update(new: &mut Value, old: &Value) {
-    put_back(new, old, "spec");
-    put_back(new, old, "status");
+    restore_field(new, old, "spec");
+    restore_field(new, old, "status");
 }
 
 /// An approval changes the conditions only.
 pub fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
     fill_times(new, old, now);
-    put_back(new, old, "spec");
+    restore_field(new, old, "spec");
     let conditions = new.pointer("/status/conditions").cloned();
-    put_back(new, old, "status");
+    restore_field(new, old, "status");
     let status = part(new, "status");
     match conditions {
         Some(conditions) => status.insert("conditions".into(), conditions),
@@ -53,19 +53,19 @@ pub fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
 
 /// A changed status says nothing new about the decision.
 pub fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
-    put_back(new, old, "spec");
+    restore_field(new, old, "spec");
     for kind in [APPROVED, DENIED] {
-        keep_conditions(new, old, kind);
+        restore_conditions(new, old, kind);
     }
     fill_times(new, old, now);
 }
 
 /// Puts back the conditions of one type, one by one. If there are more or fewer than before they
 /// stay as they are, and validation refuses them.
-fn keep_conditions(new: &mut Value, old: &Value, kind: &str) {
-    let before: Vec<&Value> = of_type(list(old, "/status/conditions"), kind).collect();
+fn restore_conditions(new: &mut Value, old: &Value, kind: &str) {
+    let before: Vec<&Value> = conditions_of_type(list(old, "/status/conditions"), kind).collect();
     let Some(conditions) = conditions_mut(new) else { return };
-    if of_type(conditions, kind).count() != before.len() {
+    if conditions_of_type(conditions, kind).count() != before.len() {
         return;
     }
     let mut before = before.into_iter();
@@ -76,7 +76,7 @@ fn keep_conditions(new: &mut Value, old: &Value, kind: &str) {
     }
 }
 
-fn of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+fn conditions_of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     conditions.iter().filter(move |condition| condition["type"] == kind)
 }
 

@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
-use windlass_api::field::Errors;
+use windlass_api::field::FieldErrors;
 
 use super::KIND;
-use crate::registry::kind::{Action, Issued};
-use crate::registry::parts::tests::{cells, change_refusals, created, refusals, said};
+use crate::registry::kind::{SubresourceAction, CertificateIssuance};
+use crate::registry::object_fields::tests::{cells, change_refusals, created, refusals, error_texts};
 use crate::user::User;
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
@@ -60,14 +60,14 @@ fn decided(kinds: &[&str]) -> Value {
 
 /// What a change through a subresource becomes, and what it is told.
 fn through(name: &str, mut new: Value, old: &Value) -> (Value, Vec<String>) {
-    let Action::View { prepare_update, validate_update } = KIND.subresource(name).unwrap().action
+    let SubresourceAction::View { prepare_update, validate_update } = KIND.subresource(name).unwrap().action
     else {
         panic!("{name} is no view")
     };
     prepare_update(&mut new, old, NOW);
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate_update(&new, old, NOW, &mut errors);
-    (new, said(&errors))
+    (new, error_texts(&errors))
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn text_around_a_request_does_not_matter_but_blocks_before_it_do() {
 }
 
 #[test]
-fn what_an_older_server_let_through_may_stay() {
+fn values_accepted_by_older_servers_may_stay() {
     let bad: &[(&str, Value)] = &[
         ("/spec/usages", json!(["fly"])),
         ("/spec/usages", json!(["any", "any"])),
@@ -378,7 +378,7 @@ fn lifetimes_that_were_asked_for_are_counted_once() {
         request["status"]["certificate"] = base64(fixture!("leaf.pem"));
         request
     };
-    let issued = |signer: &str, honored| Some(Issued { signer: signer.into(), honored });
+    let issued = |signer: &str, honored| Some(CertificateIssuance { signer: signer.into(), honored });
     let (kubernetes, long) = ("kubernetes.io/kube-apiserver-client", 30 * 365 * 24 * 60 * 60);
     let cases = [
         (asked(600, "example.com/a"), issued("other", false)),

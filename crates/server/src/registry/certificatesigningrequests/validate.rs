@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path, quote};
+use windlass_api::field::{FieldErrors, FieldPath, quote};
 use windlass_api::signer_name::SignerName;
 
 use super::{APPROVED, DENIED, FAILED, x509};
-use crate::registry::parts::{bytes, count, given, integer, list, text, texts};
+use crate::registry::object_fields::{bytes, count, non_null, integer, list, text, texts};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const SHORTEST_SECONDS: i64 = 600;
@@ -43,39 +43,39 @@ const USAGES: [&str; 23] = [
 
 /// Through which door a change comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Plain,
+enum CsrEndpoint {
+    Main,
     Approval,
     Status,
 }
 
 /// The rules of a new request.
-pub fn create(request: &Value, errors: &mut Errors) {
+pub fn create(request: &Value, errors: &mut FieldErrors) {
     validate(request, None, errors);
     validate_decision(request, None, errors);
 }
 
 /// The rules of a plain change.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
-    change(new, old, Door::Plain, errors);
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    change(new, old, CsrEndpoint::Main, errors);
 }
 
 /// The rules of an approval or a denial.
-pub fn approval(new: &Value, old: &Value, errors: &mut Errors) {
-    change(new, old, Door::Approval, errors);
+pub fn approval(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    change(new, old, CsrEndpoint::Approval, errors);
 }
 
 /// The rules of what a signer says.
-pub fn status(new: &Value, old: &Value, errors: &mut Errors) {
-    change(new, old, Door::Status, errors);
+pub fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    change(new, old, CsrEndpoint::Status, errors);
 }
 
-fn change(new: &Value, old: &Value, door: Door, errors: &mut Errors) {
+fn change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors) {
     validate(new, Some(old), errors);
     validate_conditions_change(new, old, door, errors);
-    if given(new, "/status/certificate") != given(old, "/status/certificate") {
-        let path = Path::new("status").child("certificate");
-        if door != Door::Status {
+    if non_null(new, "/status/certificate") != non_null(old, "/status/certificate") {
+        let path = FieldPath::new("status").child("certificate");
+        if door != CsrEndpoint::Status {
             errors.forbidden(&path, "updates may not set certificate content");
         } else if !text(old, "/status/certificate").is_empty() {
             errors.forbidden(&path, "updates may not modify existing certificate content");
@@ -85,8 +85,8 @@ fn change(new: &Value, old: &Value, door: Door, errors: &mut Errors) {
     validate_decision(new, Some(old), errors);
 }
 
-fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     const REQUEST: &str = "/spec/request";
     // Verifying a signature costs more than all the rest: once for each request is enough.
     let is_new = old.is_none_or(|old| old.pointer(REQUEST) != new.pointer(REQUEST));
@@ -113,7 +113,7 @@ fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     validate_certificate(new, old, errors);
 }
 
-fn validate_usages(new: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors) {
+fn validate_usages(new: &Value, old: Option<&Value>, path: &FieldPath, errors: &mut FieldErrors) {
     const AT: &str = "/spec/usages";
     if count(new, AT) == 0 {
         errors.required(path, "");
@@ -132,8 +132,8 @@ fn validate_usages(new: &Value, old: Option<&Value>, path: &Path, errors: &mut E
     }
 }
 
-fn validate_conditions(new: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let path = Path::new("status").child("conditions");
+fn validate_conditions(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
+    let path = FieldPath::new("status").child("conditions");
     let nameless_before = old.is_some_and(|old| types(old).any(str::is_empty));
     let repeated_before = old.is_some_and(|old| repeats(types(old)));
     let mut seen = HashSet::new();
@@ -158,20 +158,20 @@ fn validate_conditions(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     const AT: &str = "/status/certificate";
     let tolerated = old.is_some_and(|old| {
-        given(new, AT) == given(old, AT) || x509::check_certificates(&bytes(old, AT)).is_err()
+        non_null(new, AT) == non_null(old, AT) || x509::check_certificates(&bytes(old, AT)).is_err()
     });
     if !tolerated && let Err(why) = x509::check_certificates(&bytes(new, AT)) {
-        let path = Path::new("status").child("certificate");
+        let path = FieldPath::new("status").child("certificate");
         errors.invalid_str(&path, "<certificate data>", &why);
     }
 }
 
 /// Decisions stay; only `/approval` makes them.
-fn validate_conditions_change(new: &Value, old: &Value, door: Door, errors: &mut Errors) {
-    let path = Path::new("status").child("conditions");
+fn validate_conditions_change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors) {
+    let path = FieldPath::new("status").child("conditions");
     let of = |object, kind| -> Vec<&Value> {
         list(object, "/status/conditions").iter().filter(|c| c["type"] == kind).collect()
     };
@@ -181,7 +181,7 @@ fn validate_conditions_change(new: &Value, old: &Value, door: Door, errors: &mut
             errors.forbidden(&path, &words);
         }
     }
-    if door == Door::Approval {
+    if door == CsrEndpoint::Approval {
         return;
     }
     for kind in [APPROVED, DENIED] {
@@ -199,7 +199,7 @@ fn validate_conditions_change(new: &Value, old: &Value, door: Door, errors: &mut
 }
 
 /// A request is not approved and denied.
-fn validate_decision(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn validate_decision(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let both = |object| [APPROVED, DENIED].iter().all(|kind| types(object).any(|t| t == *kind));
     if !both(new) || old.is_some_and(both) {
         return;
@@ -207,7 +207,7 @@ fn validate_decision(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let shown = r#"{conditions[{"type": "Approved"}], conditions[{"type": "Denied"}]}"#;
     let words = "must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, \
                  `conditions[{\"type\": \"Denied\"}]`";
-    errors.invalid_str(&Path::new("status").child("conditions"), shown, words);
+    errors.invalid_str(&FieldPath::new("status").child("conditions"), shown, words);
 }
 
 fn types(object: &Value) -> impl Iterator<Item = &str> {

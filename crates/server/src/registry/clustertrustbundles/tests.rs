@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 
 use super::KIND;
-use crate::registry::parts::tests::{cells, change_refusals, refusals};
+use crate::registry::object_fields::tests::{cells, change_refusals, refusals};
 
 macro_rules! fixture {
     ($name:literal) => {

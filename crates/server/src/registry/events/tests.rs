@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::parts::tests::{cells, change_refusals, refusals};
+use super::super::object_fields::tests::{cells, change_refusals, refusals};
 use super::*;
 
 /// An event as the server shows it in `events.k8s.io/v1`.

@@ -1,11 +1,11 @@
 //! The rules of events.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, qualified_name};
 
-use super::super::cells::is_zero_time;
-use super::super::parts::{given, immutable, integer, text};
+use super::super::table_cells::is_zero_time;
+use super::super::object_fields::{non_null, immutable, integer, text};
 
 /// The most bytes an action, a reason or a reporting instance may have.
 const SHORT: usize = 128;
@@ -13,22 +13,22 @@ const SHORT: usize = 128;
 const MESSAGE: usize = 1024;
 
 /// The rules of a new event.
-pub fn create(event: &Value, errors: &mut Errors) {
+pub fn create(event: &Value, errors: &mut FieldErrors) {
     validate_both(event, errors);
     if !is_strict(event) {
         return;
     }
     validate_series(event, errors);
     if is_zero_time(text(event, "/eventTime")) {
-        errors.required(&Path::new("eventTime"), "");
+        errors.required(&FieldPath::new("eventTime"), "");
     }
     let kind = text(event, "/type");
     if !["Normal", "Warning"].contains(&kind) {
-        errors.invalid_str(&Path::new("type"), "", &format!("has invalid value: {kind}"));
+        errors.invalid_str(&FieldPath::new("type"), "", &format!("has invalid value: {kind}"));
     }
     let mut unset = |field: &str, is_set: bool| {
         if is_set {
-            errors.invalid_str(&Path::new(field), "", "needs to be unset");
+            errors.invalid_str(&FieldPath::new(field), "", "needs to be unset");
         }
     };
     unset("firstTimestamp", !is_zero_time(text(event, "/firstTimestamp")));
@@ -39,12 +39,12 @@ pub fn create(event: &Value, errors: &mut Errors) {
 }
 
 /// The rules of a change.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate_both(new, errors);
     if !is_strict(new) {
         return;
     }
-    if given(new, "/series") != given(old, "/series") {
+    if non_null(new, "/series") != non_null(old, "/series") {
         validate_series(new, errors);
     }
     for (field, shown) in [
@@ -62,7 +62,7 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
         ("reportingComponent", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ] {
-        immutable(new, old, &format!("/{field}"), &Path::new(shown), errors);
+        immutable(new, old, &format!("/{field}"), &FieldPath::new(shown), errors);
     }
 }
 
@@ -72,7 +72,7 @@ fn is_strict(event: &Value) -> bool {
 }
 
 /// The rules of both groups: an event with an `eventTime` is one of the new kind.
-fn validate_both(event: &Value, errors: &mut Errors) {
+fn validate_both(event: &Value, errors: &mut FieldErrors) {
     let namespace = text(event, "/metadata/namespace");
     let involved = text(event, "/involvedObject/namespace");
     let agree = if is_zero_time(text(event, "/eventTime")) {
@@ -81,21 +81,21 @@ fn validate_both(event: &Value, errors: &mut Errors) {
         !involved.is_empty() || ["default", "kube-system"].contains(&namespace)
     };
     if !agree {
-        let path = Path::new("involvedObject").child("namespace");
+        let path = FieldPath::new("involvedObject").child("namespace");
         errors.invalid_str(&path, involved, "does not match event.namespace");
     }
     if !is_zero_time(text(event, "/eventTime")) {
         validate_new(event, errors);
     }
     for message in dns1123_subdomain(namespace) {
-        errors.invalid_str(&Path::new("namespace"), namespace, &message);
+        errors.invalid_str(&FieldPath::new("namespace"), namespace, &message);
     }
 }
 
-fn validate_new(event: &Value, errors: &mut Errors) {
+fn validate_new(event: &Value, errors: &mut FieldErrors) {
     let controller = text(event, "/reportingComponent");
     let path =
-        Path::new(if is_strict(event) { "reportingController" } else { "reportingComponent" });
+        FieldPath::new(if is_strict(event) { "reportingController" } else { "reportingComponent" });
     if controller.is_empty() {
         errors.required(&path, "");
     }
@@ -110,23 +110,23 @@ fn validate_new(event: &Value, errors: &mut Errors) {
     ] {
         let value = text(event, &format!("/{field}"));
         if required && value.is_empty() {
-            errors.required(&Path::new(field), "");
+            errors.required(&FieldPath::new(field), "");
         }
         if value.len() > max {
             let detail = format!("can have at most {max} characters");
-            errors.invalid_str(&Path::new(field), "", &detail);
+            errors.invalid_str(&FieldPath::new(field), "", &detail);
         }
     }
 }
 
-fn validate_series(event: &Value, errors: &mut Errors) {
-    if given(event, "/series").is_none() {
+fn validate_series(event: &Value, errors: &mut FieldErrors) {
+    if non_null(event, "/series").is_none() {
         return;
     }
     if integer(event, "/series/count").unwrap_or_default() < 2 {
-        errors.invalid_str(&Path::new("series.count"), "", "should be at least 2");
+        errors.invalid_str(&FieldPath::new("series.count"), "", "should be at least 2");
     }
     if is_zero_time(text(event, "/series/lastObservedTime")) {
-        errors.required(&Path::new("series.lastObservedTime"), "");
+        errors.required(&FieldPath::new("series.lastObservedTime"), "");
     }
 }

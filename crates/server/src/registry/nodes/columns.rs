@@ -1,14 +1,14 @@
 //! The columns of the table of nodes.
 
-use crate::registry::cells::{self, column, wide};
-use crate::registry::kind::Column;
+use crate::registry::table_cells::{self, column, wide};
+use crate::registry::kind::TableColumn;
 
 /// The columns; the descriptions are those that clients know from Kubernetes.
-pub const COLUMNS: [Column; 10] = [
-    cells::NAME,
+pub const COLUMNS: [TableColumn; 10] = [
+    table_cells::NAME,
     column("Status", STATUS),
     column("Roles", ROLES),
-    cells::AGE,
+    table_cells::AGE,
     column("Version", VERSION),
     wide(column("Internal-IP", ADDRESSES)),
     wide(column("External-IP", ADDRESSES)),

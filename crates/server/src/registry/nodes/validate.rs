@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
 use super::super::pods::rules::{go_json, quantity, taint_effect};
 
 /// The rules of a new node.
-pub fn create(node: &Value, errors: &mut Errors) {
+pub fn create(node: &Value, errors: &mut FieldErrors) {
     taints(node, errors);
     resources(node, errors);
     pod_cidrs(node, errors);
 }
 
 /// The rules of a changed node or node status (new, old).
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     resources(new, errors);
     let addresses = list(new, "/status/addresses");
-    let path = Path::new("status").child("addresses");
+    let path = FieldPath::new("status").child("addresses");
     let mut seen = BTreeSet::new();
     for (index, address) in addresses.iter().enumerate() {
         if !seen.insert((text(address, "/type"), text(address, "/address"))) {
@@ -31,7 +31,7 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
             errors.duplicate_shown(&path.index(index), &shown, "");
         }
     }
-    let spec = Path::new("spec");
+    let spec = FieldPath::new("spec");
     let (now, before) = (list(new, "/spec/podCIDRs"), list(old, "/spec/podCIDRs"));
     if !before.is_empty() {
         let detail = "node updates may not change podCIDR except from \"\" to valid";
@@ -55,8 +55,8 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Taints; their errors stand under `metadata`, where they once were.
-fn taints(node: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata").child("taints");
+fn taints(node: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("metadata").child("taints");
     let mut seen = BTreeSet::new();
     for (index, taint) in list(node, "/spec/taints").iter().enumerate() {
         let at = path.index(index);
@@ -82,18 +82,18 @@ fn taints(node: &Value, errors: &mut Errors) {
     }
 }
 
-fn resources(node: &Value, errors: &mut Errors) {
+fn resources(node: &Value, errors: &mut FieldErrors) {
     for field in ["capacity", "allocatable"] {
         let amounts = node.pointer(&format!("/status/{field}")).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flatten() {
-            let path = Path::new("status").child(field).child(name);
+            let path = FieldPath::new("status").child(field).child(name);
             quantity(name, amount, &path, errors);
         }
     }
 }
 
-fn pod_cidrs(node: &Value, errors: &mut Errors) {
-    let path = Path::new("spec").child("podCIDRs");
+fn pod_cidrs(node: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec").child("podCIDRs");
     let cidrs = list(node, "/spec/podCIDRs");
     let families: Vec<Option<bool>> =
         cidrs.iter().map(|cidr| is_ipv6_cidr(cidr.as_str().unwrap_or_default())).collect();
@@ -141,8 +141,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn said(check: impl FnOnce(&mut Errors)) -> Vec<String> {
-        let mut errors = Errors::new();
+    fn error_texts(check: impl FnOnce(&mut FieldErrors)) -> Vec<String> {
+        let mut errors = FieldErrors::new();
         check(&mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
@@ -197,26 +197,26 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(said(|errors| create(&node, errors)), expected, "{node}");
+            assert_eq!(error_texts(|errors| create(&node, errors)), expected, "{node}");
         }
     }
 
     #[test]
-    fn what_a_node_was_given_once_stays() {
+    fn assigned_node_fields_are_immutable() {
         let old = json!({"spec": {"podCIDRs": ["10.0.0.0/24"], "providerID": "p"}});
         let new = json!({"spec": {"podCIDRs": ["10.0.1.0/24"], "providerID": "q"}});
         assert_eq!(
-            said(|errors| update(&new, &old, errors)),
+            error_texts(|errors| update(&new, &old, errors)),
             [
                 "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid",
                 "spec.providerID: Forbidden: node updates may not change providerID except from \"\" to valid",
             ]
         );
-        assert!(said(|errors| update(&new, &json!({}), errors)).is_empty());
+        assert!(error_texts(|errors| update(&new, &json!({}), errors)).is_empty());
         let twice = json!({"status": {"addresses": [
             {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "10.0.0.1"}]}});
         assert_eq!(
-            said(|errors| update(&twice, &json!({}), errors)),
+            error_texts(|errors| update(&twice, &json!({}), errors)),
             [
                 "status.addresses[1]: Duplicate value: {\"Type\":\"InternalIP\",\"Address\":\"10.0.0.1\"}"
             ]

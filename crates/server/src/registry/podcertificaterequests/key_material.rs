@@ -3,10 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_pki::{CertificateRequest, PodKeyError, SubjectKey};
 
-use crate::registry::parts::bytes;
+use crate::registry::object_fields::bytes;
 
 const MAX_BYTES: usize = 10 * 1024;
 
@@ -29,7 +29,7 @@ pub enum KeyMaterial {
 
 impl KeyMaterial {
     /// What a request gives, which must be one of the two.
-    pub fn of(request: &Value, errors: &mut Errors) -> Option<KeyMaterial> {
+    pub fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<KeyMaterial> {
         let [stub, key, proof] = [STUB, KEY, PROOF].map(|f| bytes(request, &format!("/spec/{f}")));
         match (stub.is_empty(), key.is_empty(), proof.is_empty()) {
             (false, true, true) => Some(KeyMaterial::Stub(stub)),
@@ -37,28 +37,28 @@ impl KeyMaterial {
             _ => {
                 let words = "exactly one of (stubPKCS10Request) or (pkixPublicKey, \
                              proofOfPossession) must be set";
-                refuse(&Path::new("spec"), words, errors);
+                refuse(&FieldPath::new("spec"), words, errors);
                 None
             }
         }
     }
 
     /// Checks the key and the proof; the first thing that is wrong is told.
-    pub fn check(&self, pod_uid: &str, errors: &mut Errors) {
+    pub fn check(&self, pod_uid: &str, errors: &mut FieldErrors) {
         match self {
             KeyMaterial::Stub(stub) => {
-                if !is_short(STUB, stub, errors) {
+                if !validate_length(STUB, stub, errors) {
                     return;
                 }
                 let Some(request) = parse_stub(stub, errors) else { return };
                 if is_allowed(STUB, request.public_key(), errors)
                     && request.verify_signature().is_err()
                 {
-                    refuse(&at(STUB), "could not verify PKCS#10 CSR signature", errors);
+                    refuse(&spec_path(STUB), "could not verify PKCS#10 CSR signature", errors);
                 }
             }
             KeyMaterial::Pair { key, proof } => {
-                if !is_short(KEY, key, errors) || !is_short(PROOF, proof, errors) {
+                if !validate_length(KEY, key, errors) || !validate_length(PROOF, proof, errors) {
                     return;
                 }
                 let Some(key) = parse_key(key, errors) else { return };
@@ -66,14 +66,14 @@ impl KeyMaterial {
                     && key.verify_possession(pod_uid.as_bytes(), proof).is_err()
                 {
                     let words = "could not verify proof-of-possession signature";
-                    refuse(&at(PROOF), words, errors);
+                    refuse(&spec_path(PROOF), words, errors);
                 }
             }
         }
     }
 
     /// The key.
-    pub fn key(&self, errors: &mut Errors) -> Option<SubjectKey> {
+    pub fn key(&self, errors: &mut FieldErrors) -> Option<SubjectKey> {
         match self {
             KeyMaterial::Stub(stub) => {
                 parse_stub(stub, errors).map(|request| request.public_key().clone())
@@ -84,41 +84,41 @@ impl KeyMaterial {
 }
 
 /// An error that does not repeat the value.
-pub fn refuse(path: &Path, words: &str, errors: &mut Errors) {
+pub fn refuse(path: &FieldPath, words: &str, errors: &mut FieldErrors) {
     errors.invalid_shown(path, words, "");
 }
 
-fn at(field: &str) -> Path {
-    Path::new("spec").child(field)
+fn spec_path(field: &str) -> FieldPath {
+    FieldPath::new("spec").child(field)
 }
 
-fn is_short(field: &str, bytes: &[u8], errors: &mut Errors) -> bool {
+fn validate_length(field: &str, bytes: &[u8], errors: &mut FieldErrors) -> bool {
     let is_short = bytes.len() <= MAX_BYTES;
     if !is_short {
-        errors.too_long(&at(field), MAX_BYTES);
+        errors.too_long(&spec_path(field), MAX_BYTES);
     }
     is_short
 }
 
-fn parse_stub(stub: &[u8], errors: &mut Errors) -> Option<CertificateRequest> {
+fn parse_stub(stub: &[u8], errors: &mut FieldErrors) -> Option<CertificateRequest> {
     let request = CertificateRequest::from_der(stub).ok();
     if request.is_none() {
-        refuse(&at(STUB), "must be a valid PKCS#10 CSR", errors);
+        refuse(&spec_path(STUB), "must be a valid PKCS#10 CSR", errors);
     }
     request
 }
 
-fn parse_key(der: &[u8], errors: &mut Errors) -> Option<SubjectKey> {
+fn parse_key(der: &[u8], errors: &mut FieldErrors) -> Option<SubjectKey> {
     let key = SubjectKey::from_der(der).ok();
     if key.is_none() {
         let words = "must be a valid PKIX-serialized public key";
-        errors.invalid_str(&at(KEY), &STANDARD.encode(der), words);
+        errors.invalid_str(&spec_path(KEY), &STANDARD.encode(der), words);
     }
     key
 }
 
 /// Whether pods may have such a key.
-fn is_allowed(field: &str, key: &SubjectKey, errors: &mut Errors) -> bool {
+fn is_allowed(field: &str, key: &SubjectKey, errors: &mut FieldErrors) -> bool {
     let (shown, words) = match key.pod_key_type() {
         Ok(_) => return true,
         Err(PodKeyError::Modulus { bits }) => {
@@ -133,6 +133,6 @@ fn is_allowed(field: &str, key: &SubjectKey, errors: &mut Errors) -> bool {
             "unknown public key type; supported types are Ed25519, ECDSA, and RSA",
         ),
     };
-    errors.invalid_str(&at(field), &shown, words);
+    errors.invalid_str(&spec_path(field), &shown, words);
     false
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::registry::parts::{default, map, part, put_back};
+use crate::registry::object_fields::{default, map, part, restore_field};
 
 const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
 
@@ -25,15 +25,15 @@ pub fn create(request: &mut Value) {
 
 /// The answer comes through `/status` only.
 pub fn update(new: &mut Value, old: &Value) {
-    put_back(new, old, "status");
+    restore_field(new, old, "status");
 }
 
 /// An answer changes nothing else: neither what was asked for nor what people wrote on it.
 pub fn status(new: &mut Value, old: &Value) {
-    put_back(new, old, "spec");
+    restore_field(new, old, "spec");
     let Some(metadata) = old.get("metadata") else { return };
     let Some(new) = new.get_mut("metadata") else { return };
     for field in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"] {
-        put_back(new, metadata, field);
+        restore_field(new, metadata, field);
     }
 }

@@ -6,44 +6,44 @@
 use serde_json::Value;
 use time::OffsetDateTime;
 use windlass_api::conditions::validate_conditions;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_pki::IssuedChain;
 use windlass_pki::limits::MAX_CHAIN_BYTES;
 
 use super::key_material::{KeyMaterial, refuse};
-use super::times::Times;
-use super::{DENIED, FAILED, ISSUED, is};
-use crate::registry::parts::{given, list, text};
+use super::certificate_times::CertificateTimes;
+use super::{DENIED, FAILED, ISSUED, has_condition};
+use crate::registry::object_fields::{non_null, list, text};
 
 /// The rules of a change of the status.
-pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
     // What is wrong with the metadata is told alone.
     if !errors.is_empty() {
         return;
     }
     validate_types(new, errors);
     let conditions = new.pointer("/status/conditions").unwrap_or(&Value::Null);
-    validate_conditions(&Path::new("status").child("conditions"), conditions, errors);
+    validate_conditions(&FieldPath::new("status").child("conditions"), conditions, errors);
     // They decide which rules hold for the rest.
     if !errors.is_empty() {
         return;
     }
-    let is_settled = |object| [ISSUED, DENIED, FAILED].iter().any(|kind| is(object, kind));
-    let (status, unchanged) = (Path::new("status"), new.get("status") == old.get("status"));
+    let is_settled = |object| [ISSUED, DENIED, FAILED].iter().any(|kind| has_condition(object, kind));
+    let (status, unchanged) = (FieldPath::new("status"), new.get("status") == old.get("status"));
     if is_settled(old) {
         if !unchanged {
             let words = "immutable after PodCertificateRequest is issued, denied, or failed";
             refuse(&status, words, errors);
         }
-    } else if is(new, DENIED) || is(new, FAILED) {
+    } else if has_condition(new, DENIED) || has_condition(new, FAILED) {
         const REST: [&str; 4] = ["certificateChain", "notBefore", "beginRefreshAt", "notAfter"];
-        let is_given = |field| given(new, &format!("/status/{field}")).is_some_and(|v| v != "");
+        let is_given = |field| non_null(new, &format!("/status/{field}")).is_some_and(|v| v != "");
         if REST.iter().any(is_given) {
             let words = "non-condition status fields must be empty when denying or failing the \
                          PodCertificateRequest";
             refuse(&status, words, errors);
         }
-    } else if is(new, ISSUED) {
+    } else if has_condition(new, ISSUED) {
         validate_issued(new, now, errors);
     } else if !unchanged {
         let words =
@@ -53,11 +53,11 @@ pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut Errors
 }
 
 /// One of three conditions, and it holds.
-fn validate_types(new: &Value, errors: &mut Errors) {
+fn validate_types(new: &Value, errors: &mut FieldErrors) {
     let mut known = 0;
     for (i, condition) in list(new, "/status/conditions").iter().enumerate() {
         // The dot before the bracket is Kubernetes' own.
-        let path = Path::new("status").child("conditions").child(&format!("[{i}]"));
+        let path = FieldPath::new("status").child("conditions").child(&format!("[{i}]"));
         let (kind, status) = (text(condition, "/type"), text(condition, "/status"));
         if ![ISSUED, DENIED, FAILED].contains(&kind) {
             errors.not_supported(&path.child("type"), kind, &[ISSUED, DENIED, FAILED]);
@@ -75,8 +75,8 @@ fn validate_types(new: &Value, errors: &mut Errors) {
 }
 
 /// The certificates of an issued request, and what the status says of them.
-fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut Errors) {
-    let path = Path::new("status").child("certificateChain");
+fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
+    let path = FieldPath::new("status").child("certificateChain");
     let text = text(new, "/status/certificateChain");
     if text.len() > MAX_CHAIN_BYTES {
         return errors.too_long(&path, MAX_CHAIN_BYTES);
@@ -88,12 +88,12 @@ fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut Errors) {
     for (name, fault) in chain.leaf_faults() {
         errors.invalid_str(&path, name, &fault.to_string());
     }
-    let Some(key) = KeyMaterial::of(new, errors).and_then(|m| m.key(errors)) else { return };
-    if !chain.is_for(&key) {
+    let Some(key) = KeyMaterial::from_request(new, errors).and_then(|m| m.key(errors)) else { return };
+    if !chain.is_for_key(&key) {
         let words = "leaf certificate was not issued to the requested public key";
         return errors.invalid_str(&path, text, words);
     }
-    let times = Times::of(new, errors);
+    let times = CertificateTimes::from_request(new, errors);
     // Nothing more is said if a name is wrong or a time is missing.
     let Some(times) = times.filter(|_| errors.is_empty()) else { return };
     times.check(chain.leaf(), now, errors);

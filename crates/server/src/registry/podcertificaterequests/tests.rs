@@ -5,15 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
-use windlass_api::field::Errors;
+use windlass_api::field::FieldErrors;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltName, Authority, Leaf, PrivateKey, Serial, Subject, SystemRandom, Validity, issue, pem,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue, pem,
 };
 
 use super::{KIND, STABLE};
-use crate::registry::kind::Action;
-use crate::registry::parts::tests::{cells, change_refusals, created, refusals, said};
+use crate::registry::kind::SubresourceAction;
+use crate::registry::object_fields::tests::{cells, change_refusals, created, refusals, error_texts};
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
 const POD_UID: &str = "9f1c7b9e-6d0b-4a55-8f39-0d5b6f0c1a11";
@@ -57,7 +57,7 @@ fn pair(key: String, proof: String) -> Value {
 }
 
 #[test]
-fn what_is_not_said_is_filled_in() {
+fn absent_fields_are_defaulted() {
     let mut made = created(&KIND, json!({"spec": {"podName": "p"}, "status": {"notAfter": "x"}}));
     let filled = json!({"podName": "p", "maxExpirationSeconds": 86400, "pkixPublicKey": null,
         "proofOfPossession": null});
@@ -206,7 +206,7 @@ fn a_key_comes_with_one_proof() {
 }
 
 #[test]
-fn what_was_asked_for_stays() {
+fn the_requested_spec_is_immutable() {
     let old = request();
     let mut new = request();
     new["metadata"]["labels"] = json!({"a": "b"});
@@ -234,15 +234,15 @@ fn answered(status: Value) -> Value {
 
 /// What a change of the status becomes, and what it is told.
 fn answer(mut new: Value, old: &Value) -> (Value, Vec<String>) {
-    let Action::View { prepare_update, validate_update } =
+    let SubresourceAction::View { prepare_update, validate_update } =
         KIND.subresource("status").unwrap().action
     else {
         panic!("the status is no view")
     };
     prepare_update(&mut new, old, NOW);
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate_update(&new, old, NOW, &mut errors);
-    (new, said(&errors))
+    (new, error_texts(&errors))
 }
 
 #[test]
@@ -323,31 +323,31 @@ fn a_request_is_answered_once() {
 }
 
 /// A signer that issues for one pod's key.
-struct Signer {
-    authority: Authority,
+struct TestSigner {
+    authority: CertificateAuthority,
     key: PrivateKey,
 }
 
 /// What is asked of it: from when, for how long, for which name.
-struct Wanted {
+struct IssueParameters {
     starts: Duration,
     lasts: Duration,
     name: &'static str,
 }
 
-const USUAL: Wanted =
-    Wanted { starts: Duration::ZERO, lasts: Duration::hours(24), name: "pod.example.com" };
+const USUAL: IssueParameters =
+    IssueParameters { starts: Duration::ZERO, lasts: Duration::hours(24), name: "pod.example.com" };
 
-impl Signer {
-    fn new() -> Signer {
+impl TestSigner {
+    fn new() -> TestSigner {
         let years = Validity::lasting(NOW - Duration::days(365), Duration::days(3650)).unwrap();
-        let authority = Authority::self_signed(
+        let authority = CertificateAuthority::self_signed(
             &Subject::new("CA", &[]).unwrap(),
             years,
             PrivateKey::generate().unwrap(),
             Serial::random(&SystemRandom::new()).unwrap(),
         );
-        Signer { authority: authority.unwrap(), key: PrivateKey::generate().unwrap() }
+        TestSigner { authority: authority.unwrap(), key: PrivateKey::generate().unwrap() }
     }
 
     fn request(&self) -> Value {
@@ -355,8 +355,8 @@ impl Signer {
         pair(STANDARD.encode(self.key.public_key().as_der()), STANDARD.encode(proof))
     }
 
-    fn chain(&self, wanted: &Wanted) -> String {
-        let leaf = Leaf {
+    fn chain(&self, wanted: &IssueParameters) -> String {
+        let leaf = LeafTemplate {
             subject: Subject::new("pod", &[]).unwrap(),
             alt_names: vec![AltName::Dns(wanted.name.into())],
             purposes: Vec::new(),
@@ -368,7 +368,7 @@ impl Signer {
         pem::encode_certificates([leaf.as_slice(), self.authority.certificate().der()])
     }
 
-    fn status(&self, wanted: &Wanted) -> Value {
+    fn status(&self, wanted: &IssueParameters) -> Value {
         let at = |time: OffsetDateTime| timestamp::format(time);
         let (from, to) = (NOW + wanted.starts, NOW + wanted.starts + wanted.lasts);
         json!({
@@ -380,7 +380,7 @@ impl Signer {
         })
     }
 
-    fn told(&self, status: Value) -> Vec<String> {
+    fn update_errors(&self, status: Value) -> Vec<String> {
         let old = self.request();
         let mut new = old.clone();
         new["status"] = status;
@@ -389,14 +389,14 @@ impl Signer {
 }
 
 #[test]
-fn what_is_issued_is_what_was_asked_for() {
-    let signer = Signer::new();
-    assert_eq!(signer.told(signer.status(&USUAL)), [""; 0]);
+fn issued_certificates_match_their_request() {
+    let signer = TestSigner::new();
+    assert_eq!(signer.update_errors(signer.status(&USUAL)), [""; 0]);
     let chain = "status.certificateChain: Invalid value: ";
-    let starts = |starts| Wanted { starts, ..USUAL };
-    let lasts = |lasts| Wanted { lasts, ..USUAL };
-    let name = |name| Wanted { name, ..USUAL };
-    let cases: &[(Wanted, &[&str])] = &[
+    let starts = |starts| IssueParameters { starts, ..USUAL };
+    let lasts = |lasts| IssueParameters { lasts, ..USUAL };
+    let name = |name| IssueParameters { name, ..USUAL };
+    let cases: &[(IssueParameters, &[&str])] = &[
         (starts(Duration::seconds(299)), &[]),
         (starts(Duration::seconds(-299)), &[]),
         (
@@ -434,13 +434,13 @@ fn what_is_issued_is_what_was_asked_for() {
         ),
     ];
     for (wanted, want) in cases {
-        assert_eq!(signer.told(signer.status(wanted)), *want);
+        assert_eq!(signer.update_errors(signer.status(wanted)), *want);
     }
 }
 
 #[test]
 fn an_issued_status_agrees_with_its_certificate() {
-    let signer = Signer::new();
+    let signer = TestSigner::new();
     let good = signer.chain(&USUAL);
     let (leaf, root) = good.split_at(good.find("-----END").unwrap() + 26);
     let key = include_str!("../../../tests/api/conformance/fixtures/key-block.pem");
@@ -506,7 +506,7 @@ fn an_issued_status_agrees_with_its_certificate() {
         let mut status = signer.status(&USUAL);
         status["certificateChain"] = json!(good);
         status[field] = value.clone();
-        let told = signer.told(status);
+        let told = signer.update_errors(status);
         assert_eq!(told.len(), want.len(), "case {i}: {told:?}");
         assert!(told.iter().zip(want).all(|(told, want)| told.contains(want)), "{i}: {told:?}");
     }

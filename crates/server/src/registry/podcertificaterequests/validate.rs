@@ -1,12 +1,12 @@
 //! The rules of requests.
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, domain_prefixed_key};
 use windlass_api::signer_name::{self, SignerName};
 
 use super::key_material::KeyMaterial;
-use crate::registry::parts::{entries, given, integer, text};
+use crate::registry::object_fields::{entries, non_null, integer, text};
 
 const UID_MAX: usize = 128;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
@@ -15,8 +15,8 @@ const LONGEST_SECONDS: i64 = 91 * 24 * 60 * 60;
 const LONGEST_SECONDS_OF_KUBERNETES: i64 = 24 * 60 * 60;
 
 /// The rules of a new request.
-pub fn create(request: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+pub fn create(request: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     let signer = text(request, "/spec/signerName");
     SignerName::parse(&spec.child("signerName"), signer, errors);
     validate_annotations(request, &spec.child("unverifiedUserAnnotations"), errors);
@@ -49,19 +49,19 @@ pub fn create(request: &Value, errors: &mut Errors) {
         let words = format!("must be in the range [{SHORTEST_SECONDS}, {longest}]");
         errors.invalid(&path, &json!(seconds), &words);
     }
-    if let Some(material) = KeyMaterial::of(request, errors) {
+    if let Some(material) = KeyMaterial::from_request(request, errors) {
         material.check(text(request, "/spec/podUID"), errors);
     }
 }
 
 /// The rules of a plain change: what was asked for stays.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if new.get("spec") != old.get("spec") {
-        errors.invalid_shown(&Path::new("spec"), &shown(new), "field is immutable");
+        errors.invalid_shown(&FieldPath::new("spec"), &shown(new), "field is immutable");
     }
 }
 
-fn validate_annotations(request: &Value, path: &Path, errors: &mut Errors) {
+fn validate_annotations(request: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in entries(request, "/spec/unverifiedUserAnnotations") {
         size += key.len() + value.as_str().map_or(0, str::len);
@@ -89,7 +89,7 @@ fn shown(request: &Value) -> String {
         ("UnverifiedUserAnnotations", "unverifiedUserAnnotations"),
     ];
     let fields = FIELDS.map(|(inner, field)| {
-        let value = given(request, &format!("/spec/{field}")).unwrap_or(&Value::Null);
+        let value = non_null(request, &format!("/spec/{field}")).unwrap_or(&Value::Null);
         format!("\"{inner}\":{value}")
     });
     format!("{{{}}}", fields.join(","))

@@ -1,15 +1,15 @@
 //! The columns of the table of pods.
 
-use crate::registry::cells::{self, column, wide};
-use crate::registry::kind::Column;
+use crate::registry::table_cells::{self, column, wide};
+use crate::registry::kind::TableColumn;
 
 /// The columns; the descriptions are those that clients know from Kubernetes.
-pub const COLUMNS: [Column; 9] = [
-    cells::NAME,
+pub const COLUMNS: [TableColumn; 9] = [
+    table_cells::NAME,
     column("Ready", READY),
     column("Status", STATUS),
     column("Restarts", RESTARTS),
-    cells::AGE,
+    table_cells::AGE,
     wide(column("IP", IP)),
     wide(column("Node", NODE)),
     wide(column("Nominated Node", NOMINATED_NODE)),

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::read::{entries, flag, int, list_mut, optional_text, part, part_mut, set, text};
+use super::fields::{entries, flag, int, list_mut, optional_text, part, part_mut, set, text};
 
 /// Fills in everything a pod may leave out.
-pub fn pod(pod: &mut Value) {
+pub fn default_pod(pod: &mut Value) {
     drop_init_container_annotations(pod);
     if let Some(status) = pod.get_mut("status") {
         pod_ips(status);
@@ -314,7 +314,7 @@ mod tests {
             {"name": "d", "configMap": {"name": "m", "defaultMode": 0}},
             {"name": "e", "rbd": {"monitors": ["m"], "image": "i", "pool": "p"}}
         ]}});
-        pod(&mut got);
+        default_pod(&mut got);
         assert_eq!(
             got["spec"]["volumes"],
             json!([
@@ -344,7 +344,7 @@ mod tests {
             "readinessProbe": {"grpc": {"port": 1}},
             "lifecycle": {"preStop": {"httpGet": {"port": 80}}}
         }]}});
-        pod(&mut got);
+        default_pod(&mut got);
         let container = &got["spec"]["containers"][0];
         assert_eq!(
             container["ports"],
@@ -371,7 +371,7 @@ mod tests {
             "spec": {"serviceAccount": "sa"},
             "status": {"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.1"}]}
         });
-        pod(&mut got);
+        default_pod(&mut got);
         assert_eq!(got["spec"]["serviceAccountName"], "sa");
         assert_eq!(got["status"], json!({"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.2"}]}));
     }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::read::{
+use super::fields::{
     first_by, int, list, list_mut, metadata, part, part_mut, restore, set, spec, status, text,
 };
-use super::{admission, qos};
+use super::{admission_defaults, qos};
 
 /// A new pod: pending, with the class of its resources, and nothing else in its status.
 pub fn create(pod: &mut Value) {
-    admission::on_create(pod);
+    admission_defaults::on_create(pod);
     drop_switched_off_fields(pod);
     let mut status = json!({ "phase": "Pending", "qosClass": qos::class(pod) });
     if !list(spec(pod), "schedulingGates").is_empty() {
@@ -25,7 +25,7 @@ pub fn create(pod: &mut Value) {
 
 /// A changed pod keeps its status.
 pub fn update(new: &mut Value, old: &Value) {
-    admission::on_update(new, old);
+    admission_defaults::on_update(new, old);
     drop_switched_off_fields(new);
     restore(new, old, "status");
 }
@@ -41,11 +41,11 @@ pub fn update_status(new: &mut Value, old: &Value) {
     if text(new, "qosClass").is_empty() {
         restore(new, status(old), "qosClass");
     }
-    keep_observed_generations(new, status(old));
+    restore_observed_generations(new, status(old));
 }
 
 /// Kubelets that do not know `observedGeneration` must not take it away.
-fn keep_observed_generations(new: &mut Value, old: &Value) {
+fn restore_observed_generations(new: &mut Value, old: &Value) {
     if int(new, "observedGeneration").unwrap_or_default() == 0 {
         restore(new, old, "observedGeneration");
     }
@@ -62,13 +62,13 @@ fn keep_observed_generations(new: &mut Value, old: &Value) {
 /// A change of ephemeral containers: everything else stays as it was.
 pub fn update_ephemeral_containers(new: &mut Value, old: &Value) {
     let wanted = spec(new).get("ephemeralContainers").cloned();
-    keep_all_but(new, old, |spec| set(spec, "ephemeralContainers", wanted));
+    restore_except(new, old, |spec| set(spec, "ephemeralContainers", wanted));
 }
 
 /// A resize: of the spec only the containers' resources and resize policies change.
 pub fn resize(new: &mut Value, old: &Value) {
     let wanted = spec(new).clone();
-    keep_all_but(new, old, |spec| {
+    restore_except(new, old, |spec| {
         for field in ["containers", "initContainers"] {
             let wanted = first_by(list(&wanted, field), "name");
             for container in list_mut(spec, field) {
@@ -82,7 +82,7 @@ pub fn resize(new: &mut Value, old: &Value) {
 
 /// Sets `new` back to `old` apart from its resourceVersion and managedFields, then lets `change`
 /// alter the spec.
-fn keep_all_but(new: &mut Value, old: &Value, change: impl FnOnce(&mut Value)) {
+fn restore_except(new: &mut Value, old: &Value, change: impl FnOnce(&mut Value)) {
     let sent = metadata(new).clone();
     *new = old.clone();
     if let Some(kept) = part_mut(new, "metadata") {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::amount::Amount;
-use super::read::{entries, list, part, spec};
+use super::nano_quantity::NanoQuantity;
+use super::fields::{entries, list, part, spec};
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn class(pod: &Value) -> &'static str {
     let spec = spec(pod);
-    let mut total = Totals::default();
+    let mut total = ResourceTotals::default();
     match part(spec, "resources") {
         // Resources of the pod as a whole count instead of its containers'.
         Some(resources) => total.add(resources),
@@ -30,14 +30,14 @@ pub fn class(pod: &Value) -> &'static str {
 }
 
 #[derive(Default)]
-struct Totals {
-    requests: BTreeMap<String, Amount>,
-    limits: BTreeMap<String, Amount>,
+struct ResourceTotals {
+    requests: BTreeMap<String, NanoQuantity>,
+    limits: BTreeMap<String, NanoQuantity>,
     /// Whether something lacks a limit on cpu or memory.
     some_unlimited: bool,
 }
 
-impl Totals {
+impl ResourceTotals {
     fn add(&mut self, resources: &Value) {
         for (name, amount) in computed(resources, "requests") {
             let sum = self.requests.entry(name).or_default();
@@ -53,12 +53,12 @@ impl Totals {
 }
 
 /// The positive amounts of cpu and memory.
-fn computed(resources: &Value, field: &str) -> Vec<(String, Amount)> {
+fn computed(resources: &Value, field: &str) -> Vec<(String, NanoQuantity)> {
     entries(resources, field)
         .into_iter()
         .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
-        .map(|(name, value)| (name.to_owned(), Amount::of(value)))
-        .filter(|(_, amount)| *amount > Amount::default())
+        .map(|(name, value)| (name.to_owned(), NanoQuantity::from_value(value)))
+        .filter(|(_, amount)| *amount > NanoQuantity::default())
         .collect()
 }
 

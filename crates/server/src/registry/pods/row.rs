@@ -7,11 +7,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::age;
 
-use super::read::{below, flag, int, list, metadata, optional_flag, part, spec, status, text};
+use super::fields::{below, flag, int, list, metadata, optional_flag, part, spec, status, text};
 
 /// The cells: name, readiness, status, restarts, age; then address, node, nominated node, gates.
 pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
-    let seen = Summary::of(pod);
+    let seen = ContainerSummary::from_pod(pod);
     let restarts = match seen.restarted {
         Some(when) if seen.restarts != 0 => {
             format!("{} ({} ago)", seen.restarts, age(&stamp(when), now))
@@ -43,7 +43,7 @@ pub fn conditions(pod: &Value) -> Vec<Value> {
 }
 
 /// What the containers' states add up to.
-struct Summary {
+struct ContainerSummary {
     total: usize,
     ready: usize,
     reason: String,
@@ -51,9 +51,9 @@ struct Summary {
     restarted: Option<OffsetDateTime>,
 }
 
-impl Summary {
-    fn of(pod: &Value) -> Summary {
-        let mut seen = Summary {
+impl ContainerSummary {
+    fn from_pod(pod: &Value) -> ContainerSummary {
+        let mut seen = ContainerSummary {
             total: list(spec(pod), "containers").len()
                 + list(spec(pod), "initContainers").iter().filter(|c| is_sidecar(c)).count(),
             ready: 0,

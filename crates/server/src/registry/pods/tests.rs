@@ -1,7 +1,7 @@
 //! Pods as a recorded kube-apiserver answered them.
 
 use serde_json::{Value, json};
-use windlass_api::field::Errors;
+use windlass_api::field::FieldErrors;
 use windlass_api::status::Status;
 
 use super::KIND;
@@ -23,7 +23,7 @@ fn projected_volumes_are_taken_and_refused_as_recorded() {
     assert!(steps.len() > 10);
     for step in steps {
         let pod = created(&step["body"]);
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         (KIND.validate_create)(&pod, &mut errors);
         let says = &step["says"];
         if step["expect"]["status"] == 201 {
@@ -76,7 +76,7 @@ fn a_pod_on_a_node_is_answered_as_recorded() {
 }
 
 #[test]
-fn what_the_client_gave_stays() {
+fn client_values_are_preserved() {
     let pod = created(&json!({
         "metadata": {"name": "pod-1"},
         "spec": {

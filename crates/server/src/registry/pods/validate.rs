@@ -18,11 +18,11 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names;
 
-use super::read::{
+use super::fields::{
     annotation, entries, flag, int, list, metadata, optional_flag, optional_text, part, spec, text,
 };
 pub use resources::quantity;
@@ -31,9 +31,9 @@ pub use status::{ephemeral_containers, resize, status};
 pub use update::update;
 
 /// The rules of a new pod.
-pub fn create(pod: &Value, errors: &mut Errors) {
+pub fn create(pod: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(pod, errors);
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let spec = spec(pod);
     if !list(spec, "ephemeralContainers").is_empty() {
         errors.forbidden(&path.child("ephemeralContainers"), "cannot be set on create");
@@ -47,10 +47,10 @@ pub fn create(pod: &Value, errors: &mut Errors) {
 }
 
 /// What holds for every pod, new or changed.
-fn metadata_and_spec(pod: &Value, errors: &mut Errors) {
+fn metadata_and_spec(pod: &Value, errors: &mut FieldErrors) {
     annotations(pod, errors);
     pod_spec(pod, errors);
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let spec = spec(pod);
     if text(spec, "serviceAccountName").is_empty() {
         projected::no_tokens(spec, &path, errors);
@@ -63,8 +63,8 @@ fn metadata_and_spec(pod: &Value, errors: &mut Errors) {
 }
 
 /// The annotations that mean something for pods.
-fn annotations(pod: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata").child("annotations");
+fn annotations(pod: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("metadata").child("annotations");
     if let Some(value) = annotation(pod, MIRROR)
         && text(spec(pod), "nodeName").is_empty()
     {
@@ -111,7 +111,7 @@ fn all_containers(spec: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// What the rules of one part of a pod need to know of the rest.
-struct Context<'a> {
+struct PodContext<'a> {
     /// The volumes that are valid, by name: an invalid one does not count as existing.
     volumes: BTreeMap<&'a str, &'a Value>,
     /// The names of the pod's resource claims.
@@ -122,15 +122,15 @@ struct Context<'a> {
     host_users: bool,
 }
 
-fn pod_spec(pod: &Value, errors: &mut Errors) {
+fn pod_spec(pod: &Value, errors: &mut FieldErrors) {
     let spec = spec(pod);
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let grace = int(spec, "terminationGracePeriodSeconds");
     if grace.is_none() {
         errors.required(&path.child("terminationGracePeriodSeconds"), "");
     }
     let pod_name = text(metadata(pod), "name");
-    let context = Context {
+    let context = PodContext {
         volumes: volumes::check(list(spec, "volumes"), pod_name, &path.child("volumes"), errors),
         claims: list(spec, "resourceClaims")
             .iter()
@@ -146,7 +146,7 @@ fn pod_spec(pod: &Value, errors: &mut Errors) {
     containers::init(spec, &context, &path.child("initContainers"), errors);
     containers::ephemeral(spec, &context, &path.child("ephemeralContainers"), errors);
     if let Some(resources) = part(spec, "resources") {
-        resources::of_pod(spec, resources, &path.child("resources"), errors);
+        resources::pod_resources(spec, resources, &path.child("resources"), errors);
     }
     containers::host_network_ports(spec, &path.child("containers"), errors);
     one_of(
@@ -162,7 +162,7 @@ fn pod_spec(pod: &Value, errors: &mut Errors) {
         errors,
     );
     labels(&path.child("nodeSelector"), spec, "nodeSelector", errors);
-    security::of_pod(spec, &path.child("securityContext"), errors);
+    security::pod_security_context(spec, &path.child("securityContext"), errors);
     affinity::check(spec, &path.child("affinity"), errors);
     scheduling::dns_config(spec, &path.child("dnsConfig"), errors);
     scheduling::gates(spec, &path, errors);
@@ -173,7 +173,7 @@ fn pod_spec(pod: &Value, errors: &mut Errors) {
 }
 
 /// The names, numbers and short texts at the end of the list of rules.
-fn identity(spec: &Value, path: &Path, errors: &mut Errors) {
+fn identity(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     hostname_override(spec, &path.child("hostnameOverride"), errors);
     for field in ["serviceAccountName", "nodeName"] {
         name(&path.child(field), text(spec, field), names::dns1123_subdomain, errors);
@@ -193,7 +193,7 @@ fn identity(spec: &Value, path: &Path, errors: &mut Errors) {
         errors,
     );
     if let Some(class) = optional_text(spec, "runtimeClassName") {
-        say(&path.child("runtimeClassName"), class, names::dns1123_subdomain(class), errors);
+        report_all(&path.child("runtimeClassName"), class, names::dns1123_subdomain(class), errors);
     }
     if let Some(policy) = optional_text(spec, "preemptionPolicy") {
         let known = ["PreemptLowerPriority", "Never"];
@@ -203,7 +203,7 @@ fn identity(spec: &Value, path: &Path, errors: &mut Errors) {
     operating_system(spec, path, errors);
 }
 
-fn hostname_override(spec: &Value, path: &Path, errors: &mut Errors) {
+fn hostname_override(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(hostname) = optional_text(spec, "hostnameOverride") else { return };
     if flag(spec, "setHostnameAsFQDN") {
         errors.forbidden(path, "may not be specified when setHostnameAsFQDN is true");
@@ -214,10 +214,10 @@ fn hostname_override(spec: &Value, path: &Path, errors: &mut Errors) {
     if hostname.len() > 64 {
         errors.too_long(path, 64);
     }
-    say(path, hostname, names::dns1123_subdomain(hostname), errors);
+    report_all(path, hostname, names::dns1123_subdomain(hostname), errors);
 }
 
-fn operating_system(spec: &Value, path: &Path, errors: &mut Errors) {
+fn operating_system(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(os) = part(spec, "os") else { return };
     match text(os, "name") {
         "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
@@ -228,7 +228,7 @@ fn operating_system(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A text that must be one of a few.
-fn one_of(path: &Path, value: &str, known: &[&str], errors: &mut Errors) {
+fn one_of(path: &FieldPath, value: &str, known: &[&str], errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
     } else if !known.contains(&value) {
@@ -237,49 +237,49 @@ fn one_of(path: &Path, value: &str, known: &[&str], errors: &mut Errors) {
 }
 
 /// A name that may be left out.
-fn name(path: &Path, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+fn name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if !value.is_empty() {
-        say(path, value, rule(value), errors);
+        report_all(path, value, rule(value), errors);
     }
 }
 
 /// A name that is required.
-fn required_name(path: &Path, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+fn required_name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
     } else {
-        say(path, value, rule(value), errors);
+        report_all(path, value, rule(value), errors);
     }
 }
 
 /// A text that is required.
-fn required(path: &Path, object: &Value, field: &str, errors: &mut Errors) {
+fn required(path: &FieldPath, object: &Value, field: &str, errors: &mut FieldErrors) {
     if text(object, field).is_empty() {
         errors.required(&path.child(field), "");
     }
 }
 
 /// A number between two others.
-fn in_range(path: &Path, value: i64, low: i64, high: i64, errors: &mut Errors) {
+fn in_range(path: &FieldPath, value: i64, low: i64, high: i64, errors: &mut FieldErrors) {
     for words in names::in_range(value, low, high) {
         errors.invalid(path, &value.into(), &words);
     }
 }
 
 /// Everything that a grammar has to say about a text.
-fn say(path: &Path, value: &str, words: Vec<String>, errors: &mut Errors) {
+fn report_all(path: &FieldPath, value: &str, words: Vec<String>, errors: &mut FieldErrors) {
     for words in words {
         errors.invalid_str(path, value, &words);
     }
 }
 
 /// The key of a label, alone.
-fn label_name(path: &Path, key: &str, errors: &mut Errors) {
-    say(path, key, names::qualified_name(key), errors);
+fn label_name(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
+    report_all(path, key, names::qualified_name(key), errors);
 }
 
 /// A map of labels in `field` of `object`.
-fn labels(path: &Path, object: &Value, field: &str, errors: &mut Errors) {
+fn labels(path: &FieldPath, object: &Value, field: &str, errors: &mut FieldErrors) {
     if let Some(labels) = part(object, field) {
         validate_labels(path, labels, errors);
     }

@@ -1,31 +1,31 @@
 //! The rules of roles and bindings.
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, path_segment_rule};
-use windlass_api::selector::labels::{Selector, validate_label_selector};
+use windlass_api::selector::labels::{LabelSelector, validate_label_selector};
 
-use super::super::parts::{count, given, list, text};
+use super::super::object_fields::{count, non_null, list, text};
 use super::GROUP;
 use super::Scope;
 
 /// The rules of a role.
-pub fn role(object: &Value, errors: &mut Errors) {
+pub fn role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Namespaced, errors);
     required_verbs(object, errors);
 }
 
 /// The rules of a cluster role.
-pub fn cluster_role(object: &Value, errors: &mut Errors) {
+pub fn cluster_role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Cluster, errors);
-    if given(object, "/aggregationRule").is_some() {
+    if non_null(object, "/aggregationRule").is_some() {
         aggregation_rule(object, errors);
     }
     required_verbs(object, errors);
 }
 
-fn aggregation_rule(object: &Value, errors: &mut Errors) {
-    let path = Path::new("aggregationRule").child("clusterRoleSelectors");
+fn aggregation_rule(object: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("aggregationRule").child("clusterRoleSelectors");
     let selectors = list(object, "/aggregationRule/clusterRoleSelectors");
     if selectors.is_empty() {
         errors.required(
@@ -36,7 +36,7 @@ fn aggregation_rule(object: &Value, errors: &mut Errors) {
     for (i, selector) in selectors.iter().enumerate() {
         let path = path.index(i);
         validate_label_selector(&path, selector, errors);
-        if Selector::from_object(selector).is_err() {
+        if LabelSelector::from_object(selector).is_err() {
             // What Kubernetes shows here is the selector that it could not make.
             errors.invalid_str(&path, "null", "invalid label selector.");
         }
@@ -44,17 +44,17 @@ fn aggregation_rule(object: &Value, errors: &mut Errors) {
 }
 
 /// The rules of a role binding.
-pub fn role_binding(object: &Value, errors: &mut Errors) {
+pub fn role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Namespaced, &["Role", "ClusterRole"], errors);
 }
 
 /// The rules of a cluster role binding.
-pub fn cluster_role_binding(object: &Value, errors: &mut Errors) {
+pub fn cluster_role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Cluster, &["ClusterRole"], errors);
 }
 
 /// The rule that a binding keeps its role: who may give one role may not give any.
-pub fn same_role(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn same_role(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let of = |object, field: &str| text(object, &format!("/roleRef/{field}")).to_owned();
     let fields = ["apiGroup", "kind", "name"];
     if fields.iter().any(|field| of(new, field) != of(old, field)) {
@@ -63,27 +63,27 @@ pub fn same_role(new: &Value, old: &Value, errors: &mut Errors) {
             "Kind": of(new, "kind"),
             "Name": of(new, "name"),
         });
-        errors.invalid(&Path::new("roleRef"), &shown, "field is immutable");
+        errors.invalid(&FieldPath::new("roleRef"), &shown, "field is immutable");
     }
 }
 
-fn policy_rules(object: &Value, scope: Scope, errors: &mut Errors) {
+fn policy_rules(object: &Value, scope: Scope, errors: &mut FieldErrors) {
     for (i, rule) in list(object, "/rules").iter().enumerate() {
-        policy_rule(rule, scope, &Path::new("rules").index(i), errors);
+        policy_rule(rule, scope, &FieldPath::new("rules").index(i), errors);
     }
 }
 
 /// Kubernetes declares required fields in the schema since 1.37, so they come after all other
 /// errors and without a detail.
-fn required_verbs(object: &Value, errors: &mut Errors) {
+fn required_verbs(object: &Value, errors: &mut FieldErrors) {
     for (i, rule) in list(object, "/rules").iter().enumerate() {
         if count(rule, "/verbs") == 0 {
-            errors.required(&Path::new("rules").index(i).child("verbs"), "");
+            errors.required(&FieldPath::new("rules").index(i).child("verbs"), "");
         }
     }
 }
 
-fn policy_rule(rule: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
+fn policy_rule(rule: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldErrors) {
     let has = |field: &str| count(rule, &format!("/{field}")) > 0;
     if has("nonResourceURLs") {
         let (path, urls) = (path.child("nonResourceURLs"), &rule["nonResourceURLs"]);
@@ -109,8 +109,8 @@ fn policy_rule(rule: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut Errors) {
-    let path = Path::new("roleRef");
+fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut FieldErrors) {
+    let path = FieldPath::new("roleRef");
     let group = text(object, "/roleRef/apiGroup");
     if group != GROUP {
         errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
@@ -124,12 +124,12 @@ fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut Errors) {
         errors.invalid_str(&path.child("name"), name, &message);
     }
     for (i, each) in list(object, "/subjects").iter().enumerate() {
-        subject(each, scope, &Path::new("subjects").index(i), errors);
+        subject(each, scope, &FieldPath::new("subjects").index(i), errors);
     }
     // As `required_verbs`: after everything else.
     for (i, each) in list(object, "/subjects").iter().enumerate() {
         if text(each, "/name").is_empty() {
-            errors.required(&Path::new("subjects").index(i).child("name"), "");
+            errors.required(&FieldPath::new("subjects").index(i).child("name"), "");
         }
     }
     if name.is_empty() {
@@ -137,7 +137,7 @@ fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut Errors) {
     }
 }
 
-fn subject(subject: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
+fn subject(subject: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldErrors) {
     let (at_name, name) = (path.child("name"), text(subject, "/name"));
     let (at_group, group) = (path.child("apiGroup"), text(subject, "/apiGroup"));
     match text(subject, "/kind") {

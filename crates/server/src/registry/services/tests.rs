@@ -1,4 +1,4 @@
-use super::super::parts::tests::{cells, change_refusals, created, refusals};
+use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
 use super::*;
 
 #[test]

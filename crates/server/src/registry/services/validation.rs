@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names::{
     dns1123_label, dns1123_subdomain, in_range, ip_address, port_name, qualified_name,
 };
 
-use super::super::parts::{count, given, integer, list, text, texts};
+use super::super::object_fields::{count, non_null, integer, list, text, texts};
 
 /// The port that kubelets listen on.
 const KUBELET_PORT: i64 = 10250;
@@ -17,8 +17,8 @@ const KUBELET_PORT: i64 = 10250;
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
 /// The rules of a new service.
-pub fn create(service: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+pub fn create(service: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     let kind = text(service, "/spec/type");
     if count(service, "/spec/ports") == 0 && !is_headless(service) && kind != "ExternalName" {
         errors.required(&spec.child("ports"), "");
@@ -30,7 +30,7 @@ pub fn create(service: &Value, errors: &mut Errors) {
         let path = spec.child("ports").index(i);
         validate_port(port, ports.len() > 1, &mut names, &path, errors);
     }
-    if let Some(selector) = given(service, "/spec/selector") {
+    if let Some(selector) = non_null(service, "/spec/selector") {
         validate_labels(&spec.child("selector"), selector, errors);
     }
     validate_affinity(service, errors);
@@ -46,11 +46,11 @@ pub fn create(service: &Value, errors: &mut Errors) {
 }
 
 /// The rules of a change.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     if !external(new) && !external(old) {
-        let path = Path::new("spec").child("clusterIPs");
-        let shown = given(new, "/spec/clusterIPs").unwrap_or(&Value::Null);
+        let path = FieldPath::new("spec").child("clusterIPs");
+        let shown = non_null(new, "/spec/clusterIPs").unwrap_or(&Value::Null);
         let pairs = texts(old, "/spec/clusterIPs").zip(texts(new, "/spec/clusterIPs"));
         for (i, _) in pairs.enumerate().filter(|(_, (old, new))| old != new) {
             errors.invalid(&path.index(i), shown, "may not change once set");
@@ -64,8 +64,8 @@ fn is_headless(service: &Value) -> bool {
     ips.next() == Some("None") && ips.next().is_none()
 }
 
-fn validate_type(service: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate_type(service: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     let kind = text(service, "/spec/type");
     if kind == "LoadBalancer" {
         for (i, port) in list(service, "/spec/ports").iter().enumerate() {
@@ -83,7 +83,7 @@ fn validate_type(service: &Value, errors: &mut Errors) {
     }
     if kind == "ExternalName" {
         for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            if given(service, &format!("/spec/{field}")).is_some() {
+            if non_null(service, &format!("/spec/{field}")).is_some() {
                 let detail = "may not be set for ExternalName services";
                 errors.forbidden(&spec.child(field), detail);
             }
@@ -104,8 +104,8 @@ fn validate_port<'a>(
     port: &'a Value,
     named: bool,
     names: &mut HashSet<&'a str>,
-    path: &Path,
-    errors: &mut Errors,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
 ) {
     const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
     let name = text(port, "/name");
@@ -137,19 +137,19 @@ fn validate_port<'a>(
             }
         }
     }
-    if given(port, "/appProtocol").is_some() {
+    if non_null(port, "/appProtocol").is_some() {
         let name = text(port, "/appProtocol");
         invalid_each(&path.child("appProtocol"), name, qualified_name(name), errors);
     }
 }
 
-fn validate_affinity(service: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate_affinity(service: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     let config = spec.child("sessionAffinityConfig");
     match text(service, "/spec/sessionAffinity") {
         "" => errors.required(&spec.child("sessionAffinity"), ""),
         "None" => {
-            if given(service, "/spec/sessionAffinityConfig").is_some() {
+            if non_null(service, "/spec/sessionAffinityConfig").is_some() {
                 errors.forbidden(&config, "must not be set when session affinity is None");
             }
         }
@@ -171,8 +171,8 @@ fn validate_affinity(service: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_addresses(service: &Value, errors: &mut Errors) {
-    let spec = Path::new("spec");
+fn validate_addresses(service: &Value, errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
     let ips: Vec<&str> = texts(service, "/spec/clusterIPs").collect();
     let path = spec.child("clusterIPs");
     match text(service, "/spec/clusterIP") {
@@ -180,7 +180,7 @@ fn validate_addresses(service: &Value, errors: &mut Errors) {
             errors.forbidden(&path, "must be empty when `clusterIP` is not specified");
         }
         ip if !ips.is_empty() && ips[0] != ip => {
-            let shown = given(service, "/spec/clusterIPs").unwrap_or(&Value::Null);
+            let shown = non_null(service, "/spec/clusterIPs").unwrap_or(&Value::Null);
             errors.invalid(&path, shown, "first value must match `clusterIP`");
         }
         _ => {}
@@ -193,8 +193,8 @@ fn validate_addresses(service: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_port_numbers(service: &Value, errors: &mut Errors) {
-    let path = Path::new("spec").child("ports");
+fn validate_port_numbers(service: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("spec").child("ports");
     let is_cluster_ip = text(service, "/spec/type") == "ClusterIP";
     let (mut node_ports, mut numbers) = (HashSet::new(), HashSet::new());
     for (i, port) in list(service, "/spec/ports").iter().enumerate() {
@@ -215,9 +215,9 @@ fn validate_port_numbers(service: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_policies(service: &Value, errors: &mut Errors) {
+fn validate_policies(service: &Value, errors: &mut FieldErrors) {
     const POLICIES: [&str; 2] = ["Cluster", "Local"];
-    let spec = Path::new("spec");
+    let spec = FieldPath::new("spec");
     const BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
     let balanced = text(service, "/spec/type") == "LoadBalancer";
     // The first is spelt so upstream.
@@ -226,7 +226,7 @@ fn validate_policies(service: &Value, errors: &mut Errors) {
         ("allocateLoadBalancerNodePorts", "allocateLoadBalancerNodePorts"),
         ("loadBalancerClass", "loadBalancerClass"),
     ] {
-        if given(service, &format!("/spec/{field}")).is_some() && !balanced {
+        if non_null(service, &format!("/spec/{field}")).is_some() && !balanced {
             errors.forbidden(&spec.child(shown), BALANCED);
         }
     }
@@ -243,12 +243,12 @@ fn validate_policies(service: &Value, errors: &mut Errors) {
         errors.not_supported(&path, external, &POLICIES);
     }
     let internal = text(service, "/spec/internalTrafficPolicy");
-    if given(service, "/spec/internalTrafficPolicy").is_some() && !POLICIES.contains(&internal) {
+    if non_null(service, "/spec/internalTrafficPolicy").is_some() && !POLICIES.contains(&internal) {
         errors.not_supported(&spec.child("internalTrafficPolicy"), internal, &POLICIES);
     }
 }
 
-fn invalid_each(path: &Path, value: &str, messages: Vec<String>, errors: &mut Errors) {
+fn invalid_each(path: &FieldPath, value: &str, messages: Vec<String>, errors: &mut FieldErrors) {
     for message in messages {
         errors.invalid_str(path, value, &message);
     }

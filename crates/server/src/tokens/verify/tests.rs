@@ -80,16 +80,16 @@ fn the_header_cannot_weaken_the_check() {
     let none = format!("{}.", message(json!({"alg": "none", "kid": id})));
     let wrong_id = json!({"alg": "ES256", "kid": key_id(other.public_key())});
     for (token, why) in [
-        (none, Rejected::Signature),
-        (hmac, Rejected::Signature),
-        (forged(&key, &json!({"alg": "none"}), &claims()), Rejected::Signature),
-        (forged(&key, &json!({"alg": "ES384", "kid": id}), &claims()), Rejected::Signature),
-        (forged(&key, &json!({"alg": "es256", "kid": id}), &claims()), Rejected::Signature),
-        (forged(&key, &wrong_id, &claims()), Rejected::Signature),
-        (forged(&key, &json!({"alg": "ES256", "kid": "unknown"}), &claims()), Rejected::NoKey),
-        (forged(&key, &json!({"kid": id}), &claims()), Rejected::NotOurs),
-        (forged(&key, &json!({"alg": "ES256", "crit": ["b64"]}), &claims()), Rejected::NotOurs),
-        (forged(&key, &json!(["ES256"]), &claims()), Rejected::NotOurs),
+        (none, TokenRejection::Signature),
+        (hmac, TokenRejection::Signature),
+        (forged(&key, &json!({"alg": "none"}), &claims()), TokenRejection::Signature),
+        (forged(&key, &json!({"alg": "ES384", "kid": id}), &claims()), TokenRejection::Signature),
+        (forged(&key, &json!({"alg": "es256", "kid": id}), &claims()), TokenRejection::Signature),
+        (forged(&key, &wrong_id, &claims()), TokenRejection::Signature),
+        (forged(&key, &json!({"alg": "ES256", "kid": "unknown"}), &claims()), TokenRejection::NoKey),
+        (forged(&key, &json!({"kid": id}), &claims()), TokenRejection::NotOurs),
+        (forged(&key, &json!({"alg": "ES256", "crit": ["b64"]}), &claims()), TokenRejection::NotOurs),
+        (forged(&key, &json!(["ES256"]), &claims()), TokenRejection::NotOurs),
     ] {
         assert_eq!(verifier.verify(&token).err(), Some(why), "{token}");
     }
@@ -104,7 +104,7 @@ fn a_changed_token_is_no_token() {
     let mut other = claims();
     other["sub"] = json!("system:serviceaccount:kube-system:admin");
     let payload = format!("{}.{}.{}", parts[0], encoded(&other), parts[2]);
-    assert_eq!(verifier.verify(&payload).err(), Some(Rejected::Signature));
+    assert_eq!(verifier.verify(&payload).err(), Some(TokenRejection::Signature));
     for at in 0..good.len() {
         let mut bytes = good.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
@@ -132,12 +132,12 @@ fn claims_are_complete_and_said_once() {
     let header = json!({"alg": "ES256"});
     let mut of_others = claims();
     of_others["iss"] = json!("https://other.example");
-    assert_eq!(verifier.verify(&forged(&key, &header, &of_others)).err(), Some(Rejected::NotOurs));
+    assert_eq!(verifier.verify(&forged(&key, &header, &of_others)).err(), Some(TokenRejection::NotOurs));
     for missing in ["sub", "aud", "exp", "kubernetes.io"] {
         let mut less = claims();
         less.as_object_mut().unwrap().remove(missing);
         let token = forged(&key, &header, &less);
-        assert_eq!(verifier.verify(&token).err(), Some(Rejected::Claims), "{missing}");
+        assert_eq!(verifier.verify(&token).err(), Some(TokenRejection::Claims), "{missing}");
     }
     let mut nameless = claims();
     nameless["kubernetes.io"]["serviceaccount"] = json!({"uid": "u"});
@@ -154,7 +154,7 @@ fn a_token_has_a_greatest_length() {
     let mut said = claims();
     said["aud"] = json!(["a".repeat(limits::TOKEN / 4 * 3)]);
     let token = forged(&key, &json!({"alg": "ES256"}), &said);
-    assert_eq!(verifier(&[&key]).verify(&token).err(), Some(Rejected::NotOurs));
+    assert_eq!(verifier(&[&key]).verify(&token).err(), Some(TokenRejection::NotOurs));
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn tokens_go_with_the_key_that_vouched_for_them() {
     assert!(verifier.verify(&token).is_ok());
     assert!(verifier.verify(&token).is_ok());
     verifier.replace_keys(&[new.public_key().clone()]).unwrap();
-    assert_eq!(verifier.verify(&token).err(), Some(Rejected::Signature));
+    assert_eq!(verifier.verify(&token).err(), Some(TokenRejection::Signature));
     assert!(verifier.replace_keys(&[]).is_err());
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn the_token_cache_is_bounded() {
     let key = PrivateKey::generate().unwrap();
     let verifier = verifier(&[&key]);
     let token = forged(&key, &json!({"alg": "ES256"}), &claims());
     let known = verifier.verify(&token).ok().unwrap();
     let keys = verifier.keys.load();
     for i in 0..limits::VERIFIED_TOKENS {
-        keys.remember(sha256(&i.to_string()), known.clone());
+        keys.cache_claims(sha256(&i.to_string()), known.clone());
     }
-    assert_eq!(keys.verified().claims.len(), limits::VERIFIED_TOKENS);
-    assert!(keys.known(&sha256(&token)).is_none(), "the oldest goes first");
+    assert_eq!(keys.lock_verified().claims.len(), limits::VERIFIED_TOKENS);
+    assert!(keys.cached_claims(&sha256(&token)).is_none(), "the oldest goes first");
 }

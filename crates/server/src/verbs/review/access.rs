@@ -4,21 +4,21 @@ mod selectors;
 mod validate;
 
 use serde_json::{Map, Value, json};
-use windlass_api::field::Errors;
-use windlass_api::meta::Meta;
+use windlass_api::field::FieldErrors;
+use windlass_api::meta::ObjectMetaView;
 
-use self::selectors::Selectors;
+use self::selectors::ReviewSelectors;
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{Attributes, Resource, Target};
+use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
 use crate::error::Error;
 use crate::user::User;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 use crate::verbs::create::metadata;
 
 /// Of anybody, anywhere.
-pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
     validate::subject(&question["spec"], &mut errors);
     validate::attributes(&question["spec"], &mut errors);
@@ -30,9 +30,9 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
 }
 
 /// Of anybody, in the namespace of the path.
-pub fn answer_local(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     place(call, question)?;
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
     validate::subject(&question["spec"], &mut errors);
     validate::attributes(&question["spec"], &mut errors);
@@ -46,9 +46,9 @@ pub fn answer_local(call: &Call<'_>, question: &mut Value) -> Result<(), Error> 
 }
 
 /// Of the caller.
-pub fn answer_self(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
     validate::attributes(&question["spec"], &mut errors);
     validate::metadata(&question["metadata"], &[], "must be empty", &mut errors);
@@ -58,8 +58,8 @@ pub fn answer_self(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
 }
 
 /// A question in a namespace is about that one.
-fn place(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    let (own, path) = (Meta::of(question).namespace(), call.path.namespace.as_str());
+fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+    let (own, path) = (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
     if !own.is_empty() && own != path {
         let text =
             "the namespace of the provided object does not match the namespace sent on the request";
@@ -70,7 +70,7 @@ fn place(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
 }
 
 /// Kubernetes takes the kind from an object that has lost it by then, so the text begins with a dot.
-fn check(errors: Errors) -> Result<(), Error> {
+fn check(errors: FieldErrors) -> Result<(), Error> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -90,15 +90,15 @@ fn subject(spec: &Value) -> User {
 }
 
 /// Puts the answer into the question.
-fn decide(call: &Call<'_>, user: &User, question: &mut Value) {
+fn decide(call: &RequestContext<'_>, user: &User, question: &mut Value) {
     let spec = &question["spec"];
     let (what, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let selectors = Selectors::parse(what);
+    let selectors = ReviewSelectors::parse(what);
     let (verb, target) = if what.is_null() {
-        (text(&path["verb"]), Target::Path(text(&path["path"])))
+        (text(&path["verb"]), AuthorizationTarget::Path(text(&path["path"])))
     } else {
         let version = text(&what["version"]);
-        let resource = Resource {
+        let resource = ResourceAttributes {
             group: text(&what["group"]),
             version: if version.is_empty() { "*" } else { version },
             resource: text(&what["resource"]),
@@ -107,9 +107,9 @@ fn decide(call: &Call<'_>, user: &User, question: &mut Value) {
             name: text(&what["name"]),
             fields: selectors.fields.as_ref(),
         };
-        (text(&what["verb"]), Target::Resource(resource))
+        (text(&what["verb"]), AuthorizationTarget::Resource(resource))
     };
-    let decision = call.server.authorizer.decide(&Attributes { user, verb, target });
+    let decision = call.server.authorizer.decide(&AuthorizationAttributes { user, verb, target });
     question["status"] = status(&decision, &selectors.errors);
 }
 

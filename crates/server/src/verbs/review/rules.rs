@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::chain::authz::rbac::{Rule, aggregated};
+use crate::chain::authz::rbac::{PolicyRule, aggregated};
 use crate::error::Error;
 use crate::limits;
 use crate::user::User;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// Puts the answer in place of the question: as in Kubernetes, what was asked is not repeated.
-pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let namespace = question["spec"]["namespace"].as_str().unwrap_or_default();
     if namespace.is_empty() {
         return Err(Error::BadRequest("no namespace on request".into()));
@@ -58,7 +58,7 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
 
 /// The first of the rules. Roles can be bound by the thousand, and an answer takes many times the memory of
 /// the rules in it.
-fn as_many_as_fit(rules: &[Arc<Rule>]) -> &[Arc<Rule>] {
+fn as_many_as_fit(rules: &[Arc<PolicyRule>]) -> &[Arc<PolicyRule>] {
     let mut words = 0;
     let fits = rules.iter().take_while(|rule| {
         words += rule.words();
@@ -69,7 +69,7 @@ fn as_many_as_fit(rules: &[Arc<Rule>]) -> &[Arc<Rule>] {
 
 /// What nodes may do is not written down in rules.
 fn is_node(user: &User) -> bool {
-    user.name.starts_with("system:node:") && user.is_in("system:nodes")
+    user.name.starts_with("system:node:") && user.has_group("system:nodes")
 }
 
 fn shown(verbs: &[String]) -> Map<String, Value> {
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_is_bounded() {
-        let rule = Arc::new(Rule { verbs: vec!["get".into(); 1000], ..Rule::default() });
+    fn rule_lists_are_bounded() {
+        let rule = Arc::new(PolicyRule { verbs: vec!["get".into(); 1000], ..PolicyRule::default() });
         let fits = limits::LISTED_RULES / 1001;
         assert_eq!(as_many_as_fit(&vec![rule.clone(); fits]).len(), fits);
         assert_eq!(as_many_as_fit(&vec![rule; fits + 10]).len(), fits);

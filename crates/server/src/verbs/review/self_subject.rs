@@ -5,10 +5,10 @@ use windlass_api::timestamp;
 
 use crate::error::Error;
 use crate::user::User;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// Puts the answer into the question.
-pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     question["metadata"] = json!({"creationTimestamp": timestamp::format(call.now)});
     question["status"] = json!({"userInfo": user_info(call.user)});
     Ok(())

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::self_subject::user_info;
-use crate::chain::authn::Refusal;
+use crate::chain::authn::TokenAuthError;
 use crate::error::Error;
-use crate::verbs::Call;
+use crate::verbs::RequestContext;
 
 /// Puts the answer into the question. The token stays in it, as in Kubernetes; it goes nowhere else.
-pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let token = question["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         let text = "token is required for TokenReview in authentication";
@@ -20,7 +20,7 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
         .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         .unwrap_or_default();
     let audiences = if asked.is_empty() { authenticator.audiences() } else { &asked };
-    question["status"] = match authenticator.token(call.server, token, audiences, call.now) {
+    question["status"] = match authenticator.authenticate_token(call.server, token, audiences, call.now) {
         Ok(vouched) => {
             let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
             if !vouched.audiences.is_empty() {
@@ -28,10 +28,10 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
             }
             status
         }
-        Err(Refusal::Unknown) => json!({"user": {}, "error": UNKNOWN}),
+        Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
         // Kubernetes asks the authenticator of its own loopback client first, and tells of both.
-        Err(Refusal::Refused(why)) => json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")}),
-        Err(Refusal::Failed(error)) => return Err(error),
+        Err(TokenAuthError::Refused(why)) => json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")}),
+        Err(TokenAuthError::Failed(error)) => return Err(error),
     };
     Ok(())
 }

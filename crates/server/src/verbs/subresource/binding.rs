@@ -2,26 +2,26 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
 use super::success;
-use crate::chain::admission::{self, Operation};
-use crate::error::{Error, Subject};
+use crate::chain::admission::{self, AdmissionOperation};
+use crate::error::{Error, ErrorSubject};
 use crate::limits;
 use crate::request::options::WriteOptions;
-use crate::verbs::{Call, get, update};
+use crate::verbs::{RequestContext, get, update};
 
 /// Gives the pod of the path to the node that the binding names.
 pub async fn bind(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     mut binding: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
-    admission::mutate(call, Operation::Create, &mut binding)?;
+    admission::mutate(call, AdmissionOperation::Create, &mut binding)?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() {
-        let mut errors = Errors::new();
-        errors.required(&Path::new("target").child("name"), "");
+        let mut errors = FieldErrors::new();
+        errors.required(&FieldPath::new("target").child("name"), "");
         return Err(Error::Invalid {
             group: String::new(),
             kind: "Binding".into(),
@@ -30,7 +30,7 @@ pub async fn bind(
         });
     }
     for _ in 0..limits::PATCH_RETRIES {
-        let old = get::find(call)?;
+        let old = get::get_object(call)?;
         let mut pod = old.stored_value();
         let bound = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         if !bound.is_empty() {
@@ -39,7 +39,7 @@ pub async fn bind(
                 call.path.name,
                 windlass_api::field::quote(bound)
             );
-            return Err(Error::Conflict(Subject::new("", "pods/binding", &call.path.name), why));
+            return Err(Error::Conflict(ErrorSubject::new("", "pods/binding", &call.path.name), why));
         }
         pod["spec"]["nodeName"] = json!(node);
         let api_version = call.kind.stored().api_version();

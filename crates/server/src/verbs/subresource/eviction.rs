@@ -4,26 +4,26 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::success;
-use crate::chain::admission::{self, Operation};
+use crate::chain::admission::{self, AdmissionOperation};
 use crate::error::Error;
 use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, WriteOptions};
-use crate::verbs::Call;
-use crate::verbs::delete::{self, Deleted};
+use crate::verbs::RequestContext;
+use crate::verbs::delete::{self, DeleteOutcome};
 
 /// Deletes the pod of the path as the eviction asks.
 pub async fn evict(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     mut eviction: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
-    admission::mutate(call, Operation::Create, &mut eviction)?;
+    admission::mutate(call, AdmissionOperation::Create, &mut eviction)?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
     // What follows is a deletion of the pod, by rules for deletions, on what is stored by then.
     let path = ResourcePath { subresource: String::new(), ..call.path.clone() };
-    let deletion = Call { path: &path, ..*call };
+    let deletion = RequestContext { path: &path, ..*call };
     match delete::delete_one(&deletion, &delete).await? {
-        Deleted::Gone(_) | Deleted::Going(_) => Ok((StatusCode::CREATED, success())),
+        DeleteOutcome::Removed(_) | DeleteOutcome::Terminating(_) => Ok((StatusCode::CREATED, success())),
     }
 }

@@ -6,14 +6,14 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 use time::Duration;
-use windlass_api::field::{Errors, Path, quote};
-use windlass_api::meta::Meta;
+use windlass_api::field::{FieldErrors, FieldPath, quote};
+use windlass_api::meta::ObjectMetaView;
 use windlass_api::timestamp;
 
-use crate::chain::admission::{self, Operation};
-use crate::error::{Error, Subject};
+use crate::chain::admission::{self, AdmissionOperation};
+use crate::error::{Error, ErrorSubject};
 use crate::request::options::WriteOptions;
-use crate::verbs::{Call, get};
+use crate::verbs::{RequestContext, get};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -25,14 +25,14 @@ const DEFAULT: i64 = 60 * 60;
 
 /// Signs a token for the service account of the path.
 pub fn request(
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     mut request: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
     check_namespace(call, &request)?;
-    admission::mutate(call, Operation::Create, &mut request)?;
+    admission::mutate(call, AdmissionOperation::Create, &mut request)?;
     check_name(call, &request)?;
-    let account = get::find(call)?.stored_value();
+    let account = get::get_object(call)?.stored_value();
     check_account_uid(&request, &account)?;
     let signer = call.server.tokens.as_ref();
     let signer = signer.ok_or_else(|| {
@@ -41,8 +41,8 @@ pub fn request(
     complete(call, &mut request, &account, signer.issuer());
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
     check_lifetime(seconds)?;
-    admission::validate(call, Operation::Create, &request)?;
-    let meta = Meta::of(&account);
+    admission::validate(call, AdmissionOperation::Create, &request)?;
+    let meta = ObjectMetaView::from_object(&account);
     let mut about = json!({
         "namespace": meta.namespace(),
         "serviceaccount": {"name": meta.name(), "uid": meta.uid()},
@@ -69,20 +69,20 @@ pub fn request(
 }
 
 /// A request that says which account it is for must say the one it is sent to.
-fn check_name(call: &Call<'_>, request: &Value) -> Result<(), Error> {
-    let name = Meta::of(request).name();
+fn check_name(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
+    let name = ObjectMetaView::from_object(request).name();
     if name.is_empty() || name == call.path.name {
         return Ok(());
     }
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     let why = "must match the service account name if specified";
-    errors.invalid_str(&Path::new("metadata").child("name"), name, why);
+    errors.invalid_str(&FieldPath::new("metadata").child("name"), name, why);
     Err(invalid(&call.path.name, errors))
 }
 
 /// As for every object that is sent to a namespace.
-fn check_namespace(call: &Call<'_>, request: &Value) -> Result<(), Error> {
-    let namespace = Meta::of(request).namespace();
+fn check_namespace(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
+    let namespace = ObjectMetaView::from_object(request).namespace();
     if namespace.is_empty() || namespace == call.path.namespace {
         return Ok(());
     }
@@ -91,23 +91,23 @@ fn check_namespace(call: &Call<'_>, request: &Value) -> Result<(), Error> {
     Err(Error::BadRequest(text.into()))
 }
 
-fn invalid(name: &str, errors: Errors) -> Error {
+fn invalid(name: &str, errors: FieldErrors) -> Error {
     Error::Invalid { group: GROUP.into(), kind: KIND.into(), name: name.to_owned(), errors }
 }
 
 fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
-    let (asked, there) = (Meta::of(request).uid(), Meta::of(account).uid());
+    let (asked, there) = (ObjectMetaView::from_object(request).uid(), ObjectMetaView::from_object(account).uid());
     if asked.is_empty() || asked == there {
         return Ok(());
     }
     let why = format!(
         "the UID in the token request ({asked}) does not match the UID of the service account ({there})"
     );
-    Err(Error::Conflict(Subject::new(GROUP, KIND, Meta::of(account).name()), why))
+    Err(Error::Conflict(ErrorSubject::new(GROUP, KIND, ObjectMetaView::from_object(account).name()), why))
 }
 
 /// Fills in what was left open: for whom, for how long, and which account it is.
-fn complete(call: &Call<'_>, request: &mut Value, account: &Value, issuer: &str) {
+fn complete(call: &RequestContext<'_>, request: &mut Value, account: &Value, issuer: &str) {
     let spec = &mut request["spec"];
     if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
         let own = call.server.authenticator.audiences();
@@ -116,7 +116,7 @@ fn complete(call: &Call<'_>, request: &mut Value, account: &Value, issuer: &str)
     if spec["expirationSeconds"].is_null() {
         spec["expirationSeconds"] = json!(DEFAULT);
     }
-    let meta = Meta::of(account);
+    let meta = ObjectMetaView::from_object(account);
     request["metadata"]["name"] = json!(meta.name());
     request["metadata"]["namespace"] = json!(meta.namespace());
     request["metadata"]["uid"] = json!(meta.uid());
@@ -124,8 +124,8 @@ fn complete(call: &Call<'_>, request: &mut Value, account: &Value, issuer: &str)
 }
 
 fn check_lifetime(seconds: i64) -> Result<(), Error> {
-    let mut errors = Errors::new();
-    let at = Path::new("spec").child("expirationSeconds");
+    let mut errors = FieldErrors::new();
+    let at = FieldPath::new("spec").child("expirationSeconds");
     if seconds < SHORTEST {
         let why = "may not specify a duration less than 10 minutes";
         errors.invalid(&at, &json!(seconds), why);
@@ -138,14 +138,14 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
 }
 
 /// Ties a token to an object that must exist and be the one meant.
-fn bind(call: &Call<'_>, bound: &Value, account: &Value, about: &mut Value) -> Result<(), Error> {
+fn bind(call: &RequestContext<'_>, bound: &Value, account: &Value, about: &mut Value) -> Result<(), Error> {
     if bound.is_null() {
         return Ok(());
     }
     let text = |field: &str| bound[field].as_str().unwrap_or_default();
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    let namespace = Meta::of(account).namespace();
+    let namespace = ObjectMetaView::from_object(account).namespace();
     let (plural, key, claim) = match (group, kind) {
         ("", "Pod") => ("pods", format!("{namespace}/{name}"), "pod"),
         ("", "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
@@ -157,17 +157,17 @@ fn bind(call: &Call<'_>, bound: &Value, account: &Value, about: &mut Value) -> R
         }
     };
     let found = call.server.core_object(plural, &key)?;
-    let found = found.ok_or_else(|| Error::NotFound(Subject::new("", plural, name)))?;
+    let found = found.ok_or_else(|| Error::NotFound(ErrorSubject::new("", plural, name)))?;
     if claim == "pod" {
-        check_runs_as(&found, Meta::of(account).name())?;
+        check_runs_as(&found, ObjectMetaView::from_object(account).name())?;
         bind_node(call, &found, about)?;
     }
-    let there = Meta::of(&found).uid();
+    let there = ObjectMetaView::from_object(&found).uid();
     if !uid.is_empty() && uid != there {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(Error::Conflict(Subject::new("", kind, name), why));
+        return Err(Error::Conflict(ErrorSubject::new("", kind, name), why));
     }
     about[claim] = json!({"name": name, "uid": there});
     Ok(())
@@ -185,13 +185,13 @@ fn check_runs_as(pod: &Value, account: &str) -> Result<(), Error> {
 }
 
 /// The token of a pod says on which node it runs, by name alone if there is no such node.
-fn bind_node(call: &Call<'_>, pod: &Value, about: &mut Value) -> Result<(), Error> {
+fn bind_node(call: &RequestContext<'_>, pod: &Value, about: &mut Value) -> Result<(), Error> {
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
         return Ok(());
     };
     about["node"] = json!({"name": node});
     if let Some(object) = call.server.core_object("nodes", node)? {
-        about["node"]["uid"] = json!(Meta::of(&object).uid());
+        about["node"]["uid"] = json!(ObjectMetaView::from_object(&object).uid());
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ fn bound(kind: &str, name: &str) -> Value {
     json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}})
 }
 
-async fn pod(server: &TestServer, name: &str, account: &str, node: &str) -> Value {
+async fn create_pod(server: &TestServer, name: &str, account: &str, node: &str) -> Value {
     let spec = json!({
         "containers": [{"name": "c", "image": "i"}], "serviceAccountName": account, "nodeName": node,
     });
@@ -81,7 +81,7 @@ async fn bad_requests_for_tokens_are_refused() {
     let (server, _) = with_clock().await;
     account(&server, "build").await;
     account(&server, "other").await;
-    pod(&server, "p", "other", "").await;
+    create_pod(&server, "p", "other", "").await;
     let path = format!("{ACCOUNTS}/build/token");
     let before = server.revision();
     for (body, code, reason, words) in [
@@ -163,7 +163,7 @@ async fn a_token_ends_with_its_pod() {
     let (server, time) = with_clock().await;
     account(&server, "build").await;
     server.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
-    let first = pod(&server, "p", "build", "").await;
+    let first = create_pod(&server, "p", "build", "").await;
     let old = token(&server, "build", bound("Pod", "p")).await;
     let user = bearer(&server, &old).await;
     let extra = |user: &Value, key: &str| {
@@ -174,7 +174,7 @@ async fn a_token_ends_with_its_pod() {
     assert!(extra(&user, "node-name").is_null());
     server.delete(&format!("{PODS}/p")).await.expect(200);
     token_refused(&server, "deleted", &old).await;
-    pod(&server, "p", "build", "n").await;
+    create_pod(&server, "p", "build", "n").await;
     token_refused(&server, "another of the same name", &old).await;
     let new = token(&server, "build", bound("Pod", "p")).await;
     let user = bearer(&server, &new).await;
@@ -339,7 +339,7 @@ async fn others_can_find_the_keys() {
     assert_eq!(header["kid"], key["kid"]);
     let paths = server.get("/").await.expect(200);
     assert!(paths["paths"].as_array().unwrap().contains(&json!("/openid/v1/jwks")));
-    let put = server.ask(Method::PUT, "/openid/v1/jwks").send().await;
+    let put = server.request(Method::PUT, "/openid/v1/jwks").send().await;
     assert_eq!(put.status.as_u16(), 405);
     let silent = TestServer::with(|setup| setup.authenticator.service_accounts = None).await;
     assert_eq!(silent.get("/openid/v1/jwks").await.status.as_u16(), 404);

@@ -7,19 +7,19 @@ use windlass_server::chain::authn::front_proxy::FrontProxy;
 
 use super::*;
 
-fn cas(cas: &[&Authority]) -> ClientCas {
+fn cas(cas: &[&CertificateAuthority]) -> ClientCas {
     let ders: Vec<CertificateDer<'_>> =
         cas.iter().map(|ca| ca.certificate().der().clone()).collect();
     ClientCas::new(&ders).unwrap()
 }
 
-async fn trusting(ca: &Authority) -> TestServer {
+async fn trusting(ca: &CertificateAuthority) -> TestServer {
     let cas = cas(&[ca]);
     TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await
 }
 
 /// A server with a client CA and a CA for proxies.
-async fn behind(clients: &Authority, proxies: &Authority, names: &[&str]) -> TestServer {
+async fn behind(clients: &CertificateAuthority, proxies: &CertificateAuthority, names: &[&str]) -> TestServer {
     let mut proxy = FrontProxy::new(cas(&[proxies]));
     proxy.allowed_names = names.iter().map(|name| (*name).to_owned()).collect();
     let clients = cas(&[clients]);
@@ -39,8 +39,8 @@ async fn cve_2018_16886_only_the_client_ca_vouches() {
     let ca = authority("clients");
     let server = trusting(&ca).await;
     let jane = Subject::with_user_ids("jane", &["dev", "ops"], &["42"]).unwrap();
-    let good = [certificate(&ca, &jane, Purpose::ClientAuth)];
-    let user = who(&server).presenting(&good).send().await.expect(201);
+    let good = [certificate(&ca, &jane, KeyPurpose::ClientAuth)];
+    let user = self_review_request(&server).presenting(&good).send().await.expect(201);
     let user = &user["status"]["userInfo"];
     assert_eq!((&user["username"], &user["uid"]), (&json!("jane"), &json!("42")));
     assert_eq!(user["groups"], json!(["dev", "ops", "system:authenticated"]));
@@ -48,12 +48,12 @@ async fn cve_2018_16886_only_the_client_ca_vouches() {
     assert!(id.as_str().unwrap().starts_with("X509SHA256="), "{id}");
 
     let admin = Subject::new("admin", &["system:masters"]).unwrap();
-    let client = Purpose::ClientAuth;
+    let client = KeyPurpose::ClientAuth;
     for (what, chain) in [
         ("serving CA", vec![certificate(&authority("serving"), &admin, client.clone())]),
         ("proxies' CA", vec![certificate(&authority("front-proxy"), &admin, client.clone())]),
         ("CA of the same name", vec![certificate(&authority("clients"), &admin, client.clone())]),
-        ("serving only", vec![certificate(&ca, &admin, Purpose::ServerAuth)]),
+        ("serving only", vec![certificate(&ca, &admin, KeyPurpose::ServerAuth)]),
         ("expired", vec![certificate_for(&ca, &admin, client.clone(), days(-3, -2))]),
         ("not yet valid", vec![certificate_for(&ca, &admin, client.clone(), days(2, 3))]),
         ("the CA's own", vec![ca.certificate().der().clone()]),
@@ -83,9 +83,9 @@ async fn intermediates_are_taken_from_the_handshake() {
     let key = PrivateKey::generate().unwrap();
     let middle = Subject::new("middle", &[]).unwrap();
     let middle = root.intermediate(&middle, days(-2, 2), key, serial()).unwrap();
-    let leaf = certificate(&middle, &subject("jane"), Purpose::ClientAuth);
+    let leaf = certificate(&middle, &subject("jane"), KeyPurpose::ClientAuth);
     let chain = [leaf, middle.certificate().der().clone()];
-    let user = who(&server).presenting(&chain).send().await.expect(201);
+    let user = self_review_request(&server).presenting(&chain).send().await.expect(201);
     assert_eq!(user["status"]["userInfo"]["username"], "jane");
     refused(&server, "missing", |asked| asked.presenting(&chain[..1])).await;
 }
@@ -93,8 +93,8 @@ async fn intermediates_are_taken_from_the_handshake() {
 #[tokio::test]
 async fn a_token_counts_though_the_certificate_does_not() {
     let server = trusting(&authority("clients")).await;
-    let chain = [certificate(&authority("other"), &subject("jane"), Purpose::ClientAuth)];
-    let asked = who(&server).presenting(&chain).header("authorization", "Bearer bob-token");
+    let chain = [certificate(&authority("other"), &subject("jane"), KeyPurpose::ClientAuth)];
+    let asked = self_review_request(&server).presenting(&chain).header("authorization", "Bearer bob-token");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "bob");
 }
 
@@ -102,20 +102,20 @@ async fn a_token_counts_though_the_certificate_does_not() {
 async fn new_cas_count_from_the_next_request_on() {
     let (old, new) = (authority("old"), authority("new"));
     let server = trusting(&old).await;
-    let chain = [certificate(&old, &subject("jane"), Purpose::ClientAuth)];
-    who(&server).presenting(&chain).send().await.expect(201);
+    let chain = [certificate(&old, &subject("jane"), KeyPurpose::ClientAuth)];
+    self_review_request(&server).presenting(&chain).send().await.expect(201);
     server.server.authenticator.client_cas.store(Arc::new(cas(&[&new])));
     refused(&server, "the old CA", |asked| asked.presenting(&chain)).await;
-    let chain = [certificate(&new, &subject("jane"), Purpose::ClientAuth)];
-    who(&server).presenting(&chain).send().await.expect(201);
+    let chain = [certificate(&new, &subject("jane"), KeyPurpose::ClientAuth)];
+    self_review_request(&server).presenting(&chain).send().await.expect(201);
 }
 
 #[tokio::test]
 async fn a_front_proxy_speaks_for_others() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
-    let chain = [certificate(&proxies, &subject("aggregator"), Purpose::ClientAuth)];
-    let asked = who(&server)
+    let chain = [certificate(&proxies, &subject("aggregator"), KeyPurpose::ClientAuth)];
+    let asked = self_review_request(&server)
         .presenting(&chain)
         .header("x-remote-user", "jane")
         .header("x-remote-uid", "42")
@@ -142,23 +142,23 @@ async fn nobody_else_speaks_for_others() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
     let client =
-        |ca: &Authority, name: &str| [certificate(ca, &subject(name), Purpose::ClientAuth)];
-    fn claiming(asked: Asked<'_>) -> Asked<'_> {
+        |ca: &CertificateAuthority, name: &str| [certificate(ca, &subject(name), KeyPurpose::ClientAuth)];
+    fn claiming(asked: TestRequest<'_>) -> TestRequest<'_> {
         asked.header("x-remote-user", "admin").header("x-remote-group", "system:masters")
     }
     let stranger = client(&proxies, "stranger");
     refused(&server, "name", |asked| claiming(asked.presenting(&stranger))).await;
     let other = client(&authority("proxies"), "aggregator");
     refused(&server, "CA", |asked| claiming(asked.presenting(&other))).await;
-    let serving = [certificate(&proxies, &subject("aggregator"), Purpose::ServerAuth)];
+    let serving = [certificate(&proxies, &subject("aggregator"), KeyPurpose::ServerAuth)];
     refused(&server, "serving only", |asked| claiming(asked.presenting(&serving))).await;
     // A client's certificate and a token are what they are, whatever the headers say.
     let aggregator = client(&clients, "aggregator");
-    let answer = claiming(who(&server).presenting(&aggregator)).send().await.expect(201);
+    let answer = claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
     assert_eq!(answer["status"]["userInfo"]["groups"], json!(["dev", "system:authenticated"]));
-    let answer = claiming(who(&server).header("authorization", "Bearer bob-token")).send().await;
+    let answer = claiming(self_review_request(&server).header("authorization", "Bearer bob-token")).send().await;
     assert_eq!(answer.expect(201)["status"]["userInfo"]["username"], "bob");
-    let message = claiming(server.ask(Method::GET, MAPS).anonymous()).send().await;
+    let message = claiming(server.request(Method::GET, MAPS).anonymous()).send().await;
     let message = message.fails(403, "Forbidden");
     assert!(message.contains("User \"system:anonymous\" cannot list"), "{message}");
 }
@@ -167,14 +167,14 @@ async fn nobody_else_speaks_for_others() {
 async fn a_proxy_of_the_client_ca_is_a_proxy_only_with_headers() {
     let ca = authority("both");
     let server = behind(&ca, &ca, &["aggregator"]).await;
-    let chain = [certificate(&ca, &subject("aggregator"), Purpose::ClientAuth)];
-    let itself = who(&server).presenting(&chain).send().await.expect(201);
+    let chain = [certificate(&ca, &subject("aggregator"), KeyPurpose::ClientAuth)];
+    let itself = self_review_request(&server).presenting(&chain).send().await.expect(201);
     assert_eq!(itself["status"]["userInfo"]["username"], "aggregator");
-    let asked = who(&server).presenting(&chain).header("x-remote-user", "jane");
+    let asked = self_review_request(&server).presenting(&chain).header("x-remote-user", "jane");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "jane");
     // Others of the same CA are not believed, and stay who they are.
-    let chain = [certificate(&ca, &subject("bob"), Purpose::ClientAuth)];
-    let asked = who(&server).presenting(&chain).header("x-remote-user", "jane");
+    let chain = [certificate(&ca, &subject("bob"), KeyPurpose::ClientAuth)];
+    let asked = self_review_request(&server).presenting(&chain).header("x-remote-user", "jane");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "bob");
 }
 
@@ -185,8 +185,8 @@ async fn headers_of_proxies_can_have_other_names() {
     proxy.username_headers = vec!["X-Name".into(), "X-Other-Name".into()];
     proxy.group_headers = vec!["X-Team".into(), "X-Guild".into()];
     let server = TestServer::with(|setup| setup.authenticator.front_proxy = Some(proxy)).await;
-    let chain = [certificate(&proxies, &subject("any"), Purpose::ClientAuth)];
-    let asked = who(&server)
+    let chain = [certificate(&proxies, &subject("any"), KeyPurpose::ClientAuth)];
+    let asked = self_review_request(&server)
         .presenting(&chain)
         .header("x-other-name", "jane")
         .header("x-guild", "b")

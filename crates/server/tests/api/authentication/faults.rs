@@ -4,22 +4,22 @@ use arc_swap::ArcSwap;
 use serde_json::json;
 use windlass_server::chain::authn::client_cert::ClientCas;
 use windlass_server::chain::authn::front_proxy::FrontProxy;
-use windlass_server::faults::{Check, Faults};
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
 use super::*;
 
 /// Which check fails, and whether by a panic; set while the server runs.
-type Failing = Arc<ArcSwap<Option<(Check, bool)>>>;
+type InjectedAuthFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;
 
-async fn failing() -> (TestServer, Failing, Authority) {
-    let failing = Failing::default();
+async fn failing() -> (TestServer, InjectedAuthFailure, CertificateAuthority) {
+    let failing = InjectedAuthFailure::default();
     let ca = authority("both");
     let ders = [ca.certificate().der().clone()];
     let (which, cas) = (failing.clone(), || ClientCas::new(&ders).unwrap());
     let server = TestServer::with(|setup| {
         setup.authenticator.client_cas = ArcSwap::from_pointee(cas());
         setup.authenticator.front_proxy = Some(FrontProxy::new(cas()));
-        setup.faults = Faults::injected(move |check| match **which.load() {
+        setup.faults = FaultInjection::injected(move |check| match **which.load() {
             Some((failing, true)) if failing == check => panic!("injected"),
             Some((failing, false)) if failing == check => Err("injected".into()),
             Some(_) | None => Ok(()),
@@ -39,7 +39,7 @@ async fn failing() -> (TestServer, Failing, Authority) {
 #[tokio::test]
 async fn cve_2025_44005_a_check_that_fails_denies() {
     let (server, failing, ca) = failing().await;
-    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), Purpose::ClientAuth)];
+    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), KeyPurpose::ClientAuth)];
     account(&server, "build").await;
     let account_token = format!("Bearer {}", token(&server, "build", json!({})).await);
     let secret = json!({
@@ -51,17 +51,17 @@ async fn cve_2025_44005_a_check_that_fails_denies() {
     });
     server.post("/api/v1/namespaces/kube-system/secrets", &secret).await.expect(201);
     let good = [
-        (Check::FrontProxy, "x-remote-user", "bob"),
-        (Check::ClientCertificate, "x-none", ""),
-        (Check::TokenFile, "authorization", "Bearer bob-token"),
-        (Check::ServiceAccountToken, "authorization", &account_token),
-        (Check::BootstrapToken, "authorization", "Bearer abcdef.0123456789abcdef"),
+        (AccessCheck::FrontProxy, "x-remote-user", "bob"),
+        (AccessCheck::ClientCertificate, "x-none", ""),
+        (AccessCheck::TokenFile, "authorization", "Bearer bob-token"),
+        (AccessCheck::ServiceAccountToken, "authorization", &account_token),
+        (AccessCheck::BootstrapToken, "authorization", "Bearer abcdef.0123456789abcdef"),
     ];
     for (check, header, value) in good {
-        let certified = matches!(check, Check::FrontProxy | Check::ClientCertificate);
+        let certified = matches!(check, AccessCheck::FrontProxy | AccessCheck::ClientCertificate);
         let chain: &[_] = if certified { &chain } else { &[] };
         let ask = |method, path: &str| {
-            let asked = server.ask(method, path).anonymous().presenting(chain);
+            let asked = server.request(method, path).anonymous().presenting(chain);
             asked.header(header, value)
         };
         let body = config_map(&format!("{check:?}").to_lowercase());
@@ -85,10 +85,10 @@ async fn cve_2025_44005_a_check_that_fails_denies() {
 async fn a_review_whose_check_fails_says_nothing() {
     let (server, failing, ca) = failing().await;
     let admin = Subject::new("admin", &["system:masters"]).unwrap();
-    let chain = [certificate(&ca, &admin, Purpose::ClientAuth)];
-    for check in [Check::TokenFile, Check::ServiceAccountToken, Check::BootstrapToken] {
+    let chain = [certificate(&ca, &admin, KeyPurpose::ClientAuth)];
+    for check in [AccessCheck::TokenFile, AccessCheck::ServiceAccountToken, AccessCheck::BootstrapToken] {
         let ask = || {
-            let asked = server.ask(Method::POST, REVIEWS).anonymous().presenting(&chain);
+            let asked = server.request(Method::POST, REVIEWS).anonymous().presenting(&chain);
             asked.json(&json!({"spec": {"token": "nonsense"}}))
         };
         ask().send().await.expect(201);

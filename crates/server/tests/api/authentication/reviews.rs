@@ -51,9 +51,9 @@ async fn a_review_tells_why_not() {
 }
 
 #[tokio::test]
-async fn who_am_i_tells_the_caller() {
+async fn whoami_reports_the_caller() {
     let server = TestServer::start().await;
-    let asked = who(&server).header("authorization", "Bearer bob-token");
+    let asked = self_review_request(&server).header("authorization", "Bearer bob-token");
     let mut answer = asked.send().await.expect(201);
     assert!(answer["metadata"]["creationTimestamp"].is_string());
     answer["metadata"] = json!({});
@@ -84,12 +84,12 @@ async fn cve_2019_11243_nobody_carries_no_identity() {
         ("x-forwarded-user", "admin"),
         ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YWRtaW4tdG9rZW4"),
     ] {
-        let answer = server.ask(Method::GET, MAPS).anonymous().header(name, value).send().await;
+        let answer = server.request(Method::GET, MAPS).anonymous().header(name, value).send().await;
         let message = answer.fails(403, "Forbidden");
         let words = "User \"system:anonymous\" cannot list";
         assert!(message.contains(words), "{name}: {value}: {message}");
         server
-            .ask(Method::GET, "/version")
+            .request(Method::GET, "/version")
             .anonymous()
             .header(name, value)
             .send()

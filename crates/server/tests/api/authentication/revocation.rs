@@ -6,10 +6,10 @@ use arc_swap::ArcSwap;
 use windlass_server::chain::authn::client_cert::ClientCas;
 use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::chain::authn::token_file::TokenFile;
-use windlass_server::faults::{Check, Faults};
+use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
 use super::*;
-use crate::fixture::{PODS, Watch};
+use crate::fixture::{PODS, TestWatch};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -22,7 +22,7 @@ fn endless(path: &str) -> String {
 }
 
 /// Lets `subject` read secrets, under the name `readers`.
-async fn let_read(server: &TestServer, subject: Value) {
+async fn grant_secret_reads(server: &TestServer, subject: Value) {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}]);
     grant(server, "readers", rules, subject).await;
 }
@@ -56,12 +56,12 @@ async fn secret(server: &TestServer, name: &str) {
     server.post(SECRETS, &json!({"metadata": {"name": name}})).await.expect(201);
 }
 
-fn open<'a>(server: &'a TestServer, path: &str, token: &str) -> Asked<'a> {
-    server.ask(Method::GET, &endless(path)).header("authorization", &format!("Bearer {token}"))
+fn open<'a>(server: &'a TestServer, path: &str, token: &str) -> TestRequest<'a> {
+    server.request(Method::GET, &endless(path)).header("authorization", &format!("Bearer {token}"))
 }
 
 /// A watch that delivers, and of which the first event has been read.
-async fn delivering(server: &TestServer, asked: Asked<'_>) -> Watch {
+async fn delivering(server: &TestServer, asked: TestRequest<'_>) -> TestWatch {
     let mut watch = asked.watch().await;
     secret(server, "before").await;
     let first = watch.next().await;
@@ -70,7 +70,7 @@ async fn delivering(server: &TestServer, asked: Asked<'_>) -> Watch {
 }
 
 /// Nothing that is written now arrives, and the watch ends with the reason.
-async fn ends(server: &TestServer, mut watch: Watch, code: u16) {
+async fn ends(server: &TestServer, mut watch: TestWatch, code: u16) {
     secret(server, "after").await;
     let event = watch.next().await;
     assert_eq!(
@@ -85,7 +85,7 @@ async fn ends(server: &TestServer, mut watch: Watch, code: u16) {
 #[tokio::test]
 async fn a_watch_ends_with_the_binding_that_allowed_it() {
     let server = TestServer::start().await;
-    let_read(&server, user("alice")).await;
+    grant_secret_reads(&server, user("alice")).await;
     let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
     server.delete(&format!("{BINDINGS}/readers")).await.expect(200);
     ends(&server, watch, 403).await;
@@ -94,7 +94,7 @@ async fn a_watch_ends_with_the_binding_that_allowed_it() {
 #[tokio::test]
 async fn a_watch_ends_with_the_rule_that_allowed_it() {
     let server = TestServer::start().await;
-    let_read(&server, user("alice")).await;
+    grant_secret_reads(&server, user("alice")).await;
     let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
     let rules =
         json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]});
@@ -111,7 +111,7 @@ async fn a_watch_ends_with_its_static_token() {
         ("alice-token,alice,alice-uid,other\n", 403),
     ] {
         let server = TestServer::start().await;
-        let_read(&server, group("dev")).await;
+        grant_secret_reads(&server, group("dev")).await;
         let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
         replace_tokens(&server, file);
         ends(&server, watch, code).await;
@@ -123,7 +123,7 @@ async fn a_watch_ends_with_what_a_service_accounts_token_depends_on() {
     for what in ["account", "pod", "secret", "keys"] {
         let (server, _) = with_clock().await;
         account(&server, "build").await;
-        let_read(&server, group("system:serviceaccounts")).await;
+        grant_secret_reads(&server, group("system:serviceaccounts")).await;
         let spec =
             json!({"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "build"});
         server.post(PODS, &json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
@@ -157,7 +157,7 @@ async fn a_watch_ends_with_its_bootstrap_token() {
     let object = json!({"metadata": {"name": "bootstrap-token-abcdef"},
         "type": "bootstrap.kubernetes.io/token", "stringData": data});
     server.post(system, &object).await.expect(201);
-    let_read(&server, group("system:bootstrappers")).await;
+    grant_secret_reads(&server, group("system:bootstrappers")).await;
     let watch = delivering(&server, open(&server, SECRETS, "abcdef.0123456789abcdef")).await;
     server.delete(&format!("{system}/bootstrap-token-abcdef")).await.expect(200);
     ends(&server, watch, 401).await;
@@ -166,12 +166,12 @@ async fn a_watch_ends_with_its_bootstrap_token() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_certificate() {
     let (ca, other) = (authority("clients"), authority("others"));
-    let trust = |ca: &Authority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let cas = trust(&ca);
     let server =
         TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
-    let_read(&server, user("jane")).await;
-    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), Purpose::ClientAuth)];
+    grant_secret_reads(&server, user("jane")).await;
+    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), KeyPurpose::ClientAuth)];
     // A token that does not count, because the certificate comes first.
     let asked = open(&server, SECRETS, "bob-token").presenting(&chain);
     let watch = delivering(&server, asked).await;
@@ -182,7 +182,7 @@ async fn a_watch_ends_with_the_ca_of_its_certificate() {
 #[tokio::test]
 async fn a_watch_ends_with_the_right_to_impersonate() {
     let server = TestServer::start().await;
-    let_read(&server, user("bob")).await;
+    grant_secret_reads(&server, user("bob")).await;
     let rules = json!([{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}]);
     grant(&server, "actors", rules, user("alice")).await;
     let asked = open(&server, SECRETS, "alice-token").header("impersonate-user", "bob");
@@ -208,10 +208,10 @@ async fn a_nodes_watch_ends_with_the_pod_that_needed_the_object() {
 async fn an_idle_watch_ends_within_a_minute_of_its_expiry() {
     let (server, time) = with_clock().await;
     account(&server, "build").await;
-    let_read(&server, group("system:serviceaccounts")).await;
+    grant_secret_reads(&server, group("system:serviceaccounts")).await;
     let token = token(&server, "build", json!({})).await;
     let mut watch = open(&server, SECRETS, &token).watch().await;
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
     time.set(3600 + 61);
     let start = tokio::time::Instant::now();
     // With nothing else to do, the runtime moves on to the next timer.
@@ -226,7 +226,7 @@ async fn an_idle_watch_ends_within_a_minute_of_its_expiry() {
 async fn no_watch_lasts_for_ever() {
     let server = TestServer::start().await;
     let mut watch = open(&server, SECRETS, "admin-token").watch().await;
-    assert!(watch.is_quiet());
+    assert!(watch.has_no_event());
     let start = tokio::time::Instant::now();
     tokio::time::pause();
     let end = watch.next_within(std::time::Duration::from_secs(365 * 24 * 3600)).await;
@@ -240,8 +240,8 @@ async fn counting() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let server = TestServer::with(move |setup| {
-        setup.faults = Faults::injected(move |check| {
-            if check == Check::Rbac {
+        setup.faults = FaultInjection::injected(move |check| {
+            if check == AccessCheck::Rbac {
                 count.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())
@@ -255,7 +255,7 @@ async fn counting() -> (TestServer, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn watches_are_checked_when_it_matters_only() {
     let (server, asked) = counting().await;
-    let_read(&server, user("alice")).await;
+    grant_secret_reads(&server, user("alice")).await;
     let mut idle = Vec::new();
     for _ in 0..50 {
         idle.push(open(&server, SECRETS, "alice-token").watch().await);
@@ -283,7 +283,7 @@ async fn watches_are_checked_when_it_matters_only() {
 #[tokio::test]
 async fn a_watch_goes_on_when_others_are_revoked() {
     let server = TestServer::start().await;
-    let_read(&server, group("dev")).await;
+    grant_secret_reads(&server, group("dev")).await;
     grant(&server, "more", json!([]), user("alice")).await;
     let mut watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
     server.delete(&format!("{BINDINGS}/more")).await.expect(200);
@@ -299,14 +299,14 @@ async fn a_check_that_fails_ends_the_watch() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let fails = broken.clone();
     let server = TestServer::with(move |setup| {
-        setup.faults = Faults::injected(move |check| match check {
-            Check::ServiceAccountToken if fails.load(Ordering::SeqCst) => Err("broken".into()),
+        setup.faults = FaultInjection::injected(move |check| match check {
+            AccessCheck::ServiceAccountToken if fails.load(Ordering::SeqCst) => Err("broken".into()),
             _ => Ok(()),
         });
     })
     .await;
     account(&server, "build").await;
-    let_read(&server, group("system:serviceaccounts")).await;
+    grant_secret_reads(&server, group("system:serviceaccounts")).await;
     let token = token(&server, "build", json!({})).await;
     let watch = delivering(&server, open(&server, SECRETS, &token)).await;
     broken.store(true, Ordering::SeqCst);
@@ -318,11 +318,11 @@ async fn a_check_that_fails_ends_the_watch() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_front_proxy() {
     let (ca, other) = (authority("proxies"), authority("others"));
-    let trust = |ca: &Authority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let proxy = FrontProxy::new(trust(&ca));
     let server = TestServer::with(|setup| setup.authenticator.front_proxy = Some(proxy)).await;
-    let_read(&server, group("proxied")).await;
-    let chain = [certificate(&ca, &Subject::new("proxy", &[]).unwrap(), Purpose::ClientAuth)];
+    grant_secret_reads(&server, group("proxied")).await;
+    let chain = [certificate(&ca, &Subject::new("proxy", &[]).unwrap(), KeyPurpose::ClientAuth)];
     let asked = open(&server, SECRETS, "").anonymous().presenting(&chain);
     let asked = asked.header("x-remote-user", "jane").header("x-remote-group", "proxied");
     let watch = delivering(&server, asked.header("x-remote-extra-scope", "all")).await;

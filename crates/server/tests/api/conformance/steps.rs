@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::compare::normal;
 use super::folder;
-use crate::fixture::{Asked, TestServer};
+use crate::fixture::{TestRequest, TestServer};
 
 /// Runs a step; `captured` carries values from earlier answers.
 pub async fn run(
@@ -45,7 +45,7 @@ pub async fn run(
         let picked = paths.iter().map(|p| {
             let path = p.as_str().unwrap();
             let last = path.rsplit('.').next().unwrap_or_default();
-            let found = dig(&parsed, path).map_or(json!("<absent>"), |v| normal(v, last));
+            let found = lookup_path(&parsed, path).map_or(json!("<absent>"), |v| normal(v, last));
             (path.to_owned(), found)
         });
         answer.insert("picked".into(), Value::Object(picked.collect()));
@@ -53,7 +53,7 @@ pub async fn run(
         answer.insert("body".into(), normal(&parsed, ""));
     }
     for (name, path) in step["capture"].as_object().into_iter().flatten() {
-        if let Some(found) = dig(&parsed, path.as_str().unwrap()) {
+        if let Some(found) = lookup_path(&parsed, path.as_str().unwrap()) {
             captured.insert(name.clone(), found.clone());
         }
     }
@@ -64,10 +64,10 @@ fn request<'a>(
     server: &'a TestServer,
     step: &Value,
     captured: &HashMap<String, Value>,
-) -> Asked<'a> {
+) -> TestRequest<'a> {
     let method: Method = step["method"].as_str().unwrap().parse().unwrap();
     let path = fill(step["path"].as_str().unwrap(), captured);
-    let mut asked = server.ask(method, &path).anonymous().header("accept", "application/json");
+    let mut asked = server.request(method, &path).anonymous().header("accept", "application/json");
     if let Some(user) = step["as"].as_str() {
         asked = asked.header("authorization", &format!("Bearer {}", token_of(user)));
     }
@@ -77,7 +77,7 @@ fn request<'a>(
         (None, None) => None,
     };
     if let Some(body) = body {
-        asked = asked.header("content-type", "application/json").raw(body);
+        asked = asked.header("content-type", "application/json").raw_body(body);
     }
     for (name, value) in step["headers"].as_object().into_iter().flatten() {
         let name: &'static str = name.to_ascii_lowercase().leak();
@@ -86,7 +86,7 @@ fn request<'a>(
     asked
 }
 
-async fn events(body: &mut windlass_server::body::Body, count: usize) -> Vec<Value> {
+async fn events(body: &mut windlass_server::body::ResponseBody, count: usize) -> Vec<Value> {
     let mut text = Vec::new();
     while text.iter().filter(|b| **b == b'\n').count() < count {
         match body.frame().await {
@@ -135,7 +135,7 @@ fn fill(text: &str, captured: &HashMap<String, Value>) -> String {
     out
 }
 
-fn dig<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+fn lookup_path<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, part| match value {
         Value::Array(list) => list.get(part.parse::<usize>().ok()?),
         other => other.get(part),

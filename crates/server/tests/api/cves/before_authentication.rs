@@ -7,10 +7,10 @@ use windlass_pki::CertificateDer;
 
 use super::*;
 use crate::authentication::with_signer;
-use crate::fixture::{Answer, ISSUER};
-use crate::mutations::Random;
+use crate::fixture::{TestResponse, ISSUER};
+use crate::mutations::TestRng;
 
-fn noise(random: &mut Random, length: usize) -> Vec<u8> {
+fn random_bytes(random: &mut TestRng, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.below(256) as u8).collect()
 }
 
@@ -61,7 +61,7 @@ async fn cve_2025_0426_nobody_changes_anything() {
         let method = &methods[number / routes.len() % methods.len()];
         // Another text each time, so that whatever remembers them would grow.
         let path = format!("{path}?fieldManager=m{number}&labelSelector=l{number}");
-        let asked = server.ask(method.clone(), &path).anonymous();
+        let asked = server.request(method.clone(), &path).anonymous();
         let asked = asked.header("user-agent", &format!("agent-{number}")).json(&body);
         let status = asked.send().await.status.as_u16();
         assert!(status < 500 && status != 201, "{method} {path}: {status}");
@@ -79,7 +79,7 @@ async fn cve_2025_0426_nobody_changes_anything() {
 }
 
 /// What is refused: never by breaking.
-fn unbroken(answer: &Answer, what: &str) {
+fn assert_no_server_error(answer: &TestResponse, what: &str) {
     assert!(answer.status.as_u16() < 500, "{what}: {} {}", answer.status, answer.json());
 }
 
@@ -97,11 +97,11 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
     let good = signer.sign(claims.clone()).unwrap();
     let ask = |token: Vec<u8>| {
         let value = HeaderValue::from_bytes(&[b"Bearer ", token.as_slice()].concat()).unwrap();
-        server.ask(Method::GET, "/api").header_value("authorization", value).send()
+        server.request(Method::GET, "/api").header_value("authorization", value).send()
     };
     ask(good.clone().into_bytes()).await.expect(200);
     let before = server.revision();
-    let mut random = Random(0x5eed_0028);
+    let mut random = TestRng(0x5eed_0028);
     for round in 0..2_000 {
         let mut token = good.clone().into_bytes();
         let at = random.below(token.len());
@@ -115,7 +115,7 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
         // The last character of a signature may have bits that say nothing.
         let said_nothing = at + 1 >= good.len() || token == good.as_bytes();
         let answer = ask(token.clone()).await;
-        unbroken(&answer, &format!("round {round}"));
+        assert_no_server_error(&answer, &format!("round {round}"));
         if !said_nothing {
             let shown = String::from_utf8_lossy(&token).into_owned();
             assert_eq!(answer.status, 401, "round {round}: {shown}");
@@ -166,7 +166,7 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
 async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
     let server = TestServer::start().await;
     let before = server.revision();
-    let mut random = Random(0x5eed_0029);
+    let mut random = TestRng(0x5eed_0029);
     let names = [
         "authorization",
         "impersonate-user",
@@ -186,7 +186,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
     ];
     for round in 0..2_000 {
         let length = random.below(200);
-        let mut value = noise(&mut random, length);
+        let mut value = random_bytes(&mut random, length);
         // What HTTP itself does not let through.
         value.retain(|byte| *byte >= b' ' && *byte != 0x7f);
         let prefix: &[u8] = match random.below(3) {
@@ -195,17 +195,17 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
             _ => b"",
         };
         let value = HeaderValue::from_bytes(&[prefix, value.as_slice()].concat()).unwrap();
-        let mut asked = server.ask(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
+        let mut asked = server.request(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
         for _ in 0..=random.below(3) {
             asked = asked.header_value(names[random.below(names.len())], value.clone());
         }
         let length = random.below(600);
-        let garbage = noise(&mut random, length);
+        let garbage = random_bytes(&mut random, length);
         if random.below(2) == 0 {
             asked = asked.presenting(&[CertificateDer::from(garbage)]);
         }
         let answer = asked.send().await;
-        unbroken(&answer, &format!("round {round}"));
+        assert_no_server_error(&answer, &format!("round {round}"));
         assert!(answer.status.is_client_error(), "round {round}: {}", answer.status);
     }
     // Certificates that begin well.
@@ -214,7 +214,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
             let mut der = vec![tag, 0x84];
             der.extend_from_slice(&(length as u32).to_be_bytes());
             der.extend(std::iter::repeat_n(tag, 600));
-            let asked = server.ask(Method::GET, "/api").anonymous();
+            let asked = server.request(Method::GET, "/api").anonymous();
             let answer = asked.presenting(&[CertificateDer::from(der)]).send().await;
             assert_eq!(answer.status, 401, "{tag:#x} {length}");
         }

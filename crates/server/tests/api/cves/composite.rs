@@ -11,7 +11,7 @@ const TEAM: &str = "/api/v1/namespaces/team";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/team/leases";
 
 /// A request that is tempting to let through on a right for something near it.
-struct Composite {
+struct CompositeRequest {
     what: &'static str,
     /// What the caller has.
     held: Value,
@@ -28,16 +28,16 @@ fn composite(
     held: Value,
     needed: Value,
     request: (Method, String, Value),
-) -> Composite {
+) -> CompositeRequest {
     let (method, path, body) = request;
-    Composite { what, held, needed, method, path, media: "application/json", body }
+    CompositeRequest { what, held, needed, method, path, media: "application/json", body }
 }
 
 fn core(verbs: &[&str], resource: &str) -> Value {
     rule(verbs, "", &[resource], &[])
 }
 
-fn creations() -> Vec<Composite> {
+fn creations() -> Vec<CompositeRequest> {
     let leases = |verb| rule(&[verb], "coordination.k8s.io", &["leases"], &[]);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}});
     let lease = json!({"metadata": {"name": "new"}});
@@ -48,7 +48,7 @@ fn creations() -> Vec<Composite> {
             leases("create"),
             (Method::PUT, format!("{LEASES}/new?"), lease),
         ),
-        Composite {
+        CompositeRequest {
             media: "application/apply-patch+yaml",
             ..composite(
                 "an apply that creates",
@@ -70,7 +70,7 @@ fn creations() -> Vec<Composite> {
     ]
 }
 
-fn deletions() -> Vec<Composite> {
+fn deletions() -> Vec<CompositeRequest> {
     let eviction = json!({"metadata": {"name": "p"}});
     vec![
         composite(
@@ -100,11 +100,11 @@ fn deletions() -> Vec<Composite> {
     ]
 }
 
-fn parts() -> Vec<Composite> {
+fn parts() -> Vec<CompositeRequest> {
     let bound = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     let status = json!({"status": {"message": "m"}});
     let label = json!({"metadata": {"labels": {"a": "b"}}});
-    let patched = |what, held, needed, path: &str, body: &Value| Composite {
+    let patched = |what, held, needed, path: &str, body: &Value| CompositeRequest {
         media: "application/merge-patch+json",
         ..composite(what, held, needed, (Method::PATCH, format!("{TEAM}/{path}?"), body.clone()))
     };
@@ -150,7 +150,7 @@ fn parts() -> Vec<Composite> {
 
 #[tokio::test]
 async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
-    let all: Vec<Composite> = [creations(), deletions(), parts()].into_iter().flatten().collect();
+    let all: Vec<CompositeRequest> = [creations(), deletions(), parts()].into_iter().flatten().collect();
     for (i, one) in all.into_iter().enumerate() {
         let server = with_namespaces(&["team"]).await;
         server.post(&format!("{TEAM}/pods"), &pod("p")).await.expect(201);
@@ -160,7 +160,7 @@ async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
         grant_in(&server, "team", &some, std::slice::from_ref(&one.held)).await;
         grant_in(&server, "team", &both, &[one.held.clone(), one.needed.clone()]).await;
         let ask = |user: &str, dry: &str| {
-            let asked = of(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
+            let asked = request_as(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
             let asked = asked.header("content-type", one.media);
             if one.body.is_null() { asked.send() } else { asked.json(&one.body).send() }
         };

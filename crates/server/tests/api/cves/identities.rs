@@ -2,7 +2,7 @@
 
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
-use windlass_server::local::Local;
+use windlass_server::local_client::LocalClient;
 use windlass_server::user::User;
 
 use super::*;
@@ -46,20 +46,20 @@ async fn cve_2021_27099_no_name_is_read_as_a_path() {
     server.post("/api/v1/namespaces/b/serviceaccounts", &account).await.expect(201);
     let path = "/api/v1/namespaces/b/secrets/hidden";
     grant_in(&server, "b", ACCOUNT, &[rule(&["get"], "", &["secrets"], &[])]).await;
-    of(&server, ACCOUNT, Method::GET, path).send().await.expect(200);
+    request_as(&server, ACCOUNT, Method::GET, path).send().await.expect(200);
     // Somebody who may act as that account, and as it alone.
     let act = rule(&["impersonate"], "", &["serviceaccounts"], &["c"]);
     grant_in(&server, "b", "alice", &[act]).await;
     let as_alice = |name: &str| {
-        let asked = server.ask(Method::GET, path).header("authorization", "Bearer alice-token");
+        let asked = server.request(Method::GET, path).header("authorization", "Bearer alice-token");
         asked.header("impersonate-user", name).send()
     };
     as_alice(ACCOUNT).await.expect(200);
     let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     for name in ALMOST {
-        of(&server, name, Method::GET, path).send().await.fails(403, "Forbidden");
+        request_as(&server, name, Method::GET, path).send().await.fails(403, "Forbidden");
         as_alice(name).await.fails(403, "Forbidden");
-        let told = of(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
+        let told = request_as(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
         let user = &told["status"]["userInfo"];
         assert_eq!(user["username"], *name);
         let groups = user["groups"].to_string();
@@ -86,7 +86,7 @@ async fn cve_2021_27099_a_token_for_a_path_is_nobodys() {
         format!("Bearer {}", signer.sign(claims).unwrap())
     };
     let ask =
-        |token: String| server.ask(Method::GET, "/api").header("authorization", &token).send();
+        |token: String| server.request(Method::GET, "/api").header("authorization", &token).send();
     ask(token("b", "c")).await.expect(200);
     for (namespace, name) in [
         ("a/../b", "c"),
@@ -130,7 +130,7 @@ async fn cve_2021_27099_a_node_is_not_where_its_name_leads() {
     let ask = async |name: &str, path: &str| {
         let user = User::authenticated(name, "", vec!["system:nodes".into()]);
         let request = http::Request::get(path).body(Full::default()).unwrap();
-        let local = Local::new(server.server.clone(), user);
+        let local = LocalClient::new(server.server.clone(), user);
         let response = local.oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.unwrap().to_bytes())
@@ -156,7 +156,7 @@ async fn cve_2021_27099_a_node_is_not_where_its_name_leads() {
         ] {
             let (status, body) = ask(name, path).await;
             assert_eq!(status, 403, "{name} {path}");
-            assert!(!tells(&body), "{name}");
+            assert!(!leaks_canary(&body), "{name}");
         }
     }
 }

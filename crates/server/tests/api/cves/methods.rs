@@ -54,20 +54,20 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
         for path in PLACES {
             let resource = path.split('/').count() > 3 && !path.starts_with("/openapi");
             // May do anything at all; every verb there is; nothing; is nobody.
-            let answer = server.ask(method.clone(), path).json(&body).send().await;
+            let answer = server.request(method.clone(), path).json(&body).send().await;
             let code = answer.status.as_u16();
             assert!(matches!(code, 404 | 405), "{method} {path}: {code}");
             for user in ["owner", "stranger"] {
-                let answer = of(&server, user, method.clone(), path).json(&body).send().await;
+                let answer = request_as(&server, user, method.clone(), path).json(&body).send().await;
                 let code = answer.status.as_u16();
-                assert!(!tells(&answer.body), "{user} {method} {path}");
+                assert!(!leaks_canary(&answer.body), "{user} {method} {path}");
                 if resource && !path.contains("/watch/") {
                     assert_eq!(code, 403, "{user} {method} {path}");
                 } else {
                     assert!(matches!(code, 403..=405), "{user} {method} {path}: {code}");
                 }
             }
-            let answer = server.ask(method.clone(), path).anonymous().json(&body).send().await;
+            let answer = server.request(method.clone(), path).anonymous().json(&body).send().await;
             let code = answer.status.as_u16();
             assert!(matches!(code, 401 | 403 | 404 | 405), "anonymous {method} {path}: {code}");
         }
@@ -109,10 +109,10 @@ async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
             Method::DELETE,
             Method::OPTIONS,
         ] {
-            let answer = of(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
+            let answer = request_as(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
             assert_eq!(answer.status, 403, "{method} {path}");
             if !known {
-                let answer = server.ask(method.clone(), &path).json(&json!({})).send().await;
+                let answer = server.request(method.clone(), &path).json(&json!({})).send().await;
                 assert_eq!(answer.status, 404, "{method} {path}");
             }
         }
@@ -135,7 +135,7 @@ async fn cve_2026_30836_rules_that_name_nothing_give_nothing() {
     for method in [Method::GET, Method::DELETE, Method::from_bytes(b"OTHER").unwrap()] {
         for path in ["secrets", "secrets/hidden"] {
             let path = format!("/api/v1/namespaces/team/{path}");
-            let answer = of(&server, "odd", method.clone(), &path).send().await;
+            let answer = request_as(&server, "odd", method.clone(), &path).send().await;
             let code = answer.status.as_u16();
             // `other` is how a method is called that has no verb: allowed, it is still no method.
             let refused = code == 403 || (method.as_str() == "OTHER" && code == 405);

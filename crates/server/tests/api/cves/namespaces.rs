@@ -62,7 +62,7 @@ async fn cve_2021_34824_rights_end_with_their_namespace() {
                         Method::PATCH => "application/merge-patch+json",
                         _ => "application/json",
                     };
-                    let asked = of(&server, &user, method.clone(), &path);
+                    let asked = request_as(&server, &user, method.clone(), &path);
                     let asked = asked.header("content-type", media);
                     let (status, ..) =
                         if body.is_null() { asked.open() } else { asked.json(&body).open() }.await;
@@ -73,7 +73,7 @@ async fn cve_2021_34824_rights_end_with_their_namespace() {
             }
             for kind in ["secrets", "configmaps", "serviceaccounts"] {
                 let path = format!("/api/v1/{kind}");
-                let answer = of(&server, &user, Method::GET, &path).send().await;
+                let answer = request_as(&server, &user, Method::GET, &path).send().await;
                 answer.fails(403, "Forbidden");
             }
         }
@@ -98,13 +98,13 @@ async fn cve_2021_34824_a_body_does_not_lead_into_another_namespace() {
         (Method::PATCH, format!("{one}?fieldManager=m&force=true"), "application/apply-patch+yaml"),
         (Method::PATCH, format!("{maps}/new?fieldManager=m"), "application/apply-patch+yaml"),
     ] {
-        let asked = of(&server, "owner", method.clone(), &path).header("content-type", media);
+        let asked = request_as(&server, "owner", method.clone(), &path).header("content-type", media);
         let answer = asked.json(&there).send().await;
         assert!(answer.status.is_client_error(), "{method} {path} {media}: {}", answer.json());
     }
     let token = format!("{}/serviceaccounts/hidden/token", base("a"));
     let elsewhere = json!({"metadata": {"name": "hidden", "namespace": "b"}, "spec": {}});
-    let answer = of(&server, "owner", Method::POST, &token).json(&elsewhere).send().await;
+    let answer = request_as(&server, "owner", Method::POST, &token).json(&elsewhere).send().await;
     assert!(answer.status.is_client_error(), "{}", answer.json());
     assert_eq!(server.revision(), before);
 }
@@ -123,7 +123,7 @@ async fn cve_2021_34824_tokens_stay_in_their_namespace() {
     server.post(&path, &bound("only-b")).await.fails(404, "NotFound");
     let token = server.post(&path, &bound("hidden")).await.expect(201);
     let token = format!("Bearer {}", token["status"]["token"].as_str().unwrap());
-    let ask = || server.ask(Method::GET, "/api").header("authorization", &token).send();
+    let ask = || server.request(Method::GET, "/api").header("authorization", &token).send();
     ask().await.expect(200);
     // What happens to others of the same name does not matter to it.
     for (namespace, code) in [("b", 200), ("c", 200), ("a", 401)] {
@@ -156,14 +156,14 @@ async fn cve_2021_34824_what_a_pod_refers_to_is_in_its_namespace() {
         for kind in ["secrets", "configmaps", "serviceaccounts", "pods"] {
             for name in names {
                 let path = format!("{}/{kind}/{name}", base(namespace));
-                let asked = server.ask(Method::GET, &path);
+                let asked = server.request(Method::GET, &path);
                 let answer = asked.header("authorization", "Bearer node-1-token").send().await;
                 let wanted = if (*namespace, name) == ("a", "b") { 200 } else { 403 };
                 assert_eq!(answer.status, wanted, "{path}");
             }
         }
         let path = format!("{}/serviceaccounts/b/token", base(namespace));
-        let asked = server.ask(Method::POST, &path).json(&json!({"spec": {}}));
+        let asked = server.request(Method::POST, &path).json(&json!({"spec": {}}));
         let answer = asked.header("authorization", "Bearer node-1-token").send().await;
         assert!(!answer.status.is_success() || *namespace == "a", "{path}: {}", answer.json());
     }
@@ -173,7 +173,7 @@ async fn cve_2021_34824_what_a_pod_refers_to_is_in_its_namespace() {
     tricky["spec"]["nodeName"] = json!("node-1");
     tricky["spec"]["imagePullSecrets"] = json!([{"name": "../c/hidden"}, {"name": "c/hidden"}]);
     let _ = server.post(&format!("{}/pods", base("a")), &tricky).await;
-    let asked = server.ask(Method::GET, &format!("{}/secrets/hidden", base("c")));
+    let asked = server.request(Method::GET, &format!("{}/secrets/hidden", base("c")));
     let answer = asked.header("authorization", "Bearer node-1-token").send().await;
     answer.fails(403, "Forbidden");
 }

@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
-use windlass_store::Range;
+use windlass_store::KeyRange;
 
 use super::*;
 use crate::fixture::{config_map, version};
 
 /// What may stand in the place of a part of a path, as it is sent.
-fn tricks() -> Vec<String> {
+fn path_tricks() -> Vec<String> {
     let mut all: Vec<String> = [
         "..",
         "%2e%2e",
@@ -58,10 +58,10 @@ fn tricks() -> Vec<String> {
 }
 
 /// Every path that differs from `path` in one part: another in its place, or one more before it.
-fn astray(path: &str) -> Vec<String> {
+fn altered_paths(path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let mut all = Vec::new();
-    for trick in tricks() {
+    for trick in path_tricks() {
         for at in 0..=parts.len() {
             for kept in [at, at + 1] {
                 let rest = parts.get(kept..).unwrap_or_default();
@@ -74,7 +74,7 @@ fn astray(path: &str) -> Vec<String> {
 }
 
 /// The answer as far as it is there; of a watch, which has no end, what comes at once.
-async fn at_once(asked: Asked<'_>) -> (u16, Vec<u8>) {
+async fn read_available(asked: TestRequest<'_>) -> (u16, Vec<u8>) {
     let (status, _, mut body) = asked.open().await;
     let mut read = Vec::new();
     while let Some(Some(Ok(frame))) = body.frame().now_or_never() {
@@ -94,12 +94,12 @@ async fn cve_2022_3162_a_reader_of_one_resource_in_one_namespace_reads_nothing_e
     let before = server.revision();
     let mut reached = 0;
     for base in [maps, &format!("{maps}/mine"), "/api/v1/watch/namespaces/team/configmaps"] {
-        for path in astray(base) {
+        for path in altered_paths(base) {
             for query in ["", "?watch=1", "?limit=1&resourceVersion=0"] {
-                let asked = of(&server, "reader", Method::GET, &format!("{path}{query}"));
-                let (status, body) = at_once(asked).await;
+                let asked = request_as(&server, "reader", Method::GET, &format!("{path}{query}"));
+                let (status, body) = read_available(asked).await;
                 let shown = path.chars().take(120).collect::<String>();
-                assert!(!tells(&body), "{shown}{query}");
+                assert!(!leaks_canary(&body), "{shown}{query}");
                 assert!(status < 500, "{shown}{query}: {status}");
                 reached += usize::from(status == 200);
             }
@@ -131,8 +131,8 @@ async fn cve_2022_3162_no_key_is_made_of_what_is_no_name() {
             format!("/api/v1/watch/namespaces/default/configmaps/{part}"),
         ] {
             for method in [Method::GET, Method::PUT, Method::DELETE] {
-                let asked = server.ask(method.clone(), &path).json(&json!({}));
-                let (status, body) = at_once(asked).await;
+                let asked = server.request(method.clone(), &path).json(&json!({}));
+                let (status, body) = read_available(asked).await;
                 // The old paths know one method; names of things are not reached there.
                 let wanted = match path.contains("/watch/") && method != Method::GET {
                     true if code == 400 => 405,
@@ -152,14 +152,14 @@ async fn cve_2022_3162_keys_stay_under_their_prefix() {
     let maps = "/api/v1/namespaces/team/configmaps";
     let lease = "/apis/coordination.k8s.io/v1/namespaces/team/leases/new";
     let apply = format!("{maps}/new");
-    for path in astray(lease) {
-        server.ask(Method::PUT, &path).json(&json!({})).send().await;
+    for path in altered_paths(lease) {
+        server.request(Method::PUT, &path).json(&json!({})).send().await;
     }
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-    for path in astray(&apply) {
-        let asked = server.ask(Method::PATCH, &format!("{path}?fieldManager=m"));
+    for path in altered_paths(&apply) {
+        let asked = server.request(Method::PATCH, &format!("{path}?fieldManager=m"));
         asked.header("content-type", "application/apply-patch+yaml").json(&object).send().await;
-        let asked = server.ask(Method::POST, &path).json(&json!({"metadata": {"name": "x"}}));
+        let asked = server.request(Method::POST, &path).json(&json!({"metadata": {"name": "x"}}));
         asked.send().await;
     }
     let names = ["..", ".", "a/b", "../secrets/x", "a\0b", "a%2fb", "/", "é", "\u{202e}", "A"];
@@ -174,7 +174,7 @@ async fn cve_2022_3162_keys_stay_under_their_prefix() {
             }
         }
     }
-    let all = Range { prefix: String::new(), after: None, limit: None, at: None };
+    let all = KeyRange { prefix: String::new(), after: None, limit: None, at: None };
     let page = server.store.range(all).await.unwrap();
     let plain = |part: &str| {
         let legal = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
@@ -235,9 +235,9 @@ async fn cve_2022_3162_continue_tokens_stay_in_their_list() {
             let token = json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string();
             let token = URL_SAFE_NO_PAD.encode(token);
             let path = format!("{maps}?limit=2&continue={token}");
-            let answer = of(&server, "lister", Method::GET, &path).send().await;
+            let answer = request_as(&server, "lister", Method::GET, &path).send().await;
             let shown = start.chars().take(40).collect::<String>();
-            assert!(!tells(&answer.body), "{shown:?} {rv}");
+            assert!(!leaks_canary(&answer.body), "{shown:?} {rv}");
             assert!(answer.status.as_u16() < 500, "{shown:?} {rv}: {}", answer.json());
             if answer.status.is_success() {
                 pages += 1;
@@ -249,11 +249,11 @@ async fn cve_2022_3162_continue_tokens_stay_in_their_list() {
     }
     assert!(pages > 0, "no token was right: nothing was tried");
     // A token of one's own list opens no other list.
-    let first = of(&server, "lister", Method::GET, &format!("{maps}?limit=1")).send().await;
+    let first = request_as(&server, "lister", Method::GET, &format!("{maps}?limit=1")).send().await;
     let token = first.expect(200)["metadata"]["continue"].as_str().unwrap().to_owned();
     for other in ["/api/v1/configmaps", "/api/v1/namespaces/team/secrets"] {
         let path = format!("{other}?continue={token}");
-        of(&server, "lister", Method::GET, &path).send().await.fails(403, "Forbidden");
+        request_as(&server, "lister", Method::GET, &path).send().await.fails(403, "Forbidden");
     }
 }
 
@@ -275,23 +275,23 @@ async fn cve_2022_3162_rights_in_a_namespace_reach_nothing_of_the_cluster() {
         for path in [&path, &named(&path), &watched, &named(&watched), &selected] {
             for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
                 let body = json!({"metadata": {"name": "hidden"}});
-                let asked = of(&server, "owner", method.clone(), path).json(&body);
-                let (status, body) = at_once(asked).await;
+                let asked = request_as(&server, "owner", method.clone(), path).json(&body);
+                let (status, body) = read_available(asked).await;
                 let text = String::from_utf8_lossy(&body);
                 assert!(matches!(status, 404 | 405), "{method} {path}: {status} {text}");
-                assert!(!tells(&body), "{method} {path}");
+                assert!(!leaks_canary(&body), "{method} {path}");
                 tried += 1;
             }
         }
         assert_eq!(server.revision(), before, "{plural}");
         let outside = format!("{group}/{plural}");
-        let asked = of(&server, "owner", Method::GET, &outside).send().await;
+        let asked = request_as(&server, "owner", Method::GET, &outside).send().await;
         assert_eq!(asked.status, 403, "{outside}");
     }
     assert!(tried > 100, "only {tried} requests");
     // The namespace itself is in itself, as in Kubernetes, and it alone.
-    of(&server, "owner", Method::GET, "/api/v1/namespaces/team").send().await.expect(200);
-    of(&server, "owner", Method::GET, "/api/v1/namespaces/other")
+    request_as(&server, "owner", Method::GET, "/api/v1/namespaces/team").send().await.expect(200);
+    request_as(&server, "owner", Method::GET, "/api/v1/namespaces/other")
         .send()
         .await
         .fails(403, "Forbidden");

@@ -13,7 +13,7 @@ async fn rights(server: &TestServer, user: &str) -> Vec<Value> {
     for namespace in ["team", "other", "kube-system", "kube-public", "default"] {
         let review = json!({"spec": {"namespace": namespace}});
         let path = format!("{REVIEWS}/selfsubjectrulesreviews");
-        let asked = of(server, user, Method::POST, &path).json(&review);
+        let asked = request_as(server, user, Method::POST, &path).json(&review);
         let groups = http::HeaderValue::from_static("system:authenticated");
         let told = asked.header_value("impersonate-group", groups).send().await.expect(201);
         all.push(told["status"].clone());
@@ -73,7 +73,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
         ("serviceaccounts", &own("generic-garbage-collector")),
         ("pods", &pod),
     ] {
-        let asked = of(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
+        let asked = request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
         let answer = asked.send().await;
         // Whether it may be made at all is for the kind's rules to say; most may.
         assert!(matches!(answer.status.as_u16(), 201 | 403 | 422), "{kind}: {}", answer.json());
@@ -82,10 +82,10 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
     let made = server.get(&format!("{TEAM}/secrets/credential")).await;
     assert!(made.json()["data"]["token"].is_null(), "{}", made.json());
     for (name, value) in [("authorization", "Bearer abcdef.0123456789abcdef")] {
-        let answer = server.ask(Method::GET, "/api").header(name, value).send().await;
+        let answer = server.request(Method::GET, "/api").header(name, value).send().await;
         answer.fails(401, "Unauthorized");
     }
-    let asked = server.ask(Method::GET, "/metrics").anonymous();
+    let asked = server.request(Method::GET, "/metrics").anonymous();
     let asked = asked.header("x-remote-user", "admin").header("x-remote-group", "system:masters");
     asked.send().await.fails(403, "Forbidden");
 }
@@ -114,12 +114,12 @@ async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
     // With a real token, too.
     let account = json!({"metadata": {"name": "namespace-controller"}});
     let accounts = format!("{TEAM}/serviceaccounts");
-    of(&server, "owner", Method::POST, &accounts).json(&account).send().await.expect(201);
+    request_as(&server, "owner", Method::POST, &accounts).json(&account).send().await.expect(201);
     let path = format!("{accounts}/namespace-controller/token");
-    let asked = of(&server, "owner", Method::POST, &path).json(&json!({"spec": {}}));
+    let asked = request_as(&server, "owner", Method::POST, &path).json(&json!({"spec": {}}));
     let token = asked.send().await.expect(201)["status"]["token"].as_str().unwrap().to_owned();
     for path in ["/api/v1/secrets", "/api/v1/namespaces", "/api/v1/namespaces/other/secrets"] {
-        let asked = server.ask(Method::GET, path);
+        let asked = server.request(Method::GET, path);
         let asked = asked.header("authorization", &format!("Bearer {token}"));
         asked.send().await.fails(403, "Forbidden");
     }
@@ -132,7 +132,7 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     let (roles, bindings) =
         (format!("{RBAC}/namespaces/team/roles"), format!("{RBAC}/namespaces/team/rolebindings"));
     let post = |path: String, body: Value| {
-        let asked = of(&server, "owner", Method::POST, &path).json(&body);
+        let asked = request_as(&server, "owner", Method::POST, &path).json(&body);
         asked.send()
     };
     for (path, body) in [
@@ -157,14 +157,14 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     ]);
     post(bindings.clone(), shared).await.expect(201);
     let list = |namespace: &str| format!("/api/v1/namespaces/{namespace}/secrets");
-    of(&server, "anybody", Method::GET, &list("team")).send().await.expect(200);
-    of(&server, "anybody", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
-    of(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
+    request_as(&server, "anybody", Method::GET, &list("team")).send().await.expect(200);
+    request_as(&server, "anybody", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
+    request_as(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
     // A role that others are put together from by its label takes the rights it holds.
     let write = rule(&["create", "update", "patch"], GROUP, &["clusterroles"], &[]);
     crate::access::grant(&server, "maker", "maker", &[write]).await;
     let mut part = role("part", &[rule(&["*"], "", &["nodes"], &[])]);
     part["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
     let path = format!("{RBAC}/clusterroles");
-    of(&server, "maker", Method::POST, &path).json(&part).send().await.fails(403, "Forbidden");
+    request_as(&server, "maker", Method::POST, &path).json(&part).send().await.fails(403, "Forbidden");
 }

@@ -12,38 +12,38 @@ const OLD: &str = "/api/v1/watch/namespaces/team/configmaps";
 
 /// What an answer shows: the names of a list, or of the events that begin a watch.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum VisibleObjects {
     Refused(u16),
     Listed(Vec<String>),
     Watched(Vec<String>),
     One(String),
 }
 
-async fn see(server: &TestServer, user: &str, path: &str) -> Seen {
-    let (status, _, mut body) = of(server, user, Method::GET, path).open().await;
+async fn read_visible(server: &TestServer, user: &str, path: &str) -> VisibleObjects {
+    let (status, _, mut body) = request_as(server, user, Method::GET, path).open().await;
     let mut read = Vec::new();
     while let Some(Some(Ok(frame))) = body.frame().now_or_never() {
         read.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
     }
     if !status.is_success() {
-        return Seen::Refused(status.as_u16());
+        return VisibleObjects::Refused(status.as_u16());
     }
     let text = String::from_utf8(read).unwrap();
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or("?").to_owned();
     if let Ok(value) = serde_json::from_str::<Value>(&text) {
         if value["items"].is_array() {
-            return Seen::Listed(names(&value).into_iter().map(str::to_owned).collect());
+            return VisibleObjects::Listed(names(&value).into_iter().map(str::to_owned).collect());
         }
         if value["type"].is_null() {
-            return Seen::One(name(&value));
+            return VisibleObjects::One(name(&value));
         }
     }
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    Seen::Watched(events.map(|event| name(&event["object"])).collect())
+    VisibleObjects::Watched(events.map(|event| name(&event["object"])).collect())
 }
 
 /// Three maps in `team`, and users with one right each: who may see one, list, watch or get.
-async fn world() -> TestServer {
+async fn visibility_server() -> TestServer {
     let server = with_namespaces(&["team", "other"]).await;
     for name in ["a", "b"] {
         let map = json!({"metadata": {"name": name, "labels": {"l": name, "metadata.name": "a"}}});
@@ -99,45 +99,45 @@ const SELECTORS: &[(&str, Option<&[&str]>)] = &[
 
 #[tokio::test]
 async fn cve_2026_73499_lists_watches_and_gets_show_the_same() {
-    let server = world().await;
+    let server = visibility_server().await;
     for (query, wanted) in SELECTORS {
-        let listed = see(&server, "one", &format!("{TEAM}?{query}")).await;
-        let watched = see(&server, "one", &format!("{TEAM}?watch=1&{query}")).await;
+        let listed = read_visible(&server, "one", &format!("{TEAM}?{query}")).await;
+        let watched = read_visible(&server, "one", &format!("{TEAM}?watch=1&{query}")).await;
         let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         match wanted {
             Some(names) => {
-                assert_eq!(listed, Seen::Listed(owned(names)), "{query}");
-                assert_eq!(watched, Seen::Watched(owned(names)), "{query}");
+                assert_eq!(listed, VisibleObjects::Listed(owned(names)), "{query}");
+                assert_eq!(watched, VisibleObjects::Watched(owned(names)), "{query}");
             }
             None => {
                 // A selector that cannot be read pins nothing, so it is not even looked at.
-                assert_eq!(listed, Seen::Refused(403), "{query}");
-                assert_eq!(watched, Seen::Refused(403), "{query}");
+                assert_eq!(listed, VisibleObjects::Refused(403), "{query}");
+                assert_eq!(watched, VisibleObjects::Refused(403), "{query}");
             }
         }
         // Who may see all is shown the same by both ways, and each object by itself.
-        let listed = see(&server, "reader", &format!("{TEAM}?{query}")).await;
-        let watched = see(&server, "reader", &format!("{TEAM}?watch=1&{query}")).await;
+        let listed = read_visible(&server, "reader", &format!("{TEAM}?{query}")).await;
+        let watched = read_visible(&server, "reader", &format!("{TEAM}?watch=1&{query}")).await;
         match (listed, watched) {
-            (Seen::Listed(listed), Seen::Watched(watched)) => {
+            (VisibleObjects::Listed(listed), VisibleObjects::Watched(watched)) => {
                 assert_eq!(listed, watched, "{query}");
                 for name in listed {
-                    let got = see(&server, "reader", &format!("{TEAM}/{name}")).await;
-                    assert_eq!(got, Seen::One(name), "{query}");
+                    let got = read_visible(&server, "reader", &format!("{TEAM}/{name}")).await;
+                    assert_eq!(got, VisibleObjects::One(name), "{query}");
                 }
             }
             (listed, watched) => assert_eq!(listed, watched, "{query}"),
         }
     }
     for name in ["b", "hidden"] {
-        assert_eq!(see(&server, "one", &format!("{TEAM}/{name}")).await, Seen::Refused(403));
+        assert_eq!(read_visible(&server, "one", &format!("{TEAM}/{name}")).await, VisibleObjects::Refused(403));
     }
 }
 
 /// `watch` is said twice, or neither yes nor no: what is done is what the caller may do.
 #[tokio::test]
 async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
-    let server = world().await;
+    let server = visibility_server().await;
     for query in [
         "",
         "watch=0",
@@ -160,19 +160,19 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
         "timeoutSeconds=1&watch=1",
     ] {
         let path = format!("{TEAM}?{query}");
-        let listed = see(&server, "lister", &path).await;
-        let watched = see(&server, "watcher", &path).await;
+        let listed = read_visible(&server, "lister", &path).await;
+        let watched = read_visible(&server, "watcher", &path).await;
         match (&listed, &watched) {
-            (Seen::Listed(_), Seen::Refused(403)) | (Seen::Refused(403), Seen::Watched(_)) => {}
+            (VisibleObjects::Listed(_), VisibleObjects::Refused(403)) | (VisibleObjects::Refused(403), VisibleObjects::Watched(_)) => {}
             other => panic!("{query}: {other:?}"),
         }
-        let seen = see(&server, "getter", &path).await;
-        assert_eq!(seen, Seen::Refused(403), "{query}");
+        let seen = read_visible(&server, "getter", &path).await;
+        assert_eq!(seen, VisibleObjects::Refused(403), "{query}");
         // One object is got, whatever the query says of watching.
         let path = format!("{TEAM}/a?{query}");
-        assert_eq!(see(&server, "getter", &path).await, Seen::One("a".into()), "{query}");
+        assert_eq!(read_visible(&server, "getter", &path).await, VisibleObjects::One("a".into()), "{query}");
         for user in ["lister", "watcher"] {
-            assert_eq!(see(&server, user, &path).await, Seen::Refused(403), "{user} {query}");
+            assert_eq!(read_visible(&server, user, &path).await, VisibleObjects::Refused(403), "{user} {query}");
         }
     }
 }
@@ -180,7 +180,7 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
 /// The old paths are watches, by whatever method, and of no part of an object.
 #[tokio::test]
 async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
-    let server = world().await;
+    let server = visibility_server().await;
     for (path, shown) in [
         (OLD.to_owned(), &["a", "b", "hidden"][..]),
         (format!("{OLD}/a"), &["a"]),
@@ -189,24 +189,24 @@ async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
         (format!("{OLD}?watch=0"), &["a", "b", "hidden"]),
     ] {
         let shown = shown.iter().map(|n| (*n).to_owned()).collect();
-        assert_eq!(see(&server, "watcher", &path).await, Seen::Watched(shown), "{path}");
+        assert_eq!(read_visible(&server, "watcher", &path).await, VisibleObjects::Watched(shown), "{path}");
         for user in ["lister", "getter"] {
-            assert_eq!(see(&server, user, &path).await, Seen::Refused(403), "{user} {path}");
+            assert_eq!(read_visible(&server, user, &path).await, VisibleObjects::Refused(403), "{user} {path}");
         }
     }
     for (path, wanted) in [
-        (format!("{OLD}/a"), Seen::Watched(vec!["a".into()])),
-        (format!("{OLD}/b"), Seen::Refused(403)),
-        (format!("{OLD}/b?fieldSelector=metadata.name%3Da"), Seen::Refused(403)),
+        (format!("{OLD}/a"), VisibleObjects::Watched(vec!["a".into()])),
+        (format!("{OLD}/b"), VisibleObjects::Refused(403)),
+        (format!("{OLD}/b?fieldSelector=metadata.name%3Da"), VisibleObjects::Refused(403)),
     ] {
-        assert_eq!(see(&server, "one", &path).await, wanted, "{path}");
+        assert_eq!(read_visible(&server, "one", &path).await, wanted, "{path}");
     }
     grant_in(&server, "team", "owner", &[everything()]).await;
     let before = server.revision();
     let map = json!({"metadata": {"name": "new"}});
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         for path in [OLD.to_owned(), format!("{OLD}/a"), format!("{OLD}/new")] {
-            let asked = of(&server, "owner", method.clone(), &path).json(&map);
+            let asked = request_as(&server, "owner", method.clone(), &path).json(&map);
             assert_eq!(asked.send().await.status, 405, "{method} {path}");
         }
     }
@@ -215,20 +215,20 @@ async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
     let status = rule(&["watch"], "", &["pods/status"], &[]);
     grant_in(&server, "team", "status-watcher", &[status]).await;
     let path = "/api/v1/watch/namespaces/team/pods/p/status";
-    assert_eq!(see(&server, "status-watcher", path).await, Seen::Refused(404));
+    assert_eq!(read_visible(&server, "status-watcher", path).await, VisibleObjects::Refused(404));
 }
 
 #[tokio::test]
 async fn cve_2026_73499_a_collection_is_deleted_as_far_as_it_was_authorized() {
-    let server = world().await;
+    let server = visibility_server().await;
     let a = "fieldSelector=metadata.name%3Da";
     let b = "fieldSelector=metadata.name%3Db";
     for query in [String::new(), b.into(), format!("{b}&{a}"), format!("labelSelector=l%3Da&{b}")] {
         let path = format!("{TEAM}?{query}");
-        of(&server, "one", Method::DELETE, &path).send().await.fails(403, "Forbidden");
+        request_as(&server, "one", Method::DELETE, &path).send().await.fails(403, "Forbidden");
     }
     let path = format!("{TEAM}?{a}&{b}");
-    let gone = of(&server, "one", Method::DELETE, &path).send().await.expect(200);
+    let gone = request_as(&server, "one", Method::DELETE, &path).send().await.expect(200);
     assert_eq!(names(&gone), ["a"]);
     assert_eq!(names(&server.get(TEAM).await.expect(200)), ["b", "hidden"]);
 }
@@ -244,7 +244,7 @@ async fn cve_2026_73499_a_node_that_says_two_selectors_sees_by_the_first() {
     }
     let by = |name: &str| format!("fieldSelector=spec.nodeName%3D{name}");
     let ask = |query: String| {
-        let asked = server.ask(Method::GET, &format!("/api/v1/pods?{query}"));
+        let asked = server.request(Method::GET, &format!("/api/v1/pods?{query}"));
         asked.header("authorization", "Bearer node-1-token").send()
     };
     let list = ask(format!("{}&{}", by("node-1"), by("node-2"))).await.expect(200);

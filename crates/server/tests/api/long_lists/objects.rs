@@ -1,13 +1,13 @@
 //! Objects with one long list or map, for every list and map in the schema.
 
 use serde_json::{Map, Value, json};
-use windlass_api::schema::{Field, Merge, Schema, Shape, Type, TypeId};
+use windlass_api::schema::{SchemaField, MergeStrategy, Schema, ValueShape, ObjectType, TypeId};
 use windlass_server::limits;
-use windlass_server::registry::kind::{Kind, Scope, Served};
+use windlass_server::registry::kind::{Kind, Scope, ServedVersion};
 
 /// What the elements of a long list look like.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Elements {
+pub enum ElementPattern {
     /// Plausible, each different.
     Distinct,
     /// Plausible, all the same.
@@ -18,12 +18,12 @@ pub enum Elements {
     Wrong,
 }
 
-pub const ALL: [Elements; 4] =
-    [Elements::Distinct, Elements::Same, Elements::Empty, Elements::Wrong];
+pub const ALL: [ElementPattern; 4] =
+    [ElementPattern::Distinct, ElementPattern::Same, ElementPattern::Empty, ElementPattern::Wrong];
 
 /// A step from an object towards a list or map in it.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum FieldStep {
     Field(&'static str),
     Element,
     Entry,
@@ -31,24 +31,24 @@ enum Step {
 
 /// A list or map field of a kind.
 #[derive(Clone)]
-pub struct Place {
+pub struct ListField {
     pub kind: &'static Kind,
-    pub served: &'static Served,
+    pub served: &'static ServedVersion,
     /// The type that has the field, and the field.
     pub field: (&'static str, &'static str),
-    path: Vec<Step>,
-    shape: Shape,
+    path: Vec<FieldStep>,
+    shape: ValueShape,
 }
 
-impl Place {
+impl ListField {
     /// `Pod v1 spec.containers[].env`
     pub fn shown(&self) -> String {
         let mut text = format!("{} {} ", self.kind.name, self.served.version);
         for step in &self.path {
             match step {
-                Step::Field(name) => text.push_str(&format!(".{name}")),
-                Step::Element => text.push_str("[]"),
-                Step::Entry => text.push_str("{}"),
+                FieldStep::Field(name) => text.push_str(&format!(".{name}")),
+                FieldStep::Element => text.push_str("[]"),
+                FieldStep::Entry => text.push_str("{}"),
             }
         }
         text
@@ -56,7 +56,7 @@ impl Place {
 
     /// Whether only the status can be written with it.
     pub fn in_status(&self) -> bool {
-        self.path.first() == Some(&Step::Field("status"))
+        self.path.first() == Some(&FieldStep::Field("status"))
             && self.kind.subresource("status").is_some()
     }
 
@@ -70,8 +70,8 @@ impl Place {
         self.collection_in(self.kind.stored())
     }
 
-    fn collection_in(&self, served: &Served) -> String {
-        let Served { group, version, .. } = served;
+    fn collection_in(&self, served: &ServedVersion) -> String {
+        let ServedVersion { group, version, .. } = served;
         let root = if group.is_empty() {
             format!("/api/{version}")
         } else {
@@ -85,11 +85,11 @@ impl Place {
     }
 
     /// An object that has `count` elements here, or fewer if a body has no room for them.
-    pub fn object(&self, name: &str, elements: Elements, count: usize) -> (Value, usize) {
+    pub fn object(&self, name: &str, elements: ElementPattern, count: usize) -> (Value, usize) {
         let schema = Schema::get();
         let (shape, is_map) = match &self.shape {
-            Shape::List(of) => (&**of, false),
-            Shape::Map(of) => (&**of, true),
+            ValueShape::List(of) => (&**of, false),
+            ValueShape::Map(of) => (&**of, true),
             _ => unreachable!("only lists and maps are enumerated"),
         };
         let one = element(schema, shape, elements, 1_000_000, &self.keys(), 2);
@@ -99,7 +99,7 @@ impl Place {
         let long: Value = if is_map {
             let of = |i| element(schema, shape, elements, i, &[], 2);
             let key =
-                |i| if elements == Elements::Wrong { format!("!{i}") } else { format!("k{i}") };
+                |i| if elements == ElementPattern::Wrong { format!("!{i}") } else { format!("k{i}") };
             (0..count).map(|i| (key(i), of(i))).collect::<Map<_, _>>().into()
         } else {
             let keys = self.keys();
@@ -107,7 +107,7 @@ impl Place {
         };
         let mut object = minimal(self.kind, name);
         let id = schema.lookup(self.served.type_name).unwrap();
-        put(schema, &Shape::Object(id), &mut object, &self.path, long);
+        put(schema, &ValueShape::Object(id), &mut object, &self.path, long);
         (object, count)
     }
 
@@ -116,9 +116,9 @@ impl Place {
         let mut at = object;
         for step in &self.path {
             at = match step {
-                Step::Field(name) => &mut at[*name],
-                Step::Element => &mut at[0],
-                Step::Entry => &mut at["k"],
+                FieldStep::Field(name) => &mut at[*name],
+                FieldStep::Element => &mut at[0],
+                FieldStep::Entry => &mut at["k"],
             };
         }
         if let Value::Array(list) = at {
@@ -129,9 +129,9 @@ impl Place {
     /// The fields by which the elements are told apart.
     fn keys(&self) -> Vec<&'static str> {
         let schema = Schema::get();
-        let of = schema.type_of(schema.lookup(self.field.0).unwrap());
+        let of = schema.get_type(schema.lookup(self.field.0).unwrap());
         match of.field(self.field.1).map(|field| &field.merge) {
-            Some(Merge::ByKey(keys)) => keys.to_vec(),
+            Some(MergeStrategy::ByKey(keys)) => keys.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -144,35 +144,35 @@ const ROOM: usize = limits::BODY - 64 * 1024;
 const ROOM_IN_QUESTIONS: usize = limits::SMALL_BODY - 16 * 1024;
 
 /// Every list and map field of a kind in one version.
-pub fn places(kind: &'static Kind, served: &'static Served) -> Vec<Place> {
+pub fn places(kind: &'static Kind, served: &'static ServedVersion) -> Vec<ListField> {
     let schema = Schema::get();
     let id = schema.lookup(served.type_name).unwrap();
     let mut search =
-        Search { kind, served, found: Vec::new(), path: Vec::new(), above: Vec::new() };
+        ListFieldSearch { kind, served, found: Vec::new(), path: Vec::new(), above: Vec::new() };
     search.object(schema, id);
     search.found
 }
 
-struct Search {
+struct ListFieldSearch {
     kind: &'static Kind,
-    served: &'static Served,
-    found: Vec<Place>,
-    path: Vec<Step>,
+    served: &'static ServedVersion,
+    found: Vec<ListField>,
+    path: Vec<FieldStep>,
     above: Vec<TypeId>,
 }
 
-impl Search {
+impl ListFieldSearch {
     fn object(&mut self, schema: &'static Schema, id: TypeId) {
         // A type that holds itself is entered once.
         if self.above.contains(&id) {
             return;
         }
         self.above.push(id);
-        let of = schema.type_of(id);
+        let of = schema.get_type(id);
         for field in &of.fields {
-            self.path.push(Step::Field(field.name));
-            if matches!(field.shape, Shape::List(_) | Shape::Map(_)) {
-                self.found.push(Place {
+            self.path.push(FieldStep::Field(field.name));
+            if matches!(field.shape, ValueShape::List(_) | ValueShape::Map(_)) {
+                self.found.push(ListField {
                     kind: self.kind,
                     served: self.served,
                     field: (of.name, field.name),
@@ -186,16 +186,16 @@ impl Search {
         self.above.pop();
     }
 
-    fn below(&mut self, schema: &'static Schema, shape: &Shape) {
+    fn below(&mut self, schema: &'static Schema, shape: &ValueShape) {
         match shape {
-            Shape::Object(id) => self.object(schema, *id),
-            Shape::List(of) => self.inside(schema, Step::Element, of),
-            Shape::Map(of) => self.inside(schema, Step::Entry, of),
+            ValueShape::Object(id) => self.object(schema, *id),
+            ValueShape::List(of) => self.inside(schema, FieldStep::Element, of),
+            ValueShape::Map(of) => self.inside(schema, FieldStep::Entry, of),
             _ => {}
         }
     }
 
-    fn inside(&mut self, schema: &'static Schema, step: Step, shape: &Shape) {
+    fn inside(&mut self, schema: &'static Schema, step: FieldStep, shape: &ValueShape) {
         self.path.push(step);
         self.below(schema, shape);
         self.path.pop();
@@ -205,61 +205,61 @@ impl Search {
 /// One element. Objects get their keys, what they require, and a few fields more.
 fn element(
     schema: &Schema,
-    shape: &Shape,
-    elements: Elements,
+    shape: &ValueShape,
+    elements: ElementPattern,
     i: usize,
     keys: &[&str],
     depth: usize,
 ) -> Value {
-    let wrong = elements == Elements::Wrong;
+    let wrong = elements == ElementPattern::Wrong;
     match shape {
-        Shape::String => match elements {
-            Elements::Distinct => json!(format!("e{i}")),
-            Elements::Same => json!("e"),
-            Elements::Empty => json!(""),
-            Elements::Wrong => json!("!"),
+        ValueShape::String => match elements {
+            ElementPattern::Distinct => json!(format!("e{i}")),
+            ElementPattern::Same => json!("e"),
+            ElementPattern::Empty => json!(""),
+            ElementPattern::Wrong => json!("!"),
         },
-        Shape::Bool => json!(true),
-        Shape::Int32 | Shape::Int64 | Shape::IntOrString if wrong => json!(-1),
-        Shape::Int32 | Shape::Int64 | Shape::IntOrString => json!(i % 60_000 + 1),
-        Shape::Float => json!(1.5),
-        Shape::Bytes => json!("YQ=="),
-        Shape::Time => json!("2026-01-01T00:00:00Z"),
-        Shape::MicroTime => json!("2026-01-01T00:00:00.000000Z"),
-        Shape::Quantity => json!(if wrong { "-1" } else { "1" }),
-        Shape::Raw | Shape::FieldsV1 => json!({}),
-        Shape::Object(_) if elements == Elements::Empty => json!({}),
-        Shape::Object(id) => object(schema, schema.type_of(*id), elements, i, keys, depth),
-        Shape::List(of) if depth > 0 => json!([element(schema, of, elements, i, keys, depth - 1)]),
-        Shape::Map(of) if depth > 0 => {
+        ValueShape::Bool => json!(true),
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::IntOrString if wrong => json!(-1),
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::IntOrString => json!(i % 60_000 + 1),
+        ValueShape::Float => json!(1.5),
+        ValueShape::Bytes => json!("YQ=="),
+        ValueShape::Time => json!("2026-01-01T00:00:00Z"),
+        ValueShape::MicroTime => json!("2026-01-01T00:00:00.000000Z"),
+        ValueShape::Quantity => json!(if wrong { "-1" } else { "1" }),
+        ValueShape::Raw | ValueShape::FieldsV1 => json!({}),
+        ValueShape::Object(_) if elements == ElementPattern::Empty => json!({}),
+        ValueShape::Object(id) => object(schema, schema.get_type(*id), elements, i, keys, depth),
+        ValueShape::List(of) if depth > 0 => json!([element(schema, of, elements, i, keys, depth - 1)]),
+        ValueShape::Map(of) if depth > 0 => {
             json!({"k": element(schema, of, elements, i, keys, depth - 1)})
         }
-        Shape::List(_) => json!([]),
-        Shape::Map(_) => json!({}),
+        ValueShape::List(_) => json!([]),
+        ValueShape::Map(_) => json!({}),
     }
 }
 
 fn object(
     schema: &Schema,
-    of: &Type,
-    elements: Elements,
+    of: &ObjectType,
+    elements: ElementPattern,
     i: usize,
     keys: &[&str],
     depth: usize,
 ) -> Value {
     let mut fields = Map::new();
-    let is_key = |field: &Field| keys.contains(&field.name);
+    let is_key = |field: &SchemaField| keys.contains(&field.name);
     for field in of.fields.iter().filter(|f| is_key(f) || (f.required && depth > 0)) {
         // A key tells elements apart, whatever else it says.
-        let elements = if is_key(field) && elements == Elements::Wrong {
-            Elements::Distinct
+        let elements = if is_key(field) && elements == ElementPattern::Wrong {
+            ElementPattern::Distinct
         } else {
             elements
         };
         let value = element(schema, &field.shape, elements, i, &[], depth.saturating_sub(1));
         fields.insert(field.name.into(), value);
     }
-    let scalar = |f: &&Field| !matches!(f.shape, Shape::Object(_) | Shape::List(_) | Shape::Map(_));
+    let scalar = |f: &&SchemaField| !matches!(f.shape, ValueShape::Object(_) | ValueShape::List(_) | ValueShape::Map(_));
     for field in of.fields.iter().filter(scalar).take(2) {
         let value = element(schema, &field.shape, elements, i, &[], 0);
         fields.entry(field.name).or_insert(value);
@@ -268,26 +268,26 @@ fn object(
 }
 
 /// Puts `long` at the end of the path, and on the way there what is required.
-fn put(schema: &Schema, shape: &Shape, value: &mut Value, path: &[Step], long: Value) {
+fn put(schema: &Schema, shape: &ValueShape, value: &mut Value, path: &[FieldStep], long: Value) {
     let Some((step, rest)) = path.split_first() else {
         *value = long;
         return;
     };
     match (step, shape) {
-        (Step::Field(name), Shape::Object(id)) => {
+        (FieldStep::Field(name), ValueShape::Object(id)) => {
             if !value.is_object() {
-                *value = object(schema, schema.type_of(*id), Elements::Distinct, 1, &[], 1);
+                *value = object(schema, schema.get_type(*id), ElementPattern::Distinct, 1, &[], 1);
             }
-            let field = schema.type_of(*id).field(name).unwrap();
+            let field = schema.get_type(*id).field(name).unwrap();
             put(schema, &field.shape, &mut value[*name], rest, long);
         }
-        (Step::Element, Shape::List(of)) => {
+        (FieldStep::Element, ValueShape::List(of)) => {
             if value.as_array().is_none_or(Vec::is_empty) {
                 *value = json!([null]);
             }
             put(schema, of, &mut value[0], rest, long);
         }
-        (Step::Entry, Shape::Map(of)) => {
+        (FieldStep::Entry, ValueShape::Map(of)) => {
             if !value.is_object() {
                 *value = json!({});
             }

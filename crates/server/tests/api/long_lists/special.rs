@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::super::fixture::{MAPS, PODS, TestServer, config_map, pod};
-use super::{Trials, is_long};
+use super::{TrialResults, is_long};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
@@ -28,7 +28,7 @@ fn count() -> usize {
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_not_validated() {
+async fn objects_too_large_to_store_are_not_validated() {
     let server = TestServer::start().await;
     let large = request(json!(vec!["!"; 700_000]));
     let refused = server.post(REQUESTS, &large).await.fails(413, "RequestEntityTooLarge");
@@ -66,7 +66,7 @@ async fn bodies_of_questions_and_options_are_small() {
         "Request entity too large: limit is 524288"
     );
     let options = json!({"dryRun": vec!["All"; 200_000]});
-    let delete = server.ask(Method::DELETE, &format!("{MAPS}/m")).json(&options);
+    let delete = server.request(Method::DELETE, &format!("{MAPS}/m")).json(&options);
     delete.send().await.fails(413, "RequestEntityTooLarge");
 }
 
@@ -117,18 +117,18 @@ async fn selectors_have_few_requirements() {
 #[tokio::test]
 async fn keys_that_stand_twice_below_long_keys() {
     let server = TestServer::start().await;
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let count = count();
     let twice = "\"x\":1,\"x\":2,".repeat(count);
     let long = "k".repeat(1 << 20);
     let body = format!("{{\"metadata\":{{\"{long}\":{{{twice}\"x\":3}}}}}}");
-    let send = server.ask(Method::POST, MAPS).header("content-type", "application/json").raw(body);
+    let send = server.request(Method::POST, MAPS).header("content-type", "application/json").raw_body(body);
     trials.time("twice below a long key", "create", count, send.send()).await;
     // Fields that do not exist, with long names.
     let unknown: String = (0..4_000).map(|i| format!("\"{i}{long:.600}\":1,")).collect();
     let body = format!("{{\"metadata\":{{{unknown}\"x\":3}}}}");
     let path = format!("{MAPS}?fieldValidation=Strict");
-    let send = server.ask(Method::POST, &path).header("content-type", "application/json").raw(body);
+    let send = server.request(Method::POST, &path).header("content-type", "application/json").raw_body(body);
     trials.time("unknown fields", "create", count, send.send()).await;
     trials.conclude();
 }
@@ -136,7 +136,7 @@ async fn keys_that_stand_twice_below_long_keys() {
 #[tokio::test]
 async fn metadata_that_repeats_itself() {
     let server = TestServer::start().await;
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let count = count();
     let owner = |i: usize| json!({"apiVersion": "v1", "kind": "A", "name": "n", "uid": format!("u{i}"), "controller": true});
     let mut map = config_map("m");
@@ -184,7 +184,7 @@ async fn metadata_that_repeats_itself() {
 #[tokio::test]
 async fn finalizers_of_an_object_that_is_deleted() {
     let server = TestServer::start().await;
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let count = count().min(20_000);
     let finalizers = |from: usize| -> Value {
         (from..from + count).map(|i| json!(format!("a.b/f{i}"))).collect()
@@ -202,7 +202,7 @@ async fn finalizers_of_an_object_that_is_deleted() {
 #[tokio::test]
 async fn a_patch_that_names_one_element_again_and_again() {
     let server = TestServer::start().await;
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let count = count().min(10_000);
     let mut body = pod("p");
     let variable = |i: usize| json!({"name": format!("V{i}"), "value": "x"});
@@ -236,9 +236,9 @@ async fn a_role_that_repeats_a_long_name() {
     let body = json!({"metadata": {"name": "r"}, "rules": [
         {"verbs": verbs, "apiGroups": [""], "resources": ["x".repeat(1 << 20)]},
     ]});
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let ask =
-        server.ask(Method::POST, ROLES).header("authorization", "Bearer alice-token").json(&body);
+        server.request(Method::POST, ROLES).header("authorization", "Bearer alice-token").json(&body);
     let refused = trials.time("a long name", "create", 10_000, ask.send()).await;
     let why = refused.fails(403, "Forbidden");
     assert!(why.contains("the rules come to more permissions than can be compared"), "{why}");
@@ -248,7 +248,7 @@ async fn a_role_that_repeats_a_long_name() {
 #[tokio::test]
 async fn pem_of_very_many_blocks() {
     let server = TestServer::start().await;
-    let mut trials = Trials::default();
+    let mut trials = TrialResults::default();
     let fill = |block: &str| block.repeat((1 << 20) / block.len());
     let garbage = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
     let root = include_str!("../conformance/fixtures/ca-p256.pem");

@@ -16,13 +16,13 @@ pub const CANARY: &str = "canary-8d1f";
 pub const CANARY_BASE64: &str = "Y2FuYXJ5LThkMWY";
 
 /// A server with objects in it, and callers.
-pub struct World {
+pub struct MatrixFixture {
     pub server: TestServer,
-    pub callers: Vec<Caller>,
+    pub callers: Vec<TestCaller>,
 }
 
 /// Somebody with a credential, or without.
-pub struct Caller {
+pub struct TestCaller {
     pub name: &'static str,
     token: Option<String>,
     headers: &'static [(&'static str, &'static str)],
@@ -44,8 +44,8 @@ const USERS: &[(&str, &str)] = &[
     ("monitor", "system:monitoring"),
 ];
 
-impl World {
-    pub async fn new() -> World {
+impl MatrixFixture {
+    pub async fn new() -> MatrixFixture {
         let file: String = USERS
             .iter()
             .copied()
@@ -63,7 +63,7 @@ impl World {
         grants(&server).await;
         certificates::prepare(&server).await;
         let callers = callers(&server).await;
-        World { server, callers }
+        MatrixFixture { server, callers }
     }
 
     pub fn names(&self) -> String {
@@ -71,14 +71,14 @@ impl World {
     }
 }
 
-impl Caller {
+impl TestCaller {
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
         let token = self.token.iter().map(|token| ("authorization", format!("Bearer {token}")));
         token.chain(self.headers.iter().map(|(name, value)| (*name, (*value).to_owned())))
     }
 }
 
-pub async fn make(server: &TestServer, path: &str, object: Value) -> Value {
+pub async fn create_object(server: &TestServer, path: &str, object: Value) -> Value {
     server.post(path, &object).await.expect(201)
 }
 
@@ -88,25 +88,25 @@ fn named(name: &str) -> Value {
 
 async fn objects(server: &TestServer) {
     for namespace in ["team", "other"] {
-        make(server, "/api/v1/namespaces", named(namespace)).await;
+        create_object(server, "/api/v1/namespaces", named(namespace)).await;
         let base = format!("/api/v1/namespaces/{namespace}");
         for name in ["used", "unused"] {
             let secret = json!({"metadata": {"name": name}, "stringData": {"k": CANARY}});
-            make(server, &format!("{base}/secrets"), secret).await;
+            create_object(server, &format!("{base}/secrets"), secret).await;
             let map = json!({"metadata": {"name": name}, "data": {"k": CANARY}});
-            make(server, &format!("{base}/configmaps"), map).await;
+            create_object(server, &format!("{base}/configmaps"), map).await;
         }
         for account in ["default", "build"] {
-            make(server, &format!("{base}/serviceaccounts"), named(account)).await;
+            create_object(server, &format!("{base}/serviceaccounts"), named(account)).await;
         }
     }
     for node in ["node-1", "node-2"] {
-        make(server, "/api/v1/nodes", named(node)).await;
+        create_object(server, "/api/v1/nodes", named(node)).await;
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-        make(server, leases, named(node)).await;
-        make(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node)).await;
+        create_object(server, leases, named(node)).await;
+        create_object(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node)).await;
     }
-    make(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock")).await;
+    create_object(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock")).await;
 }
 
 /// A pod on a node; the one on node-1 uses what is called `used`.
@@ -142,7 +142,7 @@ async fn grants(server: &TestServer) {
     let alice = json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"], "verbs": ["impersonate"]}]);
     for (name, rules) in [("manage-roles", manage), ("bind-view", bind), ("be-alice", alice)] {
         let role = json!({"metadata": {"name": name}, "rules": rules});
-        make(server, &format!("{rbac}/clusterroles"), role).await;
+        create_object(server, &format!("{rbac}/clusterroles"), role).await;
     }
     for (user, role) in [
         ("editor", "edit"),
@@ -150,10 +150,10 @@ async fn grants(server: &TestServer) {
         ("rolemaker", "manage-roles"),
         ("binder", "bind-view"),
     ] {
-        make(server, &format!("{team}/rolebindings"), binding(user, role)).await;
+        create_object(server, &format!("{team}/rolebindings"), binding(user, role)).await;
     }
     for (user, role) in [("root", "cluster-admin"), ("impersonator", "be-alice")] {
-        make(server, &format!("{rbac}/clusterrolebindings"), binding(user, role)).await;
+        create_object(server, &format!("{rbac}/clusterrolebindings"), binding(user, role)).await;
     }
 }
 
@@ -165,9 +165,9 @@ pub fn binding(user: &str, role: &str) -> Value {
     })
 }
 
-async fn callers(server: &TestServer) -> Vec<Caller> {
+async fn callers(server: &TestServer) -> Vec<TestCaller> {
     let by_token =
-        |name: &'static str, token: String| Caller { name, token: Some(token), headers: &[] };
+        |name: &'static str, token: String| TestCaller { name, token: Some(token), headers: &[] };
     let user = |name: &'static str| by_token(name, format!("{name}-token"));
     let boot = |id: &str| format!("{id}.0123456789abcdef");
     bootstrap_token(server, "goodid", &[]).await;
@@ -177,15 +177,15 @@ async fn callers(server: &TestServer) -> Vec<Caller> {
     let foreign = token(server, "team", json!({"audiences": ["https://elsewhere.example"]})).await;
     let orphan = orphaned_token(server).await;
     let mut all = vec![
-        Caller { name: "anonymous", token: None, headers: &[] },
+        TestCaller { name: "anonymous", token: None, headers: &[] },
         by_token("wrong-token", "nonsense".into()),
         user("nobody"),
         by_token("bootstrap", boot("goodid")),
         by_token("bootstrap-expired", boot("lateid")),
         by_token("bootstrap-unusable", boot("otherx")),
-        Caller { name: "node-1", ..user("system:node:node-1") },
-        Caller { name: "node-2", ..user("system:node:node-2") },
-        Caller { name: "node-3-not-in-group", ..user("system:node:node-3") },
+        TestCaller { name: "node-1", ..user("system:node:node-1") },
+        TestCaller { name: "node-2", ..user("system:node:node-2") },
+        TestCaller { name: "node-3-not-in-group", ..user("system:node:node-3") },
         by_token("account", account),
         by_token("account-other-audience", foreign),
         by_token("account-of-deleted-pod", orphan),
@@ -194,17 +194,17 @@ async fn callers(server: &TestServer) -> Vec<Caller> {
         user("rolemaker"),
         user("binder"),
         user("monitor"),
-        Caller {
+        TestCaller {
             name: "nobody-as-master",
             headers: &[("impersonate-user", "master")],
             ..user("nobody")
         },
-        Caller {
+        TestCaller {
             name: "impersonator-as-alice",
             headers: &[("impersonate-user", "alice")],
             ..user("impersonator")
         },
-        Caller {
+        TestCaller {
             name: "impersonator-as-masters",
             headers: &[("impersonate-user", "alice"), ("impersonate-group", "system:masters")],
             ..user("impersonator")
@@ -225,7 +225,7 @@ async fn bootstrap_token(server: &TestServer, id: &str, more: &[(&str, &str)]) {
     }
     let name = format!("bootstrap-token-{id}");
     let secret = json!({"metadata": {"name": name}, "type": "bootstrap.kubernetes.io/token", "stringData": data});
-    make(server, "/api/v1/namespaces/kube-system/secrets", secret).await;
+    create_object(server, "/api/v1/namespaces/kube-system/secrets", secret).await;
 }
 
 async fn token(server: &TestServer, namespace: &str, spec: Value) -> String {
@@ -239,7 +239,7 @@ async fn token(server: &TestServer, namespace: &str, spec: Value) -> String {
 /// A token whose pod is gone.
 async fn orphaned_token(server: &TestServer) -> String {
     let pods = "/api/v1/namespaces/team/pods";
-    make(
+    create_object(
         server,
         pods,
         json!({
@@ -251,6 +251,6 @@ async fn orphaned_token(server: &TestServer) -> String {
     let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "gone"}});
     let token = token(server, "team", bound).await;
     let path = format!("{pods}/gone?gracePeriodSeconds=0");
-    server.ask(Method::DELETE, &path).send().await.expect(200);
+    server.request(Method::DELETE, &path).send().await.expect(200);
     token
 }

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::callers::{CANARY, World, binding, make};
-use super::requests::{Place, Request, collection, object, patches, request};
+use super::callers::{CANARY, MatrixFixture, binding, create_object};
+use super::requests::{ResourceLocation, MatrixRequest, collection, object, patches, request};
 use crate::fixture::TestServer;
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1";
@@ -44,18 +44,18 @@ pub async fn prepare(server: &TestServer) {
             }));
         }
         let role = json!({"metadata": {"name": user}, "rules": rules});
-        make(server, &format!("{rbac}/clusterroles"), role).await;
-        make(server, &format!("{rbac}/clusterrolebindings"), binding(user, user)).await;
+        create_object(server, &format!("{rbac}/clusterroles"), role).await;
+        create_object(server, &format!("{rbac}/clusterrolebindings"), binding(user, user)).await;
     }
     for signer in ["x", "xy"] {
-        make(server, &format!("{GROUP}/certificatesigningrequests"), signing(signer, signer)).await;
+        create_object(server, &format!("{GROUP}/certificatesigningrequests"), signing(signer, signer)).await;
         let bundle = bundle(&format!("example.com:{signer}:a"), &format!("example.com/{signer}"));
-        make(server, &format!("{GROUP}/clustertrustbundles"), bundle).await;
+        create_object(server, &format!("{GROUP}/clustertrustbundles"), bundle).await;
     }
-    make(server, &format!("{GROUP}/clustertrustbundles"), bundle("plain", "")).await;
+    create_object(server, &format!("{GROUP}/clustertrustbundles"), bundle("plain", "")).await;
     for node in ["node-1", "node-2"] {
         let path = format!("{GROUP}/namespaces/team/podcertificaterequests");
-        make(server, &path, pod_request(server, &format!("of-{node}"), node).await).await;
+        create_object(server, &path, pod_request(server, &format!("of-{node}"), node).await).await;
     }
 }
 
@@ -100,9 +100,9 @@ async fn pod_request(server: &TestServer, name: &str, node: &str) -> Value {
 }
 
 /// What is asked of these kinds.
-pub async fn requests(world: &World) -> Vec<Request> {
+pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
-    let place = |collection, name, shown, new| Place { collection, name, shown, new };
+    let place = |collection, name, shown, new| ResourceLocation { collection, name, shown, new };
     let (csrs, bundles, pods) = (
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
         "/apis/certificates.k8s.io/v1/clustertrustbundles",
@@ -157,7 +157,7 @@ pub async fn requests(world: &World) -> Vec<Request> {
 }
 
 /// A condition is put on a request, by every way there is.
-async fn decision(world: &World, path: &str, shown: &str, condition: Value) -> Vec<Request> {
+async fn decision(world: &MatrixFixture, path: &str, shown: &str, condition: Value) -> Vec<MatrixRequest> {
     let mut decided = world.server.get(path).await.expect(200);
     decided["status"]["conditions"] = json!([condition]);
     let status = decided["status"].clone();

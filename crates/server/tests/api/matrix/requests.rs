@@ -3,11 +3,11 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::callers::{Caller, World};
-use crate::fixture::Answer;
+use super::callers::{TestCaller, MatrixFixture};
+use crate::fixture::TestResponse;
 
 /// One line of the table.
-pub struct Request {
+pub struct MatrixRequest {
     pub verb: &'static str,
     /// What it is about, as the table has it.
     pub what: String,
@@ -17,9 +17,9 @@ pub struct Request {
     pub body: Option<Value>,
 }
 
-impl Request {
+impl MatrixRequest {
     /// Asks as somebody; writes as a dry run or in earnest.
-    pub async fn send(&self, world: &World, caller: &Caller, dry_run: bool) -> Answer {
+    pub async fn send(&self, world: &MatrixFixture, caller: &TestCaller, dry_run: bool) -> TestResponse {
         let read = self.method == Method::GET;
         let separator = if self.path.contains('?') { '&' } else { '?' };
         let path = match (read, self.verb) {
@@ -28,7 +28,7 @@ impl Request {
             (false, _) if dry_run => format!("{}{separator}dryRun=All", self.path),
             (false, _) => self.path.clone(),
         };
-        let mut asked = world.server.ask(self.method.clone(), &path).anonymous();
+        let mut asked = world.server.request(self.method.clone(), &path).anonymous();
         for (name, value) in caller.headers() {
             asked = asked.header(name, &value);
         }
@@ -48,12 +48,12 @@ impl Request {
         } else {
             http_body_util::BodyExt::collect(body).await.unwrap().to_bytes()
         };
-        Answer { status, headers, body }
+        TestResponse { status, headers, body }
     }
 }
 
 /// Where a kind is, and which of its objects is asked for.
-pub struct Place {
+pub struct ResourceLocation {
     pub collection: &'static str,
     pub name: &'static str,
     pub new: Value,
@@ -62,7 +62,7 @@ pub struct Place {
 }
 
 /// All lines.
-pub async fn all(world: &World) -> Vec<Request> {
+pub async fn all_requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for place in places() {
         all.extend(collection(&place));
@@ -76,8 +76,8 @@ pub async fn all(world: &World) -> Vec<Request> {
     all
 }
 
-fn places() -> Vec<Place> {
-    let place = |collection, name, shown, new| Place { collection, name, new, shown };
+fn places() -> Vec<ResourceLocation> {
+    let place = |collection, name, shown, new| ResourceLocation { collection, name, new, shown };
     let rule = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let role_ref =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
@@ -149,16 +149,16 @@ fn places() -> Vec<Place> {
     ]
 }
 
-pub fn request(verb: &'static str, what: &str, method: Method, path: String) -> Request {
-    Request { verb, what: what.to_owned(), method, path, media: None, body: None }
+pub fn request(verb: &'static str, what: &str, method: Method, path: String) -> MatrixRequest {
+    MatrixRequest { verb, what: what.to_owned(), method, path, media: None, body: None }
 }
 
-pub fn collection(place: &Place) -> Vec<Request> {
+pub fn collection(place: &ResourceLocation) -> Vec<MatrixRequest> {
     let ask = |verb, method| request(verb, place.shown, method, place.collection.to_owned());
     let mut all = vec![
         ask("list", Method::GET),
         ask("watch", Method::GET),
-        Request { body: Some(place.new.clone()), ..ask("create", Method::POST) },
+        MatrixRequest { body: Some(place.new.clone()), ..ask("create", Method::POST) },
     ];
     if place.collection != "/api/v1/namespaces" {
         all.push(ask("deletemany", Method::DELETE));
@@ -166,7 +166,7 @@ pub fn collection(place: &Place) -> Vec<Request> {
     all
 }
 
-pub async fn object(world: &World, place: &Place) -> Vec<Request> {
+pub async fn object(world: &MatrixFixture, place: &ResourceLocation) -> Vec<MatrixRequest> {
     let path = format!("{}/{}", place.collection, place.name);
     let ask = |verb, method| request(verb, place.shown, method, path.clone());
     let current = world.server.get(&path).await.expect(200);
@@ -178,13 +178,13 @@ pub async fn object(world: &World, place: &Place) -> Vec<Request> {
     });
     let mut all = vec![
         ask("get", Method::GET),
-        Request { body: Some(changed), ..ask("update", Method::PUT) },
+        MatrixRequest { body: Some(changed), ..ask("update", Method::PUT) },
         ask("delete", Method::DELETE),
     ];
     let merge = json!({"metadata": {"annotations": {"example.com/a": "b"}}});
     let json = json!([{"op": "test", "path": "/metadata/name", "value": place.name}]);
     all.extend(patches(&path, place.shown, &merge, &json));
-    all.push(Request {
+    all.push(MatrixRequest {
         media: Some("application/apply-patch+yaml"),
         body: Some(applied),
         ..request("apply", place.shown, Method::PATCH, format!("{path}?fieldManager=m"))
@@ -192,14 +192,14 @@ pub async fn object(world: &World, place: &Place) -> Vec<Request> {
     all
 }
 
-pub fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<Request> {
+pub fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<MatrixRequest> {
     [
         ("patch-merge", "application/merge-patch+json", merge),
         ("patch-smp", "application/strategic-merge-patch+json", merge),
         ("patch-json", "application/json-patch+json", json),
     ]
     .into_iter()
-    .map(|(verb, media, body)| Request {
+    .map(|(verb, media, body)| MatrixRequest {
         media: Some(media),
         body: Some(body.clone()),
         ..request(verb, shown, Method::PATCH, path.to_owned())
@@ -208,7 +208,7 @@ pub fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<Requ
 }
 
 /// Lists and watches of one object, and of one node's.
-fn narrowed() -> Vec<Request> {
+fn narrowed() -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for (what, path) in [
         (
@@ -231,7 +231,7 @@ fn narrowed() -> Vec<Request> {
     all
 }
 
-async fn subresources(world: &World) -> Vec<Request> {
+async fn subresources(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for node in ["node-1", "node-2"] {
         let path = format!("/api/v1/nodes/{node}/status");
@@ -241,23 +241,23 @@ async fn subresources(world: &World) -> Vec<Request> {
         let path = format!("/api/v1/namespaces/team/pods/on-{node}/eviction");
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": format!("on-{node}")}});
         let what = format!("pods/eviction team/on-{node}");
-        all.push(Request { body: Some(eviction), ..request("create", &what, Method::POST, path) });
+        all.push(MatrixRequest { body: Some(eviction), ..request("create", &what, Method::POST, path) });
     }
     for namespace in ["team", "other"] {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/build/token");
         let token =
             json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let what = format!("serviceaccounts/token {namespace}/build");
-        all.push(Request { body: Some(token), ..request("create", &what, Method::POST, path) });
+        all.push(MatrixRequest { body: Some(token), ..request("create", &what, Method::POST, path) });
     }
     let bound = bound_token(world).await;
     let path = "/api/v1/namespaces/team/serviceaccounts/build/token".to_owned();
     let what = "serviceaccounts/token team/build for a pod of node-1";
-    all.push(Request { body: Some(bound), ..request("create", what, Method::POST, path) });
+    all.push(MatrixRequest { body: Some(bound), ..request("create", what, Method::POST, path) });
     all
 }
 
-async fn bound_token(world: &World) -> Value {
+async fn bound_token(world: &MatrixFixture) -> Value {
     let pod = world.server.get("/api/v1/namespaces/team/pods/on-node-1").await.expect(200);
     json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -267,18 +267,18 @@ async fn bound_token(world: &World) -> Value {
     })
 }
 
-async fn view(world: &World, path: &str, shown: &str) -> Vec<Request> {
+async fn view(world: &MatrixFixture, path: &str, shown: &str) -> Vec<MatrixRequest> {
     let current = world.server.get(path).await.expect(200);
     let update = request("update", shown, Method::PUT, path.to_owned());
     let get = request("get", shown, Method::GET, path.to_owned());
     let merge = json!({"status": {"phase": "Running"}});
     let json = json!([{"op": "test", "path": "/kind", "value": current["kind"]}]);
-    let mut all = vec![get, Request { body: Some(current), ..update }];
+    let mut all = vec![get, MatrixRequest { body: Some(current), ..update }];
     all.extend(patches(path, shown, &merge, &json));
     all
 }
 
-fn questions() -> Vec<Request> {
+fn questions() -> Vec<MatrixRequest> {
     let access = json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}});
     let about = |user: &str| {
         let mut spec = access.clone();
@@ -308,12 +308,12 @@ fn questions() -> Vec<Request> {
     .into_iter()
     .map(|(what, path, spec)| {
         let body = if spec == json!({}) { json!({}) } else { json!({"spec": spec}) };
-        Request { body: Some(body), ..request("create", what, Method::POST, path) }
+        MatrixRequest { body: Some(body), ..request("create", what, Method::POST, path) }
     })
     .collect()
 }
 
-fn paths() -> Vec<Request> {
+fn paths() -> Vec<MatrixRequest> {
     [
         "/healthz",
         "/livez",

@@ -61,11 +61,11 @@ async fn each_node_gets_its_own() {
     ];
     for (node, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
         for kind in all {
-            let mine = As(&server, node).get(&format!("{kind}/{node}")).await;
+            let mine = NodeClient(&server, node).get(&format!("{kind}/{node}")).await;
             assert_eq!(mine.status.as_u16(), 200, "{node} {kind}: {}", mine.json());
-            let theirs = As(&server, node).get(&format!("{kind}/{other}")).await;
+            let theirs = NodeClient(&server, node).get(&format!("{kind}/{other}")).await;
             theirs.fails(403, "Forbidden");
-            let missing = As(&server, node).get(&format!("{kind}/missing")).await;
+            let missing = NodeClient(&server, node).get(&format!("{kind}/missing")).await;
             let message = missing.fails(403, "Forbidden");
             let shown = theirs.fails(403, "Forbidden");
             // What is there is not told from what is not.
@@ -73,7 +73,7 @@ async fn each_node_gets_its_own() {
         }
     }
     assert_eq!(
-        As(&server, "node-1").get(&format!("{SECRETS}/node-2")).await.fails(403, "Forbidden"),
+        NodeClient(&server, "node-1").get(&format!("{SECRETS}/node-2")).await.fails(403, "Forbidden"),
         "secrets \"node-2\" is forbidden: User \"system:node:node-1\" cannot get resource \"secrets\" in API group \"\" in the namespace \"default\": no relationship found between node 'node-1' and this object"
     );
 }
@@ -82,7 +82,7 @@ async fn each_node_gets_its_own() {
 async fn cve_2026_73499_lists_watches_and_gets_of_nodes_agree() {
     let server = two_nodes().await;
     for (node, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
-        let caller = As(&server, node);
+        let caller = NodeClient(&server, node);
         let own = |name: &str| format!("fieldSelector=metadata.name%3D{name}");
         let placed = |name: &str| format!("fieldSelector=spec.nodeName%3D{name}");
         for (kind, mine, theirs) in [
@@ -98,7 +98,7 @@ async fn cve_2026_73499_lists_watches_and_gets_of_nodes_agree() {
             assert_eq!(names(&list), [node], "{kind}?{mine}");
             let mut watch = caller.watch(&format!("{kind}?watch=true&{mine}")).await;
             assert_eq!(watch.brief().await, format!("ADDED {node}"), "{kind}?{mine}");
-            assert!(watch.is_quiet(), "{kind}?{mine}");
+            assert!(watch.has_no_event(), "{kind}?{mine}");
             for query in [theirs, String::new(), placed("")] {
                 let path = format!("{kind}?{query}");
                 caller.get(&path).await.fails(403, "Forbidden");
@@ -119,7 +119,7 @@ async fn cve_2026_73499_lists_watches_and_gets_of_nodes_agree() {
 #[tokio::test]
 async fn nothing_is_written_that_belongs_to_another_node() {
     let server = two_nodes().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     let patch = json!({"metadata": {"annotations": {"a": "b"}}});
     for kind in
         ["/api/v1/nodes", PODS, SECRETS, MAPS, ACCOUNTS, CLAIMS, VOLUMES, LEASES, CSI_NODES, SLICES]
@@ -140,7 +140,7 @@ async fn nothing_is_written_that_belongs_to_another_node() {
 #[tokio::test]
 async fn a_pod_that_moves_in_or_goes_is_noticed_at_once() {
     let server = two_nodes().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     let path = format!("{SECRETS}/late");
     server.post(SECRETS, &json!({"metadata": {"name": "late"}})).await.expect(201);
     for _ in 0..20 {

@@ -2,7 +2,7 @@
 
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
-use windlass_server::local::Local;
+use windlass_server::local_client::LocalClient;
 use windlass_server::user::User;
 
 use super::*;
@@ -81,7 +81,7 @@ fn may_change(at: &str, through_status: bool) -> bool {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum NodeWriteMethod {
     Put,
     Json,
     Merge,
@@ -142,17 +142,17 @@ fn mutated(stored: &Value, at: &str, to: Option<&Value>) -> Value {
 }
 
 async fn write(
-    node: As<'_>,
-    way: Way,
+    node: NodeClient<'_>,
+    way: NodeWriteMethod,
     path: &str,
     stored: &Value,
     at: &str,
     to: Option<&Value>,
-) -> Answer {
+) -> TestResponse {
     let new = mutated(stored, at, to);
     match way {
-        Way::Put => node.put(path, &new).await,
-        Way::Json => {
+        NodeWriteMethod::Put => node.put(path, &new).await,
+        NodeWriteMethod::Json => {
             let operation = match (stored.pointer(at), to) {
                 (Some(_), Some(value)) => json!({"op": "replace", "path": at, "value": value}),
                 (None, Some(value)) => json!({"op": "add", "path": at, "value": value}),
@@ -160,8 +160,8 @@ async fn write(
             };
             node.patch(path, "json", &json!([operation])).await
         }
-        Way::Merge => node.patch(path, "merge", &merge_patch(stored, &new)).await,
-        Way::Strategic => node.patch(path, "strategic", &merge_patch(stored, &new)).await,
+        NodeWriteMethod::Merge => node.patch(path, "merge", &merge_patch(stored, &new)).await,
+        NodeWriteMethod::Strategic => node.patch(path, "strategic", &merge_patch(stored, &new)).await,
     }
 }
 
@@ -175,13 +175,13 @@ fn bare(mut object: Value) -> Value {
 
 #[tokio::test]
 async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
-    let server = generous().await;
-    let node = As(&server, "node-1");
+    let server = permissive_server().await;
+    let node = NodeClient(&server, "node-1");
     let status = format!("{NODE_1}/status");
     let mut changed: std::collections::BTreeSet<String> = Default::default();
     let mut stored = server.post("/api/v1/nodes", &rich()).await.expect(201);
     for (at, to) in mutations(&stored) {
-        for way in [Way::Put, Way::Json, Way::Merge, Way::Strategic] {
+        for way in [NodeWriteMethod::Put, NodeWriteMethod::Json, NodeWriteMethod::Merge, NodeWriteMethod::Strategic] {
             for path in [NODE_1, &status] {
                 let answer = write(node, way, path, &stored, &at, to.as_ref()).await;
                 let said = String::from_utf8_lossy(&answer.body).into_owned();
@@ -219,7 +219,7 @@ async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
 }
 
 /// What steers pods, and what would have the node deleted, is refused in so many words.
-fn steered(answer: &Answer, at: &str, case: &str) {
+fn steered(answer: &TestResponse, at: &str, case: &str) {
     let words = if at.starts_with("/spec/taints") {
         "is not allowed to modify taints"
     } else if at.starts_with("/metadata/ownerReferences") {
@@ -249,8 +249,8 @@ async fn renew(server: &TestServer) -> Value {
 /// Ways to write that say what goes, not what is to be there.
 #[tokio::test]
 async fn cve_2025_5187_directives_and_apply_do_not_get_around_it() {
-    let server = generous().await;
-    let node = As(&server, "node-1");
+    let server = permissive_server().await;
+    let node = NodeClient(&server, "node-1");
     let stored = server.post("/api/v1/nodes", &rich()).await.expect(201);
     let status = format!("{NODE_1}/status");
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"});
@@ -292,8 +292,8 @@ async fn cve_2025_5187_directives_and_apply_do_not_get_around_it() {
 
 #[tokio::test]
 async fn a_node_registers_itself_only() {
-    let server = generous().await;
-    let first = As(&server, "node-1");
+    let server = permissive_server().await;
+    let first = NodeClient(&server, "node-1");
     let made = first.post("/api/v1/nodes", &node("node-1")).await.expect(201);
     assert_eq!(made["spec"]["taints"][0]["key"], "node.kubernetes.io/not-ready");
     let other = first.post("/api/v1/nodes", &node("node-2")).await;
@@ -309,7 +309,7 @@ async fn a_node_registers_itself_only() {
     );
     let labelled = json!({"metadata": {"name": "node-2", "labels": {"k8s.io/a": "b"}}});
     assert_eq!(
-        As(&server, "node-2").post("/api/v1/nodes", &labelled).await.fails(403, "Forbidden"),
+        NodeClient(&server, "node-2").post("/api/v1/nodes", &labelled).await.fails(403, "Forbidden"),
         "nodes \"node-2\" is forbidden: node \"node-2\" is not allowed to set the following labels: k8s.io/a"
     );
     server.get("/api/v1/nodes/node-2").await.fails(404, "NotFound");
@@ -325,11 +325,11 @@ async fn a_node_registers_itself_only() {
 /// `system:node:` is in the right group, but says of no node that it is it.
 #[tokio::test]
 async fn a_node_without_a_name_writes_nothing() {
-    let server = generous().await;
+    let server = permissive_server().await;
     let nobody = User::authenticated("system:node:", "", vec!["system:nodes".into()]);
     for (path, resource) in [("/api/v1/nodes", "nodes"), (MAPS, "configmaps")] {
         let request = http::Request::post(path).body(Full::from(node("x").to_string())).unwrap();
-        let local = Local::new(server.server.clone(), nobody.clone());
+        let local = LocalClient::new(server.server.clone(), nobody.clone());
         let response = local.oneshot(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 403);
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -341,8 +341,8 @@ async fn a_node_without_a_name_writes_nothing() {
 
 #[tokio::test]
 async fn leases_csinodes_and_slices_of_others_are_out_of_reach() {
-    let server = generous().await;
-    let first = As(&server, "node-1");
+    let server = permissive_server().await;
+    let first = NodeClient(&server, "node-1");
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     let elsewhere = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let csi = "/apis/storage.k8s.io/v1/csinodes";

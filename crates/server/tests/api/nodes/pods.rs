@@ -15,7 +15,7 @@ fn mirror(uid: &str) -> Value {
 }
 
 async fn with_node() -> (TestServer, String) {
-    let server = generous().await;
+    let server = permissive_server().await;
     let made = server.post("/api/v1/nodes", &node("node-1")).await.expect(201);
     let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
     (server, uid)
@@ -25,7 +25,7 @@ async fn with_node() -> (TestServer, String) {
 #[tokio::test]
 async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
     let (server, uid) = with_node().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     let volume = |source: Value| json!([{"name": "v", "projected": {"sources": [source]}}]);
     for (pointer, value) in [
         ("/metadata/annotations", json!({})),
@@ -80,7 +80,7 @@ async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
 #[tokio::test]
 async fn pods_are_not_changed_by_their_node() {
     let (server, uid) = with_node().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     let mut plain = pod("plain");
     plain["spec"]["nodeName"] = json!("node-1");
     server.post(PODS, &plain).await.expect(201);
@@ -113,7 +113,7 @@ async fn pods_are_not_changed_by_their_node() {
 #[tokio::test]
 async fn cve_2025_4563_each_rule_on_reports_holds_however_they_are_sent() {
     let (server, _) = with_node().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     for (name, on) in [("mine", "node-1"), ("theirs", "node-2"), ("free", "")] {
         let mut plain = pod(name);
         plain["spec"]["nodeName"] = json!(on);
@@ -168,7 +168,7 @@ async fn cve_2025_4563_each_rule_on_reports_holds_however_they_are_sent() {
 #[tokio::test]
 async fn only_pods_on_the_node_are_deleted_and_evicted() {
     let (server, _) = with_node().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     for (name, on) in [("mine", "node-1"), ("gone", "node-1"), ("theirs", "node-2"), ("free", "")] {
         let mut plain = pod(name);
         plain["spec"]["nodeName"] = json!(on);
@@ -217,7 +217,7 @@ async fn only_pods_on_the_node_are_deleted_and_evicted() {
 #[tokio::test]
 async fn claims_are_reported_on_and_not_changed() {
     let (server, _) = with_node().await;
-    let node = As(&server, "node-1");
+    let node = NodeClient(&server, "node-1");
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let claim = |name: &str| {
         json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],

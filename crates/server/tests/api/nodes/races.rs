@@ -15,7 +15,7 @@ fn taint(key: &str) -> Value {
 /// the states. Whatever the node's writes did, they never changed a taint or an owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
-    let server = Arc::new(generous().await);
+    let server = Arc::new(permissive_server().await);
     let mut first = node("node-1");
     first["spec"] = json!({"taints": taint("a")});
     let made = server.post("/api/v1/nodes", &first).await.expect(201);
@@ -40,7 +40,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
         async move {
             let mut outcomes = [0, 0];
             for round in 0..ROUNDS {
-                let node = As(&server, "node-1");
+                let node = NodeClient(&server, "node-1");
                 let mut object = node.get(NODE_1).await.expect(200);
                 object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
                 object["metadata"]["annotations"] = json!({"writer": format!("node {round}")});
@@ -64,7 +64,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
     admin.await.unwrap();
     let [written, _] = own.await.unwrap();
     let patch = json!({"metadata": {"annotations": {"writer": "node at last"}}});
-    As(&server, "node-1").patch(NODE_1, "merge", &patch).await.expect(200);
+    NodeClient(&server, "node-1").patch(NODE_1, "merge", &patch).await.expect(200);
     let last = version(&server.get(NODE_1).await.expect(200));
     let mut watch = server.watch(&format!("/api/v1/nodes?watch=true&resourceVersion={from}")).await;
     let mut events = vec![json!({"object": made})];
@@ -89,8 +89,8 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
 /// The node sends what it would like to be old, too: only what is stored counts.
 #[tokio::test]
 async fn cve_2021_25735_what_is_stored_is_old_and_not_what_the_request_says() {
-    let server = generous().await;
-    let node = As(&server, "node-1");
+    let server = permissive_server().await;
+    let node = NodeClient(&server, "node-1");
     let mut first = super::node("node-1");
     first["spec"] = json!({"taints": taint("a")});
     let stale = server.post("/api/v1/nodes", &first).await.expect(201);

@@ -13,8 +13,8 @@ fn victim() {
     // Only with a directory from `a_killed_process_loses_nothing` is this the victim.
     let Some(dir) = std::env::var_os(DIR) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let options = Options { retain_events: 50, ..Options::new(dir) };
-    let store = Arc::new(Embedded::open(options).unwrap());
+    let options = EmbeddedOptions { retain_events: 50, ..EmbeddedOptions::new(dir) };
+    let store = Arc::new(EmbeddedStore::open(options).unwrap());
     runtime.block_on(async {
         let writers: Vec<_> = (0..4)
             .map(|writer| {

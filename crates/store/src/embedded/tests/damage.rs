@@ -5,18 +5,18 @@ use std::fs;
 use super::*;
 
 /// A store's files, and what they hold.
-struct Specimen {
+struct StoreFiles {
     dir: tempfile::TempDir,
-    truth: Served,
+    truth: StoreSnapshot,
 }
 
-impl Specimen {
+impl StoreFiles {
     /// A store that was closed, so that all is in the database.
     async fn closed() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path()).unwrap();
         populate(&store).await;
-        let truth = served(&store).await.unwrap();
+        let truth = snapshot(&store).await.unwrap();
         store.close().await.unwrap();
         assert!(!dir.path().join("windlass.db-wal").exists());
         Self { dir, truth }
@@ -27,7 +27,7 @@ impl Specimen {
         let live = tempfile::tempdir().unwrap();
         let store = open(live.path()).unwrap();
         populate(&store).await;
-        let truth = served(&store).await.unwrap();
+        let truth = snapshot(&store).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         copy(live.path(), dir.path());
         assert!(dir.path().join("windlass.db-wal").metadata().unwrap().len() > 10_000);
@@ -35,7 +35,7 @@ impl Specimen {
     }
 
     /// Opens a copy with one file changed. True if the damage was noticed.
-    async fn damaged(&self, file: &str, change: impl FnOnce(&mut Vec<u8>), what: &str) -> bool {
+    async fn check_damage(&self, file: &str, change: impl FnOnce(&mut Vec<u8>), what: &str) -> bool {
         let dir = tempfile::tempdir().unwrap();
         copy(self.dir.path(), dir.path());
         let path = dir.path().join(file);
@@ -53,7 +53,7 @@ impl Specimen {
                 return true;
             }
         };
-        assert_eq!(served(&store).await, Ok(self.truth.clone()), "{what}: wrong data");
+        assert_eq!(snapshot(&store).await, Ok(self.truth.clone()), "{what}: wrong data");
         store.commit(put("/registry/things/010", "after")).await.unwrap();
         store.close().await.unwrap();
         false
@@ -66,18 +66,18 @@ fn is_damage(error: &Error) -> bool {
 
 #[tokio::test]
 async fn a_flipped_bit_in_the_database_is_never_served() {
-    let specimen = Specimen::closed().await;
+    let specimen = StoreFiles::closed().await;
     flip_bits(&specimen, "windlass.db", 149).await;
 }
 
 #[tokio::test]
 async fn a_flipped_bit_in_the_log_is_never_served() {
-    let specimen = Specimen::crashed().await;
+    let specimen = StoreFiles::crashed().await;
     flip_bits(&specimen, "windlass.db-wal", 1499).await;
 }
 
 /// Flips one bit in every so many bytes, each in a copy of its own.
-async fn flip_bits(specimen: &Specimen, file: &str, step: usize) {
+async fn flip_bits(specimen: &StoreFiles, file: &str, step: usize) {
     let length = fs::metadata(specimen.dir.path().join(file)).unwrap().len() as usize;
     let (mut noticed, mut tried) = (0, 0);
     // The file header and the first page's are small and matter most.
@@ -85,7 +85,7 @@ async fn flip_bits(specimen: &Specimen, file: &str, step: usize) {
         let bit = 1 << (position % 8);
         let what = format!("{file}, byte {position} of {length}, bit {bit:#x}");
         let flip = |bytes: &mut Vec<u8>| bytes[position] ^= bit;
-        noticed += usize::from(specimen.damaged(file, flip, &what).await);
+        noticed += usize::from(specimen.check_damage(file, flip, &what).await);
         tried += 1;
     }
     assert!(noticed * 4 > tried, "only {noticed} of {tried} noticed: the files are mostly air");
@@ -93,23 +93,23 @@ async fn flip_bits(specimen: &Specimen, file: &str, step: usize) {
 
 #[tokio::test]
 async fn a_file_cut_short_is_never_served() {
-    let closed = Specimen::closed().await;
-    let crashed = Specimen::crashed().await;
+    let closed = StoreFiles::closed().await;
+    let crashed = StoreFiles::crashed().await;
     for (specimen, file) in [(&closed, "windlass.db"), (&crashed, "windlass.db-wal")] {
         let length = fs::metadata(specimen.dir.path().join(file)).unwrap().len() as usize;
         let inside = (0..length).step_by(length / 40 + 1);
         for cut in inside.chain([1, 16, 99, 100, 511, 512, 4_095, 4_096, length - 1]) {
             let what = format!("{file} cut at {cut} of {length}");
-            assert!(specimen.damaged(file, |bytes| bytes.truncate(cut), &what).await, "{what}");
+            assert!(specimen.check_damage(file, |bytes| bytes.truncate(cut), &what).await, "{what}");
         }
     }
 }
 
 #[tokio::test]
 async fn missing_files_are_noticed() {
-    let crashed = Specimen::crashed().await;
-    let closed = Specimen::closed().await;
-    let cases: [(&Specimen, &[&str], &str); 4] = [
+    let crashed = StoreFiles::crashed().await;
+    let closed = StoreFiles::closed().await;
+    let cases: [(&StoreFiles, &[&str], &str); 4] = [
         (&crashed, &["windlass.db"], "is missing, but its write-ahead log is there"),
         (&crashed, &["windlass.db-wal"], "was acknowledged"),
         (&crashed, &["windlass.db", "windlass.db-wal"], "it is missing, but revision"),
@@ -169,7 +169,7 @@ async fn tampering_is_noticed() {
         ("UPDATE meta SET format = 2", "has data format 2, but this program supports format 1"),
         ("UPDATE meta SET format = 0", "has data format 0, but this program supports format 1"),
     ];
-    let specimen = Specimen::closed().await;
+    let specimen = StoreFiles::closed().await;
     for (sql, expected) in cases {
         let dir = tempfile::tempdir().unwrap();
         copy(specimen.dir.path(), dir.path());
@@ -193,9 +193,9 @@ async fn a_record_damaged_while_open_is_not_served() {
         path: db_path(dir.path()),
         what: "record 2: its checksum does not match".to_owned(),
     };
-    assert_eq!(store.range(Range::default()).await, Err(expected.clone()));
+    assert_eq!(store.range(KeyRange::default()).await, Err(expected.clone()));
     assert_eq!(store.history(1, 10).await, Err(expected.clone()));
-    assert_eq!(store.follow(1, Box::new(|_| {})), Err(expected.clone()));
+    assert_eq!(store.watch(1, Box::new(|_| {})), Err(expected.clone()));
     assert_eq!(store.commit(put("a", "2")).await, Err(expected));
     // What is sound goes on.
     assert_eq!(store.get("b").await.unwrap().unwrap().revision, 3);

@@ -28,7 +28,7 @@ impl Drop for SmallDisk {
 }
 
 /// Writes until there is no space; returns what was acknowledged.
-async fn fill(store: &Embedded) -> Vec<String> {
+async fn fill(store: &EmbeddedStore) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for n in 0..10_000 {
         let key = format!("{n:05}");
@@ -41,8 +41,8 @@ async fn fill(store: &Embedded) -> Vec<String> {
     panic!("the disk is not small");
 }
 
-async fn keys(store: &Embedded) -> Vec<String> {
-    let page = store.range(Range::default()).await.unwrap();
+async fn keys(store: &EmbeddedStore) -> Vec<String> {
+    let page = store.range(KeyRange::default()).await.unwrap();
     page.items.into_iter().map(|(key, _)| key).collect()
 }
 
@@ -51,7 +51,7 @@ async fn a_full_disk_passes() {
     // Where mounting is not allowed, a limit within SQLite fails in the same places.
     let disk = SmallDisk::mount();
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new(dir.path());
+    let mut options = EmbeddedOptions::new(dir.path());
     let ballast = disk.as_ref().map(|disk| disk.dir.path().join("ballast"));
     match (&disk, &ballast) {
         (Some(disk), Some(ballast)) => {
@@ -60,12 +60,12 @@ async fn a_full_disk_passes() {
         }
         _ => options.max_pages = Some(400),
     }
-    let store = Embedded::open(options.clone()).unwrap();
+    let store = EmbeddedStore::open(options.clone()).unwrap();
     let (told, feed) = std::sync::mpsc::channel();
-    let sink = move |message: crate::Message<'_>| {
+    let sink = move |message: crate::FeedMessage<'_>| {
         message.changes().iter().for_each(|e| told.send(e.revision).unwrap())
     };
-    store.follow(store.revision(), Box::new(sink)).unwrap();
+    store.watch(store.revision(), Box::new(sink)).unwrap();
 
     let mut expected = fill(&store).await;
     let revision = store.revision();
@@ -96,7 +96,7 @@ async fn a_full_disk_passes() {
     store.close().await.unwrap();
     drop(store);
     check(&options.dir).unwrap();
-    let store = Embedded::open(options).unwrap();
+    let store = EmbeddedStore::open(options).unwrap();
     assert_eq!(keys(&store).await, expected);
 }
 

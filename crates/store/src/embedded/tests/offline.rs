@@ -46,7 +46,7 @@ async fn a_check_counts() {
     store.close().await.unwrap();
     let offline = check(dir.path()).unwrap();
     assert_eq!(online, offline);
-    let Report { path, store, format, revision, floor, keys, records, bytes } = offline;
+    let StoreReport { path, store, format, revision, floor, keys, records, bytes } = offline;
     assert_eq!((path, format, store.len()), (db_path(dir.path()), 1, 32));
     assert_eq!((revision, floor, keys, records, bytes), (6, 1, 2, 5, 11));
     let empty = tempfile::tempdir().unwrap();
@@ -95,9 +95,9 @@ async fn a_backup_of_a_busy_store_is_one_moment_of_it() {
         assert!(before <= report.revision && report.revision <= store.revision());
         let restored = out.path().join(format!("dir{n}"));
         restore(&file, &restored).unwrap();
-        let copy = open(&restored).unwrap().range(Range::default()).await.unwrap();
+        let copy = open(&restored).unwrap().range(KeyRange::default()).await.unwrap();
         let at = Some(report.revision);
-        let original = store.range(Range { at, ..Range::default() }).await.unwrap();
+        let original = store.range(KeyRange { at, ..KeyRange::default() }).await.unwrap();
         assert_eq!(copy.items, original.items);
     }
     stop.store(true, Ordering::Relaxed);
@@ -114,14 +114,14 @@ async fn a_restored_store_continues_far_above_its_backup() {
     let store = open(&dir).unwrap();
     populate(&store).await;
     let saved = backup(&dir, &file).unwrap();
-    let before = served(&store).await.unwrap();
+    let before = snapshot(&store).await.unwrap();
     let report = restore(&file, &new).unwrap();
     let revision = saved.revision + RESTORE_JUMP;
     assert_eq!((report.revision, report.floor, report.keys), (revision, revision, saved.keys));
     assert_eq!(report.records, report.keys, "only what exists is kept");
     let restored = open(&new).unwrap();
     assert_eq!((restored.revision(), restored.floor()), (revision, revision));
-    let page = restored.range(Range::default()).await.unwrap();
+    let page = restored.range(KeyRange::default()).await.unwrap();
     assert_eq!((page.revision, page.items), (revision, before.page.items));
     let floor = revision;
     assert_eq!(restored.history(saved.revision, 1).await, Err(Error::Compacted { floor }));
@@ -161,7 +161,7 @@ async fn backup_and_restore_refuse_what_they_would_destroy() {
 
     // An unfinished restore is not taken for a new store.
     fs::create_dir(&new).unwrap();
-    fs::write(schema::partial(&db_path(&new)), "half").unwrap();
+    fs::write(schema::partial_path(&db_path(&new)), "half").unwrap();
     let text = open(&new).unwrap_err().to_string();
     assert!(text.contains("a restore was begun and not finished"), "{text}");
 }

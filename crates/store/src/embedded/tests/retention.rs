@@ -6,9 +6,9 @@ use super::*;
 
 /// A clock that stands still until it is moved.
 #[derive(Clone)]
-struct Hand(Arc<Mutex<Instant>>);
+struct ManualClock(Arc<Mutex<Instant>>);
 
-impl Hand {
+impl ManualClock {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
@@ -24,7 +24,7 @@ impl Hand {
 }
 
 /// Waits until the store has forgotten at least so much.
-async fn forgotten(store: &Embedded, floor: Revision) {
+async fn wait_for_floor(store: &EmbeddedStore, floor: Revision) {
     let wait = async {
         while store.floor() < floor {
             tokio::task::yield_now().await;
@@ -38,9 +38,9 @@ async fn forgotten(store: &Embedded, floor: Revision) {
 #[tokio::test]
 async fn history_goes_by_age() {
     let dir = tempfile::tempdir().unwrap();
-    let hand = Hand::new();
-    let options = Options { clock: hand.clock(), ..Options::new(dir.path()) };
-    let store = Embedded::open(options.clone()).unwrap();
+    let hand = ManualClock::new();
+    let options = EmbeddedOptions { clock: hand.clock(), ..EmbeddedOptions::new(dir.path()) };
+    let store = EmbeddedStore::open(options.clone()).unwrap();
     for n in 0..50 {
         store.commit(put("k", format!("{n}"))).await.unwrap();
         hand.advance(Duration::from_secs(5));
@@ -49,47 +49,47 @@ async fn history_goes_by_age() {
     hand.advance(Duration::from_secs(150));
     let newest = store.commit(put("k", "last")).await.unwrap().revision;
     // Written 400, 395, ... seconds ago: the first 21 are five minutes old.
-    forgotten(&store, 22).await;
+    wait_for_floor(&store, 22).await;
     assert!(store.floor() < newest - 25, "not more than needed: {}", store.floor());
     assert_eq!(store.history(store.floor(), 100).await.unwrap().last().unwrap().revision, newest);
 
     // After a restart nobody knows the age; what is left counts as fresh.
     let floor = store.floor();
     drop(store);
-    let store = Embedded::open(options).unwrap();
+    let store = EmbeddedStore::open(options).unwrap();
     hand.advance(Duration::from_secs(299));
     store.commit(put("k", "x")).await.unwrap();
     assert_eq!(store.floor(), floor);
     hand.advance(Duration::from_secs(2));
-    forgotten(&store, newest).await;
+    wait_for_floor(&store, newest).await;
 }
 
 #[tokio::test]
 async fn history_goes_by_number() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Embedded::open(Options { retain_events: 100, ..Options::new(dir.path()) }).unwrap();
+    let store = EmbeddedStore::open(EmbeddedOptions { retain_events: 100, ..EmbeddedOptions::new(dir.path()) }).unwrap();
     for n in 0..400 {
         let revision = store.commit(put(&format!("{}", n % 9), "v")).await.unwrap().revision;
         assert!(store.floor() <= revision.saturating_sub(100).max(1), "100 are kept");
     }
-    forgotten(&store, 290).await;
-    assert_eq!(store.range(Range::default()).await.unwrap().items.len(), 9);
+    wait_for_floor(&store, 290).await;
+    assert_eq!(store.range(KeyRange::default()).await.unwrap().items.len(), 9);
 }
 
 #[tokio::test]
 async fn history_goes_by_size() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { retain_bytes: 100_000, ..Options::new(dir.path()) };
-    let store = Embedded::open(options.clone()).unwrap();
+    let options = EmbeddedOptions { retain_bytes: 100_000, ..EmbeddedOptions::new(dir.path()) };
+    let store = EmbeddedStore::open(options.clone()).unwrap();
     for _ in 0..400 {
         store.commit(put("k", vec![1; 1_000])).await.unwrap();
     }
-    forgotten(&store, 290).await;
+    wait_for_floor(&store, 290).await;
     assert!(store.floor() <= 302, "{}", store.floor());
     drop(store);
     // The size is known again after a restart.
-    let store = Embedded::open(Options { retain_bytes: 50_000, ..options }).unwrap();
-    forgotten(&store, 340).await;
+    let store = EmbeddedStore::open(EmbeddedOptions { retain_bytes: 50_000, ..options }).unwrap();
+    wait_for_floor(&store, 340).await;
     assert!(store.floor() <= 352, "{}", store.floor());
     let report = check(dir.path()).unwrap();
     assert!(report.bytes < 65_000, "{report:?}");

@@ -1,25 +1,25 @@
 //! Who compacts when, and what the others notice of it.
 
 use super::*;
-use crate::etcd::compactor::By;
+use crate::etcd::compactor::CompactedBy;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A compactor that is told what time it is.
-struct Driven<'a> {
-    store: &'a Etcd,
+struct ManualCompactor<'a> {
+    store: &'a EtcdStore,
     compactor: Option<Compactor>,
     begun: Instant,
 }
 
-impl<'a> Driven<'a> {
-    fn new(store: &'a Etcd, interval: Option<Duration>) -> Self {
+impl<'a> ManualCompactor<'a> {
+    fn new(store: &'a EtcdStore, interval: Option<Duration>) -> Self {
         let begun = Instant::now();
         let compactor = Compactor::new(Arc::clone(&store.core), interval, 5 * MINUTE, begun);
         Self { store, compactor: Some(compactor), begun }
     }
 
-    async fn at(&mut self, minute: u32) -> Option<(By, Revision)> {
+    async fn round_at(&mut self, minute: u32) -> Option<(CompactedBy, Revision)> {
         let mut compactor = self.compactor.take().unwrap();
         let now = self.begun + MINUTE * minute;
         let round = async move {
@@ -32,56 +32,56 @@ impl<'a> Driven<'a> {
     }
 }
 
-async fn write(store: &Etcd) -> Revision {
+async fn write(store: &EtcdStore) -> Revision {
     store.commit(put("k", "1")).await.unwrap().revision
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_take_turns_and_know_who_it_was() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
     let stranger = open(&process, "/strange").unwrap();
-    let [mut one, mut two] = [&a, &b].map(|store| Driven::new(store, Some(5 * MINUTE)));
-    let seen = keys_seen(&b, b.revision());
+    let [mut one, mut two] = [&a, &b].map(|store| ManualCompactor::new(store, Some(5 * MINUTE)));
+    let seen = record_keys(&b, b.revision());
     let first = write(&a).await;
-    assert_eq!((one.at(1).await, two.at(1).await), (None, None));
+    assert_eq!((one.round_at(1).await, two.round_at(1).await), (None, None));
     let second = write(&a).await;
     // What is not five minutes old stays.
-    assert_eq!((one.at(5).await, two.at(5).await), (None, None));
-    assert_eq!(one.at(10).await, Some((By::Us, second)));
-    assert_eq!(two.at(10).await, Some((By::Sibling, second)));
+    assert_eq!((one.round_at(5).await, two.round_at(5).await), (None, None));
+    assert_eq!(one.round_at(10).await, Some((CompactedBy::ThisStore, second)));
+    assert_eq!(two.round_at(10).await, Some((CompactedBy::Sibling, second)));
     assert_eq!((a.floor(), b.floor()), (second, second));
     assert_eq!(b.history(first, 1).await, Err(Error::Compacted { floor: second }));
     // The first is gone, and the second takes over.
     write(&a).await;
-    assert_eq!(two.at(11).await, None);
-    let told = two.at(16).await.unwrap();
-    assert_eq!((told.0, b.floor()), (By::Us, told.1));
+    assert_eq!(two.round_at(11).await, None);
+    let told = two.round_at(16).await.unwrap();
+    assert_eq!((told.0, b.floor()), (CompactedBy::ThisStore, told.1));
     assert!(told.1 > second);
     // When the first is back it is not its turn.
-    assert_eq!(one.at(20).await, Some((By::Sibling, told.1)));
+    assert_eq!(one.round_at(20).await, Some((CompactedBy::Sibling, told.1)));
     // Somebody else compacts, and both notice.
     let third = write(&a).await;
     stranger.catch_up().await.unwrap();
     stranger.compact(third).await.unwrap();
-    assert_eq!(one.at(21).await, Some((By::Other, third)));
-    assert_eq!(two.at(21).await, Some((By::Other, third)));
-    assert_eq!(two.at(22).await, None);
+    assert_eq!(one.round_at(21).await, Some((CompactedBy::Other, third)));
+    assert_eq!(two.round_at(21).await, Some((CompactedBy::Other, third)));
+    assert_eq!(two.round_at(22).await, None);
     assert_eq!(seen.lock().unwrap().len(), 4, "the feed shows nothing of it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_that_compacts_by_itself_is_followed() {
     let args = ["--auto-compaction-mode=periodic", "--auto-compaction-retention=1s"];
-    let process = Process::own(&args);
+    let process = EtcdProcess::start_own(&args);
     let store = open(&process, "/x").unwrap();
-    let mut driven = Driven::new(&store, None);
+    let mut driven = ManualCompactor::new(&store, None);
     let begun = Instant::now();
     let floor = loop {
         write(&store).await;
-        match driven.at(0).await {
+        match driven.round_at(0).await {
             Some((by, floor)) => {
-                assert_eq!(by, By::Other);
+                assert_eq!(by, CompactedBy::Other);
                 break floor;
             }
             None => assert!(begun.elapsed() < 2 * MINUTE, "it never compacts"),
@@ -92,17 +92,17 @@ async fn an_etcd_that_compacts_by_itself_is_followed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_compacts_while_it_is_open() {
-    let process = Process::own(&[]);
-    let mut options = patient(vec![process.url()], "/x");
+    let process = EtcdProcess::start_own(&[]);
+    let mut options = long_timeout_options(vec![process.url()], "/x");
     options.compaction = Some(Duration::from_millis(50));
     options.retain_age = Duration::from_millis(50);
-    let store = Etcd::open(options).unwrap();
-    let seen = keys_seen(&store, store.revision());
+    let store = EtcdStore::open(options).unwrap();
+    let seen = record_keys(&store, store.revision());
     let mut written = 0;
     for _ in 0..3 {
         let revision = write(&store).await;
         written += 1;
-        until(|| store.floor() >= revision).await;
+        wait_until(|| store.floor() >= revision).await;
     }
     assert_eq!(seen.lock().unwrap().len(), written);
     assert_eq!(store.failure(), None);
@@ -111,9 +111,9 @@ async fn a_store_compacts_while_it_is_open() {
 /// Compacting makes room, so a full database must not keep anybody from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_database_is_compacted_and_then_written_to() {
-    let process = Process::own(&["--quota-backend-bytes=8000000"]);
+    let process = EtcdProcess::start_own(&["--quota-backend-bytes=8000000"]);
     let store = open(&process, "/x").unwrap();
-    let mut driven = Driven::new(&store, Some(5 * MINUTE));
+    let mut driven = ManualCompactor::new(&store, Some(5 * MINUTE));
     let mut written = 0;
     let refused = loop {
         match store.commit(put("k", vec![7; 500_000])).await {
@@ -124,10 +124,10 @@ async fn a_full_database_is_compacted_and_then_written_to() {
     };
     assert!(matches!(refused, Error::Full { .. }), "{refused}");
     let newest = store.catch_up().await.unwrap();
-    assert_eq!(driven.at(1).await, None);
-    assert_eq!(driven.at(6).await, Some((By::Us, newest)));
+    assert_eq!(driven.round_at(1).await, None);
+    assert_eq!(driven.round_at(6).await, Some((CompactedBy::ThisStore, newest)));
     assert!(store.catch_up().await.is_ok(), "it is still read");
-    process.make_room();
+    process.free_space();
     store.commit(put("k", vec![7; 500_000])).await.unwrap();
     assert_eq!(store.failure(), None);
 }
@@ -135,7 +135,7 @@ async fn a_full_database_is_compacted_and_then_written_to() {
 /// A read of many pages that is overtaken begins again: what it shows is of one revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_many_pages_are_whole_whatever_is_compacted() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
     let many = (0..1_200).map(|n| a.commit(put(&format!("{n:04}"), "0")));
     for made in futures::future::join_all(many).await {
@@ -151,7 +151,7 @@ async fn reads_of_many_pages_are_whole_whatever_is_compacted() {
     };
     let reading = async {
         loop {
-            match b.range(Range::default()).await {
+            match b.range(KeyRange::default()).await {
                 Ok(page) => {
                     assert_eq!(page.items.len(), 1_200);
                     let value = |at: usize| {

@@ -1,16 +1,16 @@
 //! An etcd that is away, full, or another one.
 
-use windlass_etcd_process::Cluster;
+use windlass_etcd_process::EtcdCluster;
 
 use super::process::QUICK;
 use super::*;
 
 #[test]
 fn no_etcd_is_an_error_in_time() {
-    let mut process = Process::own(&[]);
+    let mut process = EtcdProcess::start_own(&[]);
     process.kill();
     let begun = Instant::now();
-    let Err(Error::Unavailable { path, what }) = open_hasty(&process, "/x") else {
+    let Err(Error::Unavailable { path, what }) = open_with_short_timeouts(&process, "/x") else {
         panic!("opened without an etcd");
     };
     assert!(path.to_string_lossy().contains(&process.url()), "{path:?}");
@@ -20,20 +20,20 @@ fn no_etcd_is_an_error_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_feed_goes_on_when_etcd_comes_back() {
-    let mut process = Process::own(&[]);
-    let store = open_hasty(&process, "/x").unwrap();
+    let mut process = EtcdProcess::start_own(&[]);
+    let store = open_with_short_timeouts(&process, "/x").unwrap();
     let start = store.revision();
-    let seen = keys_seen(&store, start);
-    commit_at_last(&store, put("before", "1")).await;
+    let seen = record_keys(&store, start);
+    commit_with_retry(&store, put("before", "1")).await;
     for n in 0..3 {
         process.kill();
         let refused = store.commit(put("during", "1")).await;
         let cut_off = matches!(refused, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
         assert!(cut_off, "{refused:?}");
-        until(|| store.lost_since().is_some()).await;
+        wait_until(|| store.lost_since().is_some()).await;
         process.restart(&[]);
-        commit_at_last(&store, put(&format!("after {n}"), "1")).await;
-        until(|| store.lost_since().is_none()).await;
+        commit_with_retry(&store, put(&format!("after {n}"), "1")).await;
+        wait_until(|| store.lost_since().is_none()).await;
     }
     assert_eq!(store.failure(), None);
     // A write that was not acknowledged may have happened, and then again.
@@ -44,7 +44,7 @@ async fn the_feed_goes_on_when_etcd_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_cluster_in_the_same_place_fails_the_store() {
-    let mut process = Process::own(&[]);
+    let mut process = EtcdProcess::start_own(&[]);
     let store = open(&process, "/x").unwrap();
     store.commit(put("k", "1")).await.unwrap();
     process.kill();
@@ -59,7 +59,7 @@ async fn another_cluster_in_the_same_place_fails_the_store() {
 /// The same cluster with older data, as a restore from a backup makes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_went_back_fails_the_store() {
-    let mut process = Process::own(&[]);
+    let mut process = EtcdProcess::start_own(&[]);
     let store = open(&process, "/x").unwrap();
     store.commit(put("k", "1")).await.unwrap();
     let newest = store.commit(put("k", "2")).await.unwrap().revision;
@@ -72,8 +72,8 @@ async fn a_cluster_that_went_back_fails_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_database_says_so_and_is_still_read() {
-    let process = Process::own(&["--quota-backend-bytes=4000000"]);
+async fn a_full_database_reports_full_and_stays_readable() {
+    let process = EtcdProcess::start_own(&["--quota-backend-bytes=4000000"]);
     let store = open(&process, "/x").unwrap();
     let mut written = Vec::new();
     let mut open = Vec::new();
@@ -90,7 +90,7 @@ async fn a_full_database_says_so_and_is_still_read() {
     }
     assert_eq!(store.failure(), None);
     store.catch_up().await.unwrap();
-    let page = store.range(Range::default()).await.unwrap();
+    let page = store.range(KeyRange::default()).await.unwrap();
     let mut found: Vec<_> = page.items.into_iter().map(|(key, _)| key).collect();
     found.retain(|key| !open.contains(key));
     assert_eq!(found, written);
@@ -98,7 +98,7 @@ async fn a_full_database_says_so_and_is_still_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_is_too_large_is_refused() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let store = open(&process, "/x").unwrap();
     for megabytes in [2, 3, 20] {
         let refused = store.commit(put("k", vec![7; megabytes * 1_000_000])).await;
@@ -110,30 +110,30 @@ async fn a_value_that_is_too_large_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_secured() {
-    let process = Process::own(&["--auto-tls"]);
-    let ca = process.data().join("fixtures/client/cert.pem");
-    until(|| ca.exists()).await;
+    let process = EtcdProcess::start_own(&["--auto-tls"]);
+    let ca = process.data_dir().join("fixtures/client/cert.pem");
+    wait_until(|| ca.exists()).await;
     let mut options = EtcdOptions::new([process.url()]);
     options.attempt = Duration::from_secs(10);
     options.patience = Duration::from_secs(1);
-    options.tls = Some(Tls { ca: None, identity: None });
-    let refused = Etcd::open(options.clone()).err();
+    options.tls = Some(EtcdTlsFiles { ca: None, identity: None });
+    let refused = EtcdStore::open(options.clone()).err();
     assert!(matches!(refused, Some(Error::Unavailable { .. })), "{refused:?}");
     options.patience = Duration::from_secs(30);
-    options.tls = Some(Tls { ca: Some(ca), identity: None });
-    let store = Etcd::open(options).unwrap();
+    options.tls = Some(EtcdTlsFiles { ca: Some(ca), identity: None });
+    let store = EtcdStore::open(options).unwrap();
     store.commit(put("k", "1")).await.unwrap();
 }
 
 /// Every member is killed in turn, so the leader is too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_loses_its_members_one_by_one() {
-    let mut cluster = Cluster::start(3, &QUICK).unwrap();
+    let mut cluster = EtcdCluster::start(3, &QUICK).unwrap();
     let mut options = EtcdOptions::new(cluster.urls());
     options.patience = Duration::from_secs(5);
-    let store = Etcd::open(options).unwrap();
+    let store = EtcdStore::open(options).unwrap();
     let start = store.revision();
-    let seen = keys_seen(&store, start);
+    let seen = record_keys(&store, start);
     let mut acknowledged = Vec::new();
     for round in 0..6 {
         let member = &mut cluster.members_mut()[round % 3];
@@ -155,7 +155,7 @@ async fn a_cluster_loses_its_members_one_by_one() {
         }
         member.restart(&QUICK).unwrap();
         // It answers when it is back in the cluster, and the next may go.
-        drop(Etcd::open(patient(vec![member.url().to_owned()], "/x")).unwrap());
+        drop(EtcdStore::open(long_timeout_options(vec![member.url().to_owned()], "/x")).unwrap());
     }
     // A write that was not acknowledged may have happened, and then again.
     let mut seen = seen.lock().unwrap().clone();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_etcd_process::Cluster;
+use windlass_etcd_process::EtcdCluster;
 
 use super::process::QUICK;
 use super::*;
@@ -21,16 +21,16 @@ fn options(urls: Vec<String>) -> EtcdOptions {
 /// Nobody calls, nothing changes, and still the store knows that it hears nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_store_notices_that_it_is_cut_off() {
-    let cluster = Cluster::start(1, &QUICK).unwrap();
+    let cluster = EtcdCluster::start(1, &QUICK).unwrap();
     let member = &cluster.members()[0];
-    let store = Etcd::open(options(cluster.urls())).unwrap();
-    let seen = keys_seen(&store, store.revision());
-    commit_at_last(&store, put("before", "1")).await;
+    let store = EtcdStore::open(options(cluster.urls())).unwrap();
+    let seen = record_keys(&store, store.revision());
+    commit_with_retry(&store, put("before", "1")).await;
     member.pause().unwrap();
-    until_within(NOTICED, || store.lost_since().is_some()).await;
+    wait_until_within(NOTICED, || store.lost_since().is_some()).await;
     member.resume().unwrap();
-    until_within(NOTICED, || store.lost_since().is_none()).await;
-    commit_at_last(&store, put("after", "1")).await;
+    wait_until_within(NOTICED, || store.lost_since().is_none()).await;
+    commit_with_retry(&store, put("after", "1")).await;
     let mut seen = seen.lock().unwrap().clone();
     seen.dedup();
     assert_eq!(seen, ["before", "after"]);
@@ -38,18 +38,18 @@ async fn a_quiet_store_notices_that_it_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
-    let cluster = Cluster::start(3, &QUICK).unwrap();
+    let cluster = EtcdCluster::start(3, &QUICK).unwrap();
     let urls = cluster.urls();
-    let quiet = Etcd::open(options(urls.clone())).unwrap();
-    let seen = keys_seen(&quiet, quiet.revision());
-    let writer = Etcd::open(options(urls[1..].to_vec())).unwrap();
-    commit_at_last(&writer, put("before", "1")).await;
-    until(|| !seen.lock().unwrap().is_empty()).await;
+    let quiet = EtcdStore::open(options(urls.clone())).unwrap();
+    let seen = record_keys(&quiet, quiet.revision());
+    let writer = EtcdStore::open(options(urls[1..].to_vec())).unwrap();
+    commit_with_retry(&writer, put("before", "1")).await;
+    wait_until(|| !seen.lock().unwrap().is_empty()).await;
     // The stream of a store that has had no trouble is that of the first member.
     cluster.members()[0].pause().unwrap();
-    commit_at_last(&writer, put("after", "1")).await;
-    until_within(NOTICED, || seen.lock().unwrap().iter().any(|key| key == "after")).await;
-    until(|| quiet.lost_since().is_none()).await;
+    commit_with_retry(&writer, put("after", "1")).await;
+    wait_until_within(NOTICED, || seen.lock().unwrap().iter().any(|key| key == "after")).await;
+    wait_until(|| quiet.lost_since().is_none()).await;
     assert_eq!(quiet.failure(), None);
     cluster.members()[0].resume().unwrap();
 }
@@ -57,13 +57,13 @@ async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
 /// Whatever was acknowledged is there, whatever was refused is not, and what is not known is either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hangs_loses_nothing() {
-    let cluster = Cluster::start(3, &QUICK).unwrap();
+    let cluster = EtcdCluster::start(3, &QUICK).unwrap();
     let mut options = options(cluster.urls());
     options.attempt = Duration::from_secs(1);
-    let store = Arc::new(Etcd::open(options.clone()).unwrap());
+    let store = Arc::new(EtcdStore::open(options.clone()).unwrap());
     options.patience = Duration::from_secs(30);
     let start = store.revision();
-    let seen = keys_seen(&store, start);
+    let seen = record_keys(&store, start);
     let [mut there, mut absent, mut open] = [(); 3].map(|()| BTreeSet::new());
     for round in 0..4 {
         let begun = Instant::now();
@@ -85,7 +85,7 @@ async fn a_leader_that_hangs_loses_nothing() {
             })
         });
         let writers: Vec<_> = writers.collect();
-        until(|| seen.lock().unwrap().iter().any(|key| key.starts_with(&format!("{round}/"))))
+        wait_until(|| seen.lock().unwrap().iter().any(|key| key.starts_with(&format!("{round}/"))))
             .await;
         cluster.members()[leader].pause().unwrap();
         for writer in writers {
@@ -99,16 +99,16 @@ async fn a_leader_that_hangs_loses_nothing() {
             }
         }
         // Every replica shows at once what any has acknowledged.
-        let other = Etcd::open(options.clone()).unwrap();
+        let other = EtcdStore::open(options.clone()).unwrap();
         other.catch_up().await.unwrap();
-        let page = other.range(Range::default()).await.unwrap();
+        let page = other.range(KeyRange::default()).await.unwrap();
         let found: BTreeSet<_> = page.items.into_iter().map(|(key, _)| key).collect();
         assert!(there.is_subset(&found));
         cluster.members()[leader].resume().unwrap();
     }
-    let newest = Etcd::open(options).unwrap().catch_up().await.unwrap();
-    until_within(Duration::from_secs(30), || store.revision() >= newest).await;
-    let page = store.range(Range::default()).await.unwrap();
+    let newest = EtcdStore::open(options).unwrap().catch_up().await.unwrap();
+    wait_until_within(Duration::from_secs(30), || store.revision() >= newest).await;
+    let page = store.range(KeyRange::default()).await.unwrap();
     let found: BTreeSet<_> = page.items.into_iter().map(|(key, _)| key).collect();
     assert!(there.is_subset(&found) && absent.is_disjoint(&found));
     assert!(found.iter().all(|key| there.contains(key) || open.contains(key)));
@@ -123,17 +123,17 @@ async fn a_leader_that_hangs_loses_nothing() {
 /// Closing ends in time, though etcd does not answer, and every commit gets an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_ends_though_etcd_hangs() {
-    let cluster = Cluster::start(1, &QUICK).unwrap();
+    let cluster = EtcdCluster::start(1, &QUICK).unwrap();
     let member = &cluster.members()[0];
-    let store = Arc::new(Etcd::open(hasty(cluster.urls(), "/x")).unwrap());
-    let seen = keys_seen(&store, store.revision());
-    commit_at_last(&store, put("before", "1")).await;
+    let store = Arc::new(EtcdStore::open(short_timeout_options(cluster.urls(), "/x")).unwrap());
+    let seen = record_keys(&store, store.revision());
+    commit_with_retry(&store, put("before", "1")).await;
     member.pause().unwrap();
     let commit = {
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.commit(put("during", "1")).await })
     };
-    until(|| store.core.gate.try_write().is_err()).await;
+    wait_until(|| store.core.gate.try_write().is_err()).await;
     let begun = Instant::now();
     store.close().await.unwrap();
     let limit = 2 * store.core.client.patience + 3 * store.core.client.attempt;

@@ -3,38 +3,38 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use windlass_etcd_process::{Cluster, Member};
+use windlass_etcd_process::{EtcdCluster, EtcdMember};
 
 /// Elections in tests need not be patient.
 pub(super) const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
 /// Those that no test uses now, with the number of their users.
-static IDLE: Mutex<Vec<(Cluster, u64)>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<(EtcdCluster, u64)>> = Mutex::new(Vec::new());
 
 /// A cluster of one member, for one user; dropped, it waits for the next.
-pub(super) struct Process {
-    cluster: Option<Cluster>,
+pub(super) struct EtcdProcess {
+    cluster: Option<EtcdCluster>,
     uses: u64,
     reuse: bool,
 }
 
-impl Process {
+impl EtcdProcess {
     /// One that is idle, or else a new one.
-    pub(super) fn take() -> Self {
+    pub(super) fn acquire() -> Self {
         let idle = IDLE.lock().unwrap().pop();
-        let (cluster, uses) = idle.unwrap_or_else(|| (Cluster::start(1, &QUICK).unwrap(), 0));
+        let (cluster, uses) = idle.unwrap_or_else(|| (EtcdCluster::start(1, &QUICK).unwrap(), 0));
         Self { cluster: Some(cluster), uses: uses + 1, reuse: true }
     }
 
     /// A new one with more arguments, which nobody uses after.
-    pub(super) fn own(args: &[&str]) -> Self {
-        let cluster = Cluster::start(1, &[&QUICK, args].concat()).unwrap();
+    pub(super) fn start_own(args: &[&str]) -> Self {
+        let cluster = EtcdCluster::start(1, &[&QUICK, args].concat()).unwrap();
         Self { cluster: Some(cluster), uses: 1, reuse: false }
     }
 
     /// Where its data is.
-    pub(super) fn data(&self) -> PathBuf {
-        self.cluster.as_ref().unwrap().members()[0].data()
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.cluster.as_ref().unwrap().members()[0].data_directory()
     }
 
     pub(super) fn url(&self) -> String {
@@ -62,16 +62,16 @@ impl Process {
     }
 
     /// Ends the alarm of a database that was full, and gives back what compactions freed.
-    pub(super) fn make_room(&self) {
-        self.cluster.as_ref().unwrap().members()[0].make_room().unwrap();
+    pub(super) fn free_space(&self) {
+        self.cluster.as_ref().unwrap().members()[0].defragment().unwrap();
     }
 
-    fn member(&mut self) -> &mut Member {
+    fn member(&mut self) -> &mut EtcdMember {
         &mut self.cluster.as_mut().unwrap().members_mut()[0]
     }
 }
 
-impl Drop for Process {
+impl Drop for EtcdProcess {
     fn drop(&mut self) {
         let cluster = self.cluster.take();
         if self.reuse {

@@ -3,10 +3,10 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_commits_all_have_seen_after_catching_up() {
-    let process = Process::own(&[]);
+async fn commits_are_visible_to_all_after_catch_up() {
+    let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
-    let seen = keys_seen(&b, b.revision());
+    let seen = record_keys(&b, b.revision());
     for n in 0..50 {
         let done = a.commit(put(&format!("{n}"), "1")).await.unwrap();
         assert!(b.catch_up().await.unwrap() >= done.revision);
@@ -18,11 +18,11 @@ async fn what_one_commits_all_have_seen_after_catching_up() {
 /// What others write moves the revision, but shows in no feed; still nobody waits for it in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_changes_of_others_hold_nobody_up() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let mine = open(&process, "/mine").unwrap();
     let others = open(&process, "/mine2").unwrap();
     let start = mine.revision();
-    let seen = keys_seen(&mine, start);
+    let seen = record_keys(&mine, start);
     mine.commit(put("a", "1")).await.unwrap();
     for n in 0..5 {
         let foreign = others.commit(put(&format!("{n}"), "1")).await.unwrap().revision;
@@ -31,19 +31,19 @@ async fn the_changes_of_others_hold_nobody_up() {
     }
     mine.commit(delete("a")).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), ["a", "a"]);
-    let page = mine.range(Range::default()).await.unwrap();
+    let page = mine.range(KeyRange::default()).await.unwrap();
     assert_eq!(page.items, []);
     // One that comes later finds the same history.
     let late = open(&process, "/mine").unwrap();
     let history = late.history(start, usize::MAX).await.unwrap();
     assert_eq!(history, mine.history(start, usize::MAX).await.unwrap());
     assert_eq!(history.len(), 2);
-    assert_eq!(*keys_seen(&late, start).lock().unwrap(), ["a", "a"]);
+    assert_eq!(*record_keys(&late, start).lock().unwrap(), ["a", "a"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compaction_by_another_is_noticed() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
     let start = a.revision();
     for n in 0..10 {
@@ -52,7 +52,7 @@ async fn a_compaction_by_another_is_noticed() {
     let floor = a.revision() - 2;
     a.compact(floor).await.unwrap();
     assert!(b.floor() < floor, "nobody has told it yet");
-    let stale = Range { at: Some(floor - 1), ..Range::default() };
+    let stale = KeyRange { at: Some(floor - 1), ..KeyRange::default() };
     assert_eq!(b.range(stale).await, Err(Error::Compacted { floor }));
     assert_eq!(b.floor(), floor);
     let late = open(&process, "/shared").unwrap();
@@ -68,11 +68,11 @@ async fn a_compaction_by_another_is_noticed() {
 /// Where etcd can be believed when it says how far a stream is, nothing is written to find that out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn catching_up_writes_only_where_it_must() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let mine = open(&process, "/mine").unwrap();
     let others = open(&process, "/others").unwrap();
     mine.commit(put("k", "1")).await.unwrap();
-    let marks = if mine.core.inquiry().ask() { 0 } else { 1 };
+    let marks = if mine.core.progress_requester().request() { 0 } else { 1 };
     for _ in 0..5 {
         let foreign = others.commit(put("k", "1")).await.unwrap().revision;
         assert!(mine.catch_up().await.unwrap() >= foreign);
@@ -84,7 +84,7 @@ async fn catching_up_writes_only_where_it_must() {
 /// History that a new sink asked for may be gone before anybody here knows; it gets the state instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
-    let process = Process::own(&[]);
+    let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
     let start = b.revision();
     a.commit(put("goes", "1")).await.unwrap();
@@ -94,23 +94,23 @@ async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
     assert!(b.floor() < last, "nobody has told it yet");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let take = move |message: crate::Message<'_>| {
+    let take = move |message: crate::FeedMessage<'_>| {
         let mut seen = sink.lock().unwrap();
         match message {
-            crate::Message::Changes(events) => {
+            crate::FeedMessage::Changes(events) => {
                 seen.extend(events.iter().map(|event| format!("{} changed", event.key)));
             }
-            crate::Message::Reset(page) => {
+            crate::FeedMessage::Reset(page) => {
                 assert!(page.revision >= last);
                 seen.extend(page.items.iter().map(|(key, _)| format!("{key} is there")));
             }
         }
     };
-    b.follow(start, Box::new(take)).unwrap();
+    b.watch(start, Box::new(take)).unwrap();
     a.commit(put("next", "1")).await.unwrap();
     b.catch_up().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), ["stays is there", "next changed"]);
     // Now that it is known, it is refused.
-    let refused = b.follow(start, Box::new(|_| {}));
+    let refused = b.watch(start, Box::new(|_| {}));
     assert_eq!(refused, Err(Error::Compacted { floor: last }));
 }

@@ -7,16 +7,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use super::*;
-use crate::Message;
+use crate::FeedMessage;
 
 /// A way to etcd that can be cut.
-struct Way {
+struct TestProxy {
     url: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
-impl Way {
-    fn to(process: &Process) -> Self {
+impl TestProxy {
+    fn connect_to(process: &EtcdProcess) -> Self {
         let there = process.url().trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -42,29 +42,29 @@ impl Way {
         Self { url, open }
     }
 
-    fn cut(&self) {
+    fn disconnect(&self) {
         for stream in self.open.lock().unwrap().take().unwrap() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn mend(&self) {
+    fn reconnect(&self) {
         *self.open.lock().unwrap() = Some(Vec::new());
     }
 }
 
 /// What a sink keeps: the state, made of all it was told.
-type Kept = Arc<Mutex<BTreeMap<String, Bytes>>>;
+type ReplicaMap = Arc<Mutex<BTreeMap<String, Bytes>>>;
 
 /// Follows a store; each reset is told with its revision.
-fn keep(store: &Etcd) -> (Kept, Receiver<Revision>) {
-    let kept = Kept::default();
+fn maintain_replica(store: &EtcdStore) -> (ReplicaMap, Receiver<Revision>) {
+    let kept = ReplicaMap::default();
     let (told, resets) = channel();
     let state = Arc::clone(&kept);
-    let sink = move |message: Message<'_>| {
+    let sink = move |message: FeedMessage<'_>| {
         let mut state = state.lock().unwrap();
         match message {
-            Message::Changes(events) => {
+            FeedMessage::Changes(events) => {
                 for event in events {
                     match &event.value {
                         Some(value) => state.insert(event.key.clone(), value.clone()),
@@ -72,34 +72,34 @@ fn keep(store: &Etcd) -> (Kept, Receiver<Revision>) {
                     };
                 }
             }
-            Message::Reset(page) => {
+            FeedMessage::Reset(page) => {
                 let items = page.items.iter();
                 *state = items.map(|(key, stored)| (key.clone(), stored.value.clone())).collect();
                 told.send(page.revision).unwrap();
             }
         }
     };
-    store.follow(store.revision(), Box::new(sink)).unwrap();
+    store.watch(store.revision(), Box::new(sink)).unwrap();
     (kept, resets)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_missed_a_compaction_begins_anew() {
-    let process = Process::own(&[]);
-    let way = Way::to(&process);
+    let process = EtcdProcess::start_own(&[]);
+    let way = TestProxy::connect_to(&process);
     let a = open(&process, "/shared").unwrap();
-    let b = Etcd::open(patient(vec![way.url.clone()], "/shared")).unwrap();
-    let (kept, resets) = keep(&b);
+    let b = EtcdStore::open(long_timeout_options(vec![way.url.clone()], "/shared")).unwrap();
+    let (kept, resets) = maintain_replica(&b);
     for round in 0..3 {
         a.commit(put("goes", "1")).await.unwrap();
         b.catch_up().await.unwrap();
         assert!(kept.lock().unwrap().contains_key("goes"));
         let seen = b.revision();
-        way.cut();
+        way.disconnect();
         a.commit(delete("goes")).await.unwrap();
         let last = a.commit(put("comes", format!("{round}"))).await.unwrap().revision;
         a.compact(last).await.unwrap();
-        way.mend();
+        way.reconnect();
         let reset = resets.recv_timeout(Duration::from_secs(30)).unwrap();
         assert!(reset >= last && last > seen);
         assert!(b.catch_up().await.unwrap() >= last);
@@ -121,18 +121,18 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
 /// Nobody may be given a state with revisions that mean something else now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_missed_a_new_count_fails() {
-    let process = Process::own(&[]);
-    let way = Way::to(&process);
-    let store = Etcd::open(patient(vec![way.url.clone()], "/shared")).unwrap();
-    let (_, resets) = keep(&store);
+    let process = EtcdProcess::start_own(&[]);
+    let way = TestProxy::connect_to(&process);
+    let store = EtcdStore::open(long_timeout_options(vec![way.url.clone()], "/shared")).unwrap();
+    let (_, resets) = maintain_replica(&store);
     store.commit(put("k", "1")).await.unwrap();
-    way.cut();
-    let options = patient(vec![process.url()], "/shared");
+    way.disconnect();
+    let options = long_timeout_options(vec![process.url()], "/shared");
     crate::raise_revision(options, 500).unwrap();
     let other = open(&process, "/shared").unwrap();
     let last = other.commit(put("k", "2")).await.unwrap().revision;
     other.compact(last).await.unwrap();
-    way.mend();
+    way.reconnect();
     let failed = tokio::time::timeout(Duration::from_secs(30), store.failed()).await;
     let Ok(Error::Failed { what }) = failed else { panic!("{failed:?}") };
     assert!(what.ends_with("were changed"), "{what}");

@@ -3,8 +3,8 @@
 use time::OffsetDateTime;
 use windlass_api::age::age;
 
-use super::verdict::{Verdict, Wrong};
-use crate::cli::Format;
+use super::status_report::{BundleStatusReport, TargetProblem};
+use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word};
 
 /// The digits of a fingerprint that tell it from others.
@@ -13,17 +13,17 @@ const DIGITS: usize = 16;
 const SOME: usize = 20;
 
 /// All of it.
-pub fn text(verdict: &Verdict, format: Option<Format>, now: OffsetDateTime) -> String {
-    if format == Some(Format::Name) {
+pub fn text(verdict: &BundleStatusReport, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+    if format == Some(OutputFormat::Name) {
         return verdict.wrong.iter().map(|wrong| place(wrong) + "\n").collect();
     }
-    let wide = format == Some(Format::Wide);
+    let wide = format == Some(OutputFormat::Wide);
     let mut text = head(verdict, now);
     text.push_str("\nSources:\n");
     text.push_str(&sources(verdict));
     text.push_str(&format!("\nCertificates: {}\n", verdict.certificates.len()));
     text.push_str(&certificates(verdict, wide));
-    let Verdict { targets, current, wrong, .. } = verdict;
+    let BundleStatusReport { targets, current, wrong, .. } = verdict;
     text.push_str(&format!("\nTargets: {current} of {targets} are as they should be\n"));
     text.push_str(&targets_that_are_wrong(wrong, wide));
     for (title, lines) in [("Wrong", &verdict.problems), ("Notes", &verdict.notes)] {
@@ -35,7 +35,7 @@ pub fn text(verdict: &Verdict, format: Option<Format>, now: OffsetDateTime) -> S
     text
 }
 
-fn head(verdict: &Verdict, now: OffsetDateTime) -> String {
+fn head(verdict: &BundleStatusReport, now: OffsetDateTime) -> String {
     let mut rows = vec![["Name:".to_owned(), word(&verdict.name)].to_vec()];
     let synced = match &verdict.synced {
         Some(synced) => {
@@ -51,7 +51,7 @@ fn head(verdict: &Verdict, now: OffsetDateTime) -> String {
     table(&rows)
 }
 
-fn sources(verdict: &Verdict) -> String {
+fn sources(verdict: &BundleStatusReport) -> String {
     let head = ["SOURCE", "OBJECTS", "CERTIFICATES", "PROBLEM"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for source in &verdict.sources {
@@ -65,7 +65,7 @@ fn sources(verdict: &Verdict) -> String {
     indented(&rows)
 }
 
-fn certificates(verdict: &Verdict, wide: bool) -> String {
+fn certificates(verdict: &BundleStatusReport, wide: bool) -> String {
     if verdict.certificates.is_empty() {
         return String::new();
     }
@@ -80,7 +80,7 @@ fn certificates(verdict: &Verdict, wide: bool) -> String {
     indented(&rows)
 }
 
-fn targets_that_are_wrong(wrong: &[Wrong], wide: bool) -> String {
+fn targets_that_are_wrong(wrong: &[TargetProblem], wide: bool) -> String {
     if wrong.is_empty() {
         return String::new();
     }
@@ -96,7 +96,7 @@ fn targets_that_are_wrong(wrong: &[Wrong], wide: bool) -> String {
     indented(&rows) + &more
 }
 
-fn place(wrong: &Wrong) -> String {
+fn place(wrong: &TargetProblem) -> String {
     match wrong.namespace.as_str() {
         "" => word(&wrong.name),
         namespace => format!("{}/{}", word(namespace), word(&wrong.name)),

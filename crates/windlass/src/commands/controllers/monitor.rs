@@ -6,24 +6,24 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use windlass_node::serving::{self, Door};
+use windlass_node::serving::{self, ServingTransport};
 
-use crate::expiry::Monitor;
+use crate::expiry::ExpiryMonitor;
 
 /// Serves until what it returns is dropped.
-pub async fn serve(address: SocketAddr, expiry: Arc<Monitor>) -> std::io::Result<JoinSet<()>> {
+pub async fn serve(address: SocketAddr, expiry: Arc<ExpiryMonitor>) -> std::io::Result<JoinSet<()>> {
     let listener = TcpListener::bind(address).await?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
     let mut serving = JoinSet::new();
     serving.spawn(serving::serve(
         listener,
-        Door::Plain,
+        ServingTransport::Plain,
         Arc::new(move |path: &str| page(path, &expiry)),
     ));
     Ok(serving)
 }
 
-fn page(path: &str, expiry: &Monitor) -> Option<(StatusCode, String)> {
+fn page(path: &str, expiry: &ExpiryMonitor) -> Option<(StatusCode, String)> {
     match path {
         "/healthz" => Some((StatusCode::OK, "ok".to_owned())),
         "/metrics" => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use windlass_api::schema::{Merge, Schema, Shape, Type};
+use windlass_api::schema::{MergeStrategy, Schema, ValueShape, ObjectType};
 use windlass_api::trust_bundle::custom_resource_definition;
 use windlass_server::registry::bundles::KIND;
 
@@ -22,8 +22,8 @@ fn the_file_is_yaml_and_follows_the_other() {
     let crd: Value = serde_saphyr::from_str(BUNDLE).unwrap();
     assert_eq!(crd, custom_resource_definition());
     assert_eq!(text(&[]), format!("{NODE_TRUST}---\n{BUNDLE}"));
-    assert_eq!(text(&[Crd::Bundles]), BUNDLE);
-    assert_eq!(text(&[Crd::Bundles, Crd::NodeTrusts]), text(&[]));
+    assert_eq!(text(&[CustomResource::Bundles]), BUNDLE);
+    assert_eq!(text(&[CustomResource::Bundles, CustomResource::NodeTrusts]), text(&[]));
     assert!(NODE_TRUST.ends_with('\n'));
 }
 
@@ -47,12 +47,12 @@ fn the_custom_resource_is_what_the_server_serves() {
     let ours = ours.map(|c| [c.name, c.kind, c.description].map(str::to_owned));
     assert_eq!(columns.iter().map(column).collect::<Vec<_>>(), ours.collect::<Vec<_>>());
     let schema = Schema::get();
-    let ty = schema.type_of(schema.lookup(served.type_name).unwrap());
+    let ty = schema.get_type(schema.lookup(served.type_name).unwrap());
     compare(schema, ty, &version["schema"]["openAPIV3Schema"], "");
 }
 
 /// Compares a type of the server with the schema of the custom resource, and those under it.
-fn compare(schema: &Schema, ty: &Type, custom: &Value, at: &str) {
+fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
     let fields = ty.fields.iter().map(|field| field.name).collect::<BTreeSet<_>>();
     let properties = custom["properties"].as_object().unwrap();
     assert_eq!(properties.keys().map(String::as_str).collect::<BTreeSet<_>>(), fields, "{at}");
@@ -71,34 +71,34 @@ fn compare(schema: &Schema, ty: &Type, custom: &Value, at: &str) {
         let values = property["enum"].as_array().into_iter().flatten();
         let values = values.map(|value| value.as_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(values, field.one_of, "{at}");
-        if matches!(field.shape, Shape::List(_)) {
+        if matches!(field.shape, ValueShape::List(_)) {
             let keys = property["x-kubernetes-list-map-keys"].as_array();
             match &field.merge {
-                Merge::ByKey(by) => assert_eq!(json!(by), json!(keys.unwrap()), "{at}"),
-                Merge::Atomic => assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}"),
-                Merge::Default | Merge::Set => panic!("{at}"),
+                MergeStrategy::ByKey(by) => assert_eq!(json!(by), json!(keys.unwrap()), "{at}"),
+                MergeStrategy::Atomic => assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}"),
+                MergeStrategy::Default | MergeStrategy::Set => panic!("{at}"),
             }
         }
         value(schema, &field.shape, property, &at);
     }
 }
 
-fn value(schema: &Schema, shape: &Shape, custom: &Value, at: &str) {
+fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str) {
     let (name, format) = match shape {
-        Shape::String => ("string", None),
-        Shape::Time => ("string", Some("date-time")),
-        Shape::Bool => ("boolean", None),
-        Shape::Int64 => ("integer", Some("int64")),
-        Shape::List(of) => {
+        ValueShape::String => ("string", None),
+        ValueShape::Time => ("string", Some("date-time")),
+        ValueShape::Bool => ("boolean", None),
+        ValueShape::Int64 => ("integer", Some("int64")),
+        ValueShape::List(of) => {
             value(schema, of, &custom["items"], &format!("{at}[]"));
             ("array", None)
         }
-        Shape::Map(of) => {
+        ValueShape::Map(of) => {
             value(schema, of, &custom["additionalProperties"], &format!("{at}{{}}"));
             ("object", None)
         }
-        Shape::Object(id) => {
-            compare(schema, schema.type_of(*id), custom, at);
+        ValueShape::Object(id) => {
+            compare(schema, schema.get_type(*id), custom, at);
             ("object", None)
         }
         other => panic!("{at}: {other:?}"),

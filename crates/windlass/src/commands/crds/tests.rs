@@ -2,19 +2,19 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
-use windlass_api::schema::{Merge, Schema, Shape, Type};
+use windlass_api::schema::{MergeStrategy, Schema, ValueShape, ObjectType};
 use windlass_server::registry::nodetrusts::{self, KIND};
 
 use super::*;
 
 const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
 
-fn crd() -> Value {
+fn node_trust_crd() -> Value {
     serde_saphyr::from_str(NODE_TRUST).unwrap()
 }
 
 /// Compares a type of the server with the schema of the custom resource, and those under it.
-fn compare(schema: &Schema, ty: &Type, custom: &Value, at: &str) {
+fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
     assert_eq!(custom["type"], "object", "{at}");
     assert_eq!(custom["description"], ty.description, "{at}");
     let fields = ty.fields.iter().map(|field| field.name).collect::<BTreeSet<_>>();
@@ -31,28 +31,28 @@ fn compare(schema: &Schema, ty: &Type, custom: &Value, at: &str) {
             continue;
         }
         assert_eq!(property["description"], field.description, "{at}");
-        let atomic = matches!(field.shape, Shape::List(_)) && field.merge == Merge::Atomic;
+        let atomic = matches!(field.shape, ValueShape::List(_)) && field.merge == MergeStrategy::Atomic;
         assert_eq!(property["x-kubernetes-list-type"] == "atomic", atomic, "{at}");
         value(schema, &field.shape, property, &at, true);
     }
 }
 
-fn value(schema: &Schema, shape: &Shape, custom: &Value, at: &str, described: bool) {
+fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str, described: bool) {
     let (name, format) = match shape {
-        Shape::String => ("string", None),
-        Shape::Bool => ("boolean", None),
-        Shape::Int32 => ("integer", Some("int32")),
-        Shape::Int64 => ("integer", Some("int64")),
-        Shape::List(of) => {
+        ValueShape::String => ("string", None),
+        ValueShape::Bool => ("boolean", None),
+        ValueShape::Int32 => ("integer", Some("int32")),
+        ValueShape::Int64 => ("integer", Some("int64")),
+        ValueShape::List(of) => {
             value(schema, of, &custom["items"], &format!("{at}[]"), false);
             ("array", None)
         }
-        Shape::Map(of) => {
+        ValueShape::Map(of) => {
             value(schema, of, &custom["additionalProperties"], &format!("{at}{{}}"), false);
             ("object", None)
         }
-        Shape::Object(id) => {
-            let ty = schema.type_of(*id);
+        ValueShape::Object(id) => {
+            let ty = schema.get_type(*id);
             let mut custom = custom.clone();
             // A field's description is of the field.
             if described {
@@ -68,7 +68,7 @@ fn value(schema: &Schema, shape: &Shape, custom: &Value, at: &str, described: bo
 
 #[test]
 fn the_custom_resource_is_what_the_server_serves() {
-    let crd = crd();
+    let crd = node_trust_crd();
     let spec = &crd["spec"];
     let served = &KIND.served[0];
     assert_eq!(crd["metadata"]["name"], format!("{}.{}", KIND.plural, served.group));
@@ -85,13 +85,13 @@ fn the_custom_resource_is_what_the_server_serves() {
     let ours = KIND.columns.iter().map(|c| c.name).filter(|name| *name != "Name");
     assert_eq!(columns, ours.collect::<Vec<_>>());
     let schema = Schema::get();
-    let ty = schema.type_of(schema.lookup(served.type_name).unwrap());
+    let ty = schema.get_type(schema.lookup(served.type_name).unwrap());
     compare(schema, ty, &version["schema"]["openAPIV3Schema"], "");
 }
 
 #[test]
 fn the_limits_are_the_same() {
-    let crd = crd();
+    let crd = node_trust_crd();
     let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     let sources = &status["properties"]["sources"];
     let source = &sources["items"]["properties"];

@@ -2,9 +2,9 @@
 
 use windlass_api::age::human_duration;
 
-use super::Request;
-use super::view::{Decoded, Issued, Names, Said, View};
-use crate::cli::Format;
+use super::CsrObject;
+use super::view::{DecodeOutcome, IssuedCertificate, SubjectNames, ConditionView, CsrView};
+use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
 
 /// What an object is called in what programs read.
@@ -13,10 +13,10 @@ pub fn object(name: &str) -> String {
 }
 
 /// What a request is about, on one line.
-pub fn line(view: &View) -> String {
+pub fn line(view: &CsrView) -> String {
     let names = match &view.request {
-        Decoded::Read(asked) => brief(&asked.names),
-        Decoded::Unreadable { unreadable } => format!("unreadable ({})", plain(unreadable)),
+        DecodeOutcome::Read(asked) => names_summary(&asked.names),
+        DecodeOutcome::Unreadable { unreadable } => format!("unreadable ({})", plain(unreadable)),
     };
     let usages = words_or(&view.usages, "no usage");
     let (signer, who) = (word(&view.signer), word(&view.requestor.username));
@@ -24,11 +24,11 @@ pub fn line(view: &View) -> String {
 }
 
 /// Requests, one a line, as kubectl has them.
-pub fn list(views: &[View], format: Option<Format>) -> String {
-    if format == Some(Format::Name) {
+pub fn list(views: &[CsrView], format: Option<OutputFormat>) -> String {
+    if format == Some(OutputFormat::Name) {
         return views.iter().map(|view| object(&view.name) + "\n").collect();
     }
-    let wide = format == Some(Format::Wide);
+    let wide = format == Some(OutputFormat::Wide);
     let mut head = vec!["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"];
     if wide {
         head.extend(["NAMES", "KEY", "CERTIFICATE"]);
@@ -40,17 +40,17 @@ pub fn list(views: &[View], format: Option<Format>) -> String {
             view.age.clone(),
             word(&view.signer),
             word(&view.requestor.username),
-            asked_duration(view).unwrap_or_else(|| "<none>".into()),
+            requested_duration(view).unwrap_or_else(|| "<none>".into()),
             view.state.clone(),
         ];
         if wide {
             row.extend(match &view.request {
-                Decoded::Read(asked) => [brief(&asked.names), asked.key.clone()],
-                Decoded::Unreadable { .. } => ["<unreadable>".into(), "<unreadable>".into()],
+                DecodeOutcome::Read(asked) => [names_summary(&asked.names), asked.key.clone()],
+                DecodeOutcome::Unreadable { .. } => ["<unreadable>".into(), "<unreadable>".into()],
             });
             row.push(match &view.certificate {
-                Some(Decoded::Read(issued)) => issued.standing.clone(),
-                Some(Decoded::Unreadable { .. }) => "<unreadable>".into(),
+                Some(DecodeOutcome::Read(issued)) => issued.standing.clone(),
+                Some(DecodeOutcome::Unreadable { .. }) => "<unreadable>".into(),
                 None => "<none>".into(),
             });
         }
@@ -60,11 +60,11 @@ pub fn list(views: &[View], format: Option<Format>) -> String {
 }
 
 /// Everything about a request.
-pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
-    if format == Some(Format::Name) {
+pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -> String {
+    if format == Some(OutputFormat::Name) {
         return object(&view.name) + "\n";
     }
-    let mut text = Text::default();
+    let mut text = DescriptionWriter::default();
     text.field("Name", word(&view.name));
     text.field("Signer", word(&view.signer));
     let groups = words_or(&view.requestor.groups, "none");
@@ -75,7 +75,7 @@ pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
     text.field("State", view.state.clone());
     text.heading("Request");
     match &view.request {
-        Decoded::Read(asked) => {
+        DecodeOutcome::Read(asked) => {
             text.names(&asked.names);
             text.field("Key", asked.key.clone());
             text.field(
@@ -87,12 +87,12 @@ pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
             );
             text.list("Extensions", &asked.other_extensions);
         }
-        Decoded::Unreadable { unreadable } => text.field("Unreadable", plain(unreadable)),
+        DecodeOutcome::Unreadable { unreadable } => text.field("Unreadable", plain(unreadable)),
     }
     text.heading("Certificate");
     match &view.certificate {
-        Some(Decoded::Read(issued)) => text.certificate(issued),
-        Some(Decoded::Unreadable { unreadable }) => text.field("Unreadable", plain(unreadable)),
+        Some(DecodeOutcome::Read(issued)) => text.certificate(issued),
+        Some(DecodeOutcome::Unreadable { unreadable }) => text.field("Unreadable", plain(unreadable)),
         None => text.line("none"),
     }
     text.heading("Conditions");
@@ -101,11 +101,11 @@ pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
     }
     view.conditions.iter().for_each(|said| text.line(&condition(said)));
     let mut text = text.0;
-    if format == Some(Format::Wide) {
+    if format == Some(OutputFormat::Wide) {
         text.push('\n');
-        text.push_str(&pem(&request.spec.request.0));
+        text.push_str(&sanitized_pem(&request.spec.request.0));
         if let Some(certificate) = request.status.as_ref().and_then(|s| s.certificate.as_ref()) {
-            text.push_str(&pem(&certificate.0));
+            text.push_str(&sanitized_pem(&certificate.0));
         }
     }
     text
@@ -113,9 +113,9 @@ pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
 
 /// Lines of a description.
 #[derive(Default)]
-struct Text(String);
+struct DescriptionWriter(String);
 
-impl Text {
+impl DescriptionWriter {
     fn heading(&mut self, heading: &str) {
         self.0.push_str(&format!("\n{heading}\n"));
     }
@@ -135,7 +135,7 @@ impl Text {
         }
     }
 
-    fn names(&mut self, names: &Names) {
+    fn names(&mut self, names: &SubjectNames) {
         let none = names.subject.is_empty();
         self.field("Subject", if none { "none".into() } else { plain(&names.subject) });
         self.list("DNS names", &names.dns_names);
@@ -144,7 +144,7 @@ impl Text {
         self.list("E-mail", &names.email_addresses);
     }
 
-    fn certificate(&mut self, issued: &Issued) {
+    fn certificate(&mut self, issued: &IssuedCertificate) {
         self.field("Serial", issued.serial.clone());
         self.names(&issued.names);
         let (from, until) = (&issued.not_before, &issued.not_after);
@@ -162,14 +162,14 @@ impl Text {
     }
 }
 
-fn condition(said: &Said) -> String {
+fn condition(said: &ConditionView) -> String {
     let (kind, status) = (word(&said.kind), word(&said.status));
     let reason = if said.reason.is_empty() { "no reason".into() } else { plain(&said.reason) };
     format!("{kind} {status}, {} ago, {reason}: {}", said.age, plain(&said.message))
 }
 
 /// Whom a request or certificate names, on one line.
-pub fn brief(names: &Names) -> String {
+pub fn names_summary(names: &SubjectNames) -> String {
     let kinds = [
         ("DNS", &names.dns_names),
         ("IP", &names.ip_addresses),
@@ -198,19 +198,19 @@ fn words_or(all: &[String], none: &str) -> String {
     if all.is_empty() { none.into() } else { shown.collect::<Vec<_>>().join(", ") }
 }
 
-fn duration(view: &View) -> String {
-    match asked_duration(view) {
+fn duration(view: &CsrView) -> String {
+    match requested_duration(view) {
         Some(asked) => format!("{asked} asked for"),
         None => "as long as the signer gives".into(),
     }
 }
 
-fn asked_duration(view: &View) -> Option<String> {
+fn requested_duration(view: &CsrView) -> Option<String> {
     view.requested_seconds.map(|seconds| human_duration(seconds.into()))
 }
 
 /// PEM may have any text around it.
-fn pem(text: &[u8]) -> String {
+fn sanitized_pem(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.lines().map(|line| plain(line) + "\n").collect()
 }

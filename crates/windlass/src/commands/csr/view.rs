@@ -8,19 +8,19 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltNames, CertificateRequest, ForeignCertificate, KeyAlgorithm, Name, SubjectKey,
+    AltNames, CertificateRequest, ForeignCertificate, KeyAlgorithm, DistinguishedName, SubjectKey,
     parse_certificate_blocks,
 };
 
-use super::Request;
+use super::CsrObject;
 
 /// A request, decoded.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct CsrView {
     pub name: String,
     pub signer: String,
-    pub requestor: Requestor,
+    pub requestor: CsrRequester,
     pub created: Option<String>,
     /// How long ago that was.
     #[serde(skip)]
@@ -30,15 +30,15 @@ pub struct View {
     pub requested_seconds: Option<i32>,
     /// As kubectl has it: Pending, or Approved, Denied, Failed and Issued.
     pub state: String,
-    pub request: Decoded<Asked>,
+    pub request: DecodeOutcome<CsrContents>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<Decoded<Issued>>,
-    pub conditions: Vec<Said>,
+    pub certificate: Option<DecodeOutcome<IssuedCertificate>>,
+    pub conditions: Vec<ConditionView>,
 }
 
 /// Who asked. The server knows; the requestor cannot choose.
 #[derive(Debug, Serialize)]
-pub struct Requestor {
+pub struct CsrRequester {
     pub username: String,
     pub groups: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub struct Requestor {
 /// What could be read, or why it could not.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Decoded<T> {
+pub enum DecodeOutcome<T> {
     Read(T),
     Unreadable { unreadable: String },
 }
@@ -54,9 +54,9 @@ pub enum Decoded<T> {
 /// What a request asks for.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct CsrContents {
     #[serde(flatten)]
-    pub names: Names,
+    pub names: SubjectNames,
     pub key: String,
     /// Why the request does not prove that who asks has the key; none if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,10 +69,10 @@ pub struct Asked {
 /// What a certificate says.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Issued {
+pub struct IssuedCertificate {
     pub serial: String,
     #[serde(flatten)]
-    pub names: Names,
+    pub names: SubjectNames,
     pub issuer: String,
     pub not_before: String,
     pub not_after: String,
@@ -90,7 +90,7 @@ pub struct Issued {
 /// Whom a request or a certificate names.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Names {
+pub struct SubjectNames {
     pub subject: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns_names: Vec<String>,
@@ -104,7 +104,7 @@ pub struct Names {
 
 /// A condition.
 #[derive(Debug, Serialize)]
-pub struct Said {
+pub struct ConditionView {
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
@@ -116,9 +116,9 @@ pub struct Said {
     pub age: String,
 }
 
-impl View {
+impl CsrView {
     /// What a request says, at this time.
-    pub fn of(request: &Request, now: OffsetDateTime) -> Self {
+    pub fn from_csr(request: &CsrObject, now: OffsetDateTime) -> Self {
         let asked = CertificateRequest::from_pem(&request.spec.request.0);
         let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
         let certificate = certificate.filter(|text| !text.0.is_empty());
@@ -127,18 +127,18 @@ impl View {
         Self {
             name: request.name_any(),
             signer: request.spec.signer_name.clone(),
-            requestor: Requestor {
+            requestor: CsrRequester {
                 username: request.spec.username.clone().unwrap_or_default(),
                 groups: request.spec.groups.clone().unwrap_or_default(),
             },
-            created: created.and_then(moment).map(timestamp::format),
-            age: age(created, now),
+            created: created.and_then(to_offset_date_time).map(timestamp::format),
+            age: format_age(created, now),
             usages: request.spec.usages.clone().unwrap_or_default(),
             requested_seconds: request.spec.expiration_seconds,
             state: state(request, certificate.is_some()),
             certificate: certificate.map(|text| issued(&text.0, key, now)),
-            request: asked.as_ref().map(Asked::of).into(),
-            conditions: conditions(request).iter().map(|said| Said::of(said, now)).collect(),
+            request: asked.as_ref().map(CsrContents::from_request).into(),
+            conditions: conditions(request).iter().map(|said| ConditionView::from_condition(said, now)).collect(),
         }
     }
 
@@ -149,11 +149,11 @@ impl View {
 }
 
 /// The conditions of a request.
-pub fn conditions(request: &Request) -> &[Condition] {
+pub fn conditions(request: &CsrObject) -> &[Condition] {
     request.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-fn state(request: &Request, has_certificate: bool) -> String {
+fn state(request: &CsrObject, has_certificate: bool) -> String {
     let said = |kind: &str| conditions(request).iter().any(|condition| condition.type_ == kind);
     let decision = match (said("Approved"), said("Denied")) {
         (_, true) => "Denied",
@@ -165,7 +165,7 @@ fn state(request: &Request, has_certificate: bool) -> String {
     [Some(decision), failed, issued].into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
-impl<T, E: std::fmt::Display> From<Result<T, E>> for Decoded<T> {
+impl<T, E: std::fmt::Display> From<Result<T, E>> for DecodeOutcome<T> {
     fn from(read: Result<T, E>) -> Self {
         match read {
             Ok(read) => Self::Read(read),
@@ -174,12 +174,12 @@ impl<T, E: std::fmt::Display> From<Result<T, E>> for Decoded<T> {
     }
 }
 
-impl Asked {
-    fn of(request: &CertificateRequest) -> Self {
+impl CsrContents {
+    fn from_request(request: &CertificateRequest) -> Self {
         let others = request.extensions().iter().map(|extension| extension.oid());
         Self {
-            names: Names::of(request.subject(), request.alt_names()),
-            key: key(request.public_key()),
+            names: SubjectNames::from_subject(request.subject(), request.alt_names()),
+            key: key_description(request.public_key()),
             unproven: request.verify_signature().err().map(|error| error.to_string()),
             other_extensions: others.filter(|oid| oid != SUBJECT_ALT_NAME).collect(),
         }
@@ -188,17 +188,17 @@ impl Asked {
 
 const SUBJECT_ALT_NAME: &str = "2.5.29.17";
 
-fn issued(text: &[u8], key: Option<&SubjectKey>, now: OffsetDateTime) -> Decoded<Issued> {
+fn issued(text: &[u8], key: Option<&SubjectKey>, now: OffsetDateTime) -> DecodeOutcome<IssuedCertificate> {
     match parse_certificate_blocks(text).as_deref() {
-        Ok([leaf, rest @ ..]) => Decoded::Read(Issued::of(leaf, 1 + rest.len(), key, now)),
-        Ok([]) => Decoded::Unreadable { unreadable: "there is no certificate".into() },
-        Err(error) => Decoded::Unreadable { unreadable: error.to_string() },
+        Ok([leaf, rest @ ..]) => DecodeOutcome::Read(IssuedCertificate::from_certificate(leaf, 1 + rest.len(), key, now)),
+        Ok([]) => DecodeOutcome::Unreadable { unreadable: "there is no certificate".into() },
+        Err(error) => DecodeOutcome::Unreadable { unreadable: error.to_string() },
     }
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// What the first certificate of a chain says, at this time.
-    pub fn of(
+    pub fn from_certificate(
         leaf: &ForeignCertificate,
         chain_length: usize,
         asked: Option<&SubjectKey>,
@@ -206,21 +206,21 @@ impl Issued {
     ) -> Self {
         Self {
             serial: serial(&leaf.serial()),
-            names: Names::of(leaf.subject(), leaf.alt_names()),
+            names: SubjectNames::from_subject(leaf.subject(), leaf.alt_names()),
             issuer: name(&leaf.issuer()),
             not_before: timestamp::format(leaf.not_before()),
             not_after: timestamp::format(leaf.not_after()),
-            standing: standing(leaf, now),
-            key: key(leaf.public_key()),
+            standing: validity_status(leaf, now),
+            key: key_description(leaf.public_key()),
             key_matches: asked.map(|asked| asked == leaf.public_key()),
             chain_length,
         }
     }
 }
 
-impl Names {
+impl SubjectNames {
     /// A subject and what else it is called.
-    pub fn of(subject: &Name, names: &AltNames) -> Self {
+    pub fn from_subject(subject: &DistinguishedName, names: &AltNames) -> Self {
         Self {
             subject: name(subject),
             dns_names: names.dns_names.clone(),
@@ -231,33 +231,33 @@ impl Names {
     }
 }
 
-impl Said {
-    fn of(condition: &Condition, now: OffsetDateTime) -> Self {
+impl ConditionView {
+    fn from_condition(condition: &Condition, now: OffsetDateTime) -> Self {
         let updated = condition.last_update_time.as_ref();
         Self {
             kind: condition.type_.clone(),
             status: condition.status.clone(),
             reason: condition.reason.clone().unwrap_or_default(),
             message: condition.message.clone().unwrap_or_default(),
-            updated: updated.and_then(moment).map(timestamp::format),
-            age: age(updated, now),
+            updated: updated.and_then(to_offset_date_time).map(timestamp::format),
+            age: format_age(updated, now),
         }
     }
 }
 
 /// A time of the API's.
-pub fn moment(time: &Time) -> Option<OffsetDateTime> {
+pub fn to_offset_date_time(time: &Time) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(time.0.as_second()).ok()
 }
 
-fn age(time: Option<&Time>, now: OffsetDateTime) -> String {
-    match time.and_then(moment) {
+fn format_age(time: Option<&Time>, now: OffsetDateTime) -> String {
+    match time.and_then(to_offset_date_time) {
         Some(time) => human_duration((now - time).whole_seconds()),
         None => "<unknown>".into(),
     }
 }
 
-fn standing(leaf: &ForeignCertificate, now: OffsetDateTime) -> String {
+fn validity_status(leaf: &ForeignCertificate, now: OffsetDateTime) -> String {
     let (begins, ends) = (leaf.not_before() - now, leaf.not_after() - now);
     if ends.is_negative() {
         format!("ended {} ago", human_duration(-ends.whole_seconds()))
@@ -275,7 +275,7 @@ pub fn serial(number: &[u8]) -> String {
 }
 
 /// What kind of key it is.
-pub fn key(key: &SubjectKey) -> String {
+pub fn key_description(key: &SubjectKey) -> String {
     match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
         KeyAlgorithm::Ecdsa(curve) => format!("ECDSA {}", curve.name()),
@@ -288,7 +288,7 @@ pub fn key(key: &SubjectKey) -> String {
 
 /// A distinguished name in its own order, with RFC 4514's escapes: what stands in one value cannot
 /// look like another attribute.
-pub fn name(name: &Name) -> String {
+pub fn name(name: &DistinguishedName) -> String {
     let attributes = name.attributes().iter().map(|attribute| {
         let oid = attribute.oid();
         let label = match oid.as_str() {

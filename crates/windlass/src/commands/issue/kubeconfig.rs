@@ -7,7 +7,7 @@ use kube::Config;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::commands::{connect, print};
+use crate::commands::{api_client, print};
 use crate::datadir;
 
 /// Writes a file with which kubectl reaches the same server, with this certificate.
@@ -27,7 +27,7 @@ fn contents(config: &Config, user: &str, certificate: &Path, key: &Path) -> Valu
     json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "cluster", "cluster": connect::cluster(config)}],
+        "clusters": [{"name": "cluster", "cluster": api_client::cluster(config)}],
         "users": [{
             "name": user,
             "user": {"client-certificate": certificate, "client-key": key},

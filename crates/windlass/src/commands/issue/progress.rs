@@ -7,20 +7,20 @@ const FRAMES: [&str; 4] = ["|", "/", "-", "\\"];
 const CLEAR: &str = "\r\x1b[2K";
 
 /// What is said on standard error while something is waited for.
-pub struct Progress {
+pub struct WaitProgress {
     terminal: bool,
     said: String,
     frame: usize,
 }
 
-impl Progress {
+impl WaitProgress {
     /// Nothing yet.
     pub fn new() -> Self {
         Self { terminal: std::io::stderr().is_terminal(), said: String::new(), frame: 0 }
     }
 
     /// Says what is waited for now, once.
-    pub fn say(&mut self, text: &str) {
+    pub fn report(&mut self, text: &str) {
         if self.said == text {
             return;
         }
@@ -33,7 +33,7 @@ impl Progress {
     }
 
     /// Says something that is to stay.
-    pub fn note(&mut self, text: &str) {
+    pub fn print_note(&mut self, text: &str) {
         self.clear();
         eprintln!("windlass: {text}");
         self.draw();
@@ -73,7 +73,7 @@ fn columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
-impl Drop for Progress {
+impl Drop for WaitProgress {
     fn drop(&mut self) {
         self.clear();
     }

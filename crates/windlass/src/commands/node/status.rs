@@ -10,19 +10,19 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::human_duration;
-use windlass_node::status::{
-    Certificate, Held, Status, VolumeCertificate, VolumeProblem, Volumes, is_running,
+use windlass_node::status_file::{
+    CertificateStatus, CurrentCertificateStatus, AgentStatus, VolumeCertificate, VolumeProblem, VolumesStatus, is_running,
 };
 
-use crate::cli::{Format, NodeStatusArgs};
+use crate::cli::{OutputFormat, NodeStatusArgs};
 use crate::commands::print;
 
 /// Prints it; fails if no agent is running, or if the node has no valid client certificate.
 pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let directory = directory(arguments);
-    let status = Status::read(directory).map_err(anyhow::Error::msg)?;
+    let status = AgentStatus::read(directory).map_err(anyhow::Error::msg)?;
     let running = running(arguments, directory, status.as_ref());
-    let doubt = doubt(directory);
+    let doubt = disk_problem(directory);
     let status = status.with_context(|| {
         let shown = directory.display();
         match (&running, doubt) {
@@ -39,7 +39,7 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     if let Some(exposed) = windlass_node::exposure::check(directory) {
         eprintln!("warning: {exposed}");
     }
-    let view = View { running: running.as_ref().ok().copied(), status };
+    let view = NodeStatusView { running: running.as_ref().ok().copied(), status };
     let now = OffsetDateTime::now_utc();
     print::show(&view, arguments.output.format, |format| text(&view, format, now))?;
     if !running.context("cannot tell whether the node agent is running")? {
@@ -60,15 +60,15 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
 fn directory(arguments: &NodeStatusArgs) -> &Path {
     let with = arguments.cert_dir.as_path();
     let above = with.parent().filter(|above| {
-        let status = || Status::read(above).ok().flatten();
-        let of_these = |status: Status| is_same(&status.certificate_directory, with);
+        let status = || AgentStatus::read(above).ok().flatten();
+        let of_these = |status: AgentStatus| is_same_directory(&status.certificate_directory, with);
         !has_status(with) && has_status(above) && status().is_some_and(of_these)
     });
     arguments.root_dir.as_deref().or(above).unwrap_or(with)
 }
 
 /// Whether two paths are one directory. An agent in a container has other paths than this process.
-fn is_same(recorded: &Path, given: &Path) -> bool {
+fn is_same_directory(recorded: &Path, given: &Path) -> bool {
     match (fs::metadata(recorded), fs::metadata(given)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => recorded.file_name() == given.file_name(),
@@ -80,7 +80,7 @@ fn is_same(recorded: &Path, given: &Path) -> bool {
 fn running(
     arguments: &NodeStatusArgs,
     directory: &Path,
-    status: Option<&Status>,
+    status: Option<&AgentStatus>,
 ) -> std::io::Result<bool> {
     let mut places = vec![arguments.cert_dir.clone()];
     if let Some(recorded) = status.map(|status| &status.certificate_directory) {
@@ -99,11 +99,11 @@ fn running(
 }
 
 fn has_status(directory: &Path) -> bool {
-    directory.join(windlass_node::status::FILE).exists()
+    directory.join(windlass_node::status_file::FILE).exists()
 }
 
 /// What keeps an agent from writing to a directory, if something does.
-fn doubt(directory: &Path) -> Option<&'static str> {
+fn disk_problem(directory: &Path) -> Option<&'static str> {
     let disk = statvfs(directory).ok()?;
     let readonly = disk.f_flag.contains(StatVfsMountFlags::RDONLY);
     unwritable(readonly, disk.f_blocks, disk.f_bavail)
@@ -118,17 +118,17 @@ fn unwritable(readonly: bool, blocks: u64, free: u64) -> Option<&'static str> {
 }
 
 #[derive(Serialize)]
-struct View {
+struct NodeStatusView {
     /// Whether an agent is at work; not there if that cannot be said.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<bool>,
     #[serde(flatten)]
-    status: Status,
+    status: AgentStatus,
 }
 
-fn text(view: &View, format: Option<Format>, now: OffsetDateTime) -> String {
+fn text(view: &NodeStatusView, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     let status = &view.status;
-    if format == Some(Format::Name) {
+    if format == Some(OutputFormat::Name) {
         return format!("node/{}\n", status.node);
     }
     let mut lines = vec![("Node", status.node.clone()), ("Agent", agent(view, now))];
@@ -145,7 +145,7 @@ fn text(view: &View, format: Option<Format>, now: OffsetDateTime) -> String {
     lines.iter().map(line).collect()
 }
 
-fn agent(view: &View, now: OffsetDateTime) -> String {
+fn agent(view: &NodeStatusView, now: OffsetDateTime) -> String {
     let process = view.status.process;
     let since = human_duration((now - view.status.written).whole_seconds().max(0));
     match view.running {
@@ -155,19 +155,19 @@ fn agent(view: &View, now: OffsetDateTime) -> String {
     }
 }
 
-fn describe(certificate: &Certificate, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
+fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
     let name = match certificate.purpose.as_str() {
         "client" => "Client certificate",
         _ => "Serving certificate",
     };
     match &certificate.held {
         Some(held) => {
-            lines.push((name, held_text(held, now)));
+            lines.push((name, held_certificate_text(held, now)));
             let names = held.dns_names.iter().chain(&held.ip_addresses).collect::<Vec<_>>();
             if !names.is_empty() {
                 lines.push(("  Names", print::words(&names)));
             }
-            lines.push(("  Next one", format!("to be asked for {}", when(held.rotate_at, now))));
+            lines.push(("  Next one", format!("to be asked for {}", relative_time(held.rotate_at, now))));
             if let Some(lacking) = &held.lacking {
                 lines.push(("  Lacks", lacking.clone()));
             }
@@ -183,12 +183,12 @@ fn describe(certificate: &Certificate, now: OffsetDateTime, lines: &mut Vec<(&st
     lines.extend(certificate.warnings.iter().map(|warning| ("  Warning", warning.clone())));
 }
 
-fn held_text(held: &Held, now: OffsetDateTime) -> String {
+fn held_certificate_text(held: &CurrentCertificateStatus, now: OffsetDateTime) -> String {
     format!("{} {}", held.common_name, validity(held.not_after, now))
 }
 
 fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
-    let end = moment(not_after);
+    let end = format_time(not_after);
     let left = (not_after - now).whole_seconds();
     match left {
         0.. => format!("until {end} ({} left)", human_duration(left)),
@@ -196,7 +196,7 @@ fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
     }
 }
 
-fn server(status: &Status) -> String {
+fn server(status: &AgentStatus) -> String {
     let server = &status.server;
     let mut text = match (server.registered, server.kubelet) {
         (false, _) => "not registered".to_owned(),
@@ -212,8 +212,8 @@ fn server(status: &Status) -> String {
     text
 }
 
-fn volumes(volumes: &Volumes, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
-    let Volumes { file_problem, ready, blocked, pending, problems, .. } = volumes;
+fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
+    let VolumesStatus { file_problem, ready, blocked, pending, problems, .. } = volumes;
     if let Some(problem) = file_problem {
         lines.push(("Projections", format!("the file is not used as it is now: {problem}")));
     }
@@ -247,15 +247,15 @@ fn certificate_text(certificate: &VolumeCertificate, now: OffsetDateTime) -> Str
     format!("{volume}: {subject} {validity}, issued by {issuer}, serial {serial}")
 }
 
-fn when(time: OffsetDateTime, now: OffsetDateTime) -> String {
+fn relative_time(time: OffsetDateTime, now: OffsetDateTime) -> String {
     let left = (time - now).whole_seconds();
     match left {
-        1.. => format!("at {} (in {})", moment(time), human_duration(left)),
+        1.. => format!("at {} (in {})", format_time(time), human_duration(left)),
         _ => "now".to_owned(),
     }
 }
 
-fn moment(time: OffsetDateTime) -> String {
+fn format_time(time: OffsetDateTime) -> String {
     let whole = time.replace_nanosecond(0).unwrap_or(time);
     whole.format(&Rfc3339).unwrap_or_default()
 }
@@ -265,7 +265,7 @@ mod tests {
     use clap::Parser as _;
     use time::Duration;
     use time::macros::datetime;
-    use windlass_node::status::{Activity, Problem, Server};
+    use windlass_node::status_file::{ActivityStatus, CertificateProblem, RegistrationStatus};
 
     use super::*;
 
@@ -282,15 +282,15 @@ mod tests {
         ] {
             assert_eq!(unwritable(disk.0, disk.1, disk.2), expected, "{disk:?}");
         }
-        assert_eq!(doubt(Path::new("/no/such/directory")), None);
+        assert_eq!(disk_problem(Path::new("/no/such/directory")), None);
     }
 
-    fn certificate(purpose: &str, held: Option<Held>) -> Certificate {
-        Certificate {
+    fn certificate(purpose: &str, held: Option<CurrentCertificateStatus>) -> CertificateStatus {
+        CertificateStatus {
             purpose: purpose.into(),
             signer: "s".into(),
             held,
-            activity: Activity { state: "Holding".into(), text: "x".into(), request: None },
+            activity: ActivityStatus { state: "Holding".into(), text: "x".into(), request: None },
             problem: None,
             errors: 0,
             stored: 0,
@@ -298,8 +298,8 @@ mod tests {
         }
     }
 
-    fn held(not_after: OffsetDateTime) -> Held {
-        Held {
+    fn held_certificate(not_after: OffsetDateTime) -> CurrentCertificateStatus {
+        CurrentCertificateStatus {
             common_name: "system:node:n1".into(),
             organizations: vec!["system:nodes".into()],
             dns_names: Vec::new(),
@@ -330,7 +330,7 @@ mod tests {
         let line = ["windlass", "node", "status", "--cert-dir"].map(str::to_owned);
         let line = line.into_iter().chain([cert_dir.display().to_string()]);
         match crate::cli::Cli::try_parse_from(line).unwrap().command {
-            crate::cli::Command::Node(arguments) => match arguments.command {
+            crate::cli::CliCommand::Node(arguments) => match arguments.command {
                 Some(crate::cli::NodeCommand::Status(arguments)) => arguments,
                 other => panic!("{other:?}"),
             },
@@ -338,17 +338,17 @@ mod tests {
         }
     }
 
-    fn write_status(directory: &Path, certificates: &Path) -> Status {
-        let status = Status {
+    fn write_status(directory: &Path, certificates: &Path) -> AgentStatus {
+        let status = AgentStatus {
             node: "n1".into(),
             written: NOW,
             process: 7,
             certificate_directory: certificates.to_owned(),
             certificates: Vec::new(),
-            server: Server::default(),
-            volumes: Volumes::default(),
+            server: RegistrationStatus::default(),
+            volumes: VolumesStatus::default(),
         };
-        status.write(directory, &windlass_node::files::Files::default()).unwrap();
+        status.write(directory, &windlass_node::files::FileSystem::default()).unwrap();
         status
     }
 
@@ -358,8 +358,8 @@ mod tests {
         let (root, pki) = (place.path().to_owned(), place.path().join("pki"));
         let other = place.path().join("other");
         fs::create_dir_all(&other).unwrap();
-        let files = windlass_node::files::Files::default();
-        let lock = windlass_node::store::Lock::take(&pki, &files).unwrap();
+        let files = windlass_node::files::FileSystem::default();
+        let lock = windlass_node::cert_store::DirectoryLock::acquire(&pki, &files).unwrap();
         let status = write_status(&root, &pki);
         // Whichever of the two is named, it is the agent that runs.
         for given in [&root, &pki] {
@@ -368,7 +368,7 @@ mod tests {
             assert!(running(&arguments, &root, Some(&status)).unwrap(), "{given:?}");
         }
         // In a container it has another path.
-        let moved = Status { certificate_directory: "/no/such/pki".into(), ..status.clone() };
+        let moved = AgentStatus { certificate_directory: "/no/such/pki".into(), ..status.clone() };
         assert!(running(&arguments(&root), &root, Some(&moved)).unwrap());
         // The status above is that of another agent.
         let others = arguments(&other);
@@ -381,28 +381,28 @@ mod tests {
     #[test]
     fn a_person_sees_what_is_held_and_waited_for() {
         let mut serving = certificate("serving", None);
-        serving.activity = Activity {
+        serving.activity = ActivityStatus {
             state: "Waiting".into(),
             text: "node-csr-x waits to be approved".into(),
             request: Some("node-csr-x".into()),
         };
         serving.problem =
-            Some(Problem { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
-        let status = Status {
+            Some(CertificateProblem { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
+        let status = AgentStatus {
             node: "n1".into(),
             written: NOW - Duration::seconds(5),
             process: 7,
             certificate_directory: "/pki".into(),
             certificates: vec![
-                certificate("client", Some(held(NOW + Duration::hours(20)))),
+                certificate("client", Some(held_certificate(NOW + Duration::hours(20)))),
                 serving,
             ],
-            server: Server {
+            server: RegistrationStatus {
                 registered: true,
                 addresses: vec!["192.0.2.7".into()],
-                ..Server::default()
+                ..RegistrationStatus::default()
             },
-            volumes: Volumes {
+            volumes: VolumesStatus {
                 file_problem: Some("line 3 is wrong".into()),
                 ready: 7,
                 blocked: 2,
@@ -412,10 +412,10 @@ mod tests {
                     message: "it is gone".into(),
                 }],
                 certificates: vec![in_volume("web.example.com", 20), in_volume("", -1)],
-                ..Volumes::default()
+                ..VolumesStatus::default()
             },
         };
-        let mut view = View { running: Some(true), status };
+        let mut view = NodeStatusView { running: Some(true), status };
         let wanted = "\
 Node:                n1
 Agent:               running (process 7), nothing new for 5s
@@ -434,11 +434,11 @@ Volumes:             7 ready, 2 blocked
 ";
         assert_eq!(text(&view, None, NOW), wanted);
         view.status.certificates =
-            vec![certificate("client", Some(held(NOW - Duration::hours(1))))];
+            vec![certificate("client", Some(held_certificate(NOW - Duration::hours(1))))];
         view.running = Some(false);
         let expired = text(&view, None, NOW);
         assert!(expired.contains("system:node:n1 EXPIRED at 2026-06-01T11:00:00Z (60m ago)\n"));
         assert!(expired.contains("not running; this is what it said 5s ago\n"), "{expired}");
-        assert_eq!(text(&view, Some(Format::Name), NOW), "node/n1\n");
+        assert_eq!(text(&view, Some(OutputFormat::Name), NOW), "node/n1\n");
     }
 }

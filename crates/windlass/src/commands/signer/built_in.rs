@@ -1,31 +1,31 @@
 //! Kubernetes' own signers, described by what Windlass does with what they are asked for.
 
-use windlass_controllers::sign::Signer;
+use windlass_controllers::csr_signer::KubernetesSigner;
 
-use super::terms::{ANY_KEY, Document, Kind, NO_CA, NOTHING_SIGNED, Terms};
+use super::signing_policy::{ANY_KEY, SignerDescription, SignerKind, NO_CA, NOTHING_SIGNED, SigningPolicy};
 
 /// The signer that signs nothing; its name is that of trust in API servers.
 pub const API_SERVING: &str = "kubernetes.io/kube-apiserver-serving";
 
 /// All names, in the order in which they are listed.
 pub const NAMES: [&str; 5] = [
-    Signer::Client.name(),
-    Signer::KubeletClient.name(),
-    Signer::KubeletServing.name(),
-    Signer::LegacyUnknown.name(),
+    KubernetesSigner::Client.name(),
+    KubernetesSigner::KubeletClient.name(),
+    KubernetesSigner::KubeletServing.name(),
+    KubernetesSigner::LegacyUnknown.name(),
     API_SERVING,
 ];
 
 /// What the signer of this name does, if it is one of Kubernetes' own.
-pub fn document(name: &str) -> Option<Document> {
-    match Signer::named(name) {
+pub fn document(name: &str) -> Option<SignerDescription> {
+    match KubernetesSigner::from_name(name) {
         Some(signer) => Some(signing(signer)),
         None if name == API_SERVING => Some(api_serving()),
         None => None,
     }
 }
 
-fn signing(signer: Signer) -> Document {
+fn signing(signer: KubernetesSigner) -> SignerDescription {
     let login = "what it signs is a login: the API server verifies clients with its CA \
                  (kube-apiserver: --client-ca-file)";
     let logins = [login, "windlass up signs with pki/client-ca.crt", "not published as a bundle"];
@@ -40,13 +40,13 @@ fn signing(signer: Signer) -> Document {
         "no bundle of its own is published",
     ];
     let trust = match signer {
-        Signer::Client | Signer::KubeletClient => logins,
-        Signer::KubeletServing => serving,
-        Signer::LegacyUnknown => unknown,
+        KubernetesSigner::Client | KubernetesSigner::KubeletClient => logins,
+        KubernetesSigner::KubeletServing => serving,
+        KubernetesSigner::LegacyUnknown => unknown,
     };
-    Document {
+    SignerDescription {
         name: signer.name().to_owned(),
-        kind: Kind::BuiltIn,
+        kind: SignerKind::BuiltIn,
         trust_distribution: lines(&trust),
         requests: Some(terms(signer)),
         pod_requests: None,
@@ -55,8 +55,8 @@ fn signing(signer: Signer) -> Document {
 }
 
 /// What has no bound of its own is signed as Kubernetes does: see the rules in `windlass_pki`.
-fn terms(signer: Signer) -> Terms {
-    Terms {
+fn terms(signer: KubernetesSigner) -> SigningPolicy {
+    SigningPolicy {
         permitted_subjects: lines(subjects(signer)),
         permitted_extensions: lines(&[
             alt_names(signer),
@@ -74,64 +74,64 @@ fn terms(signer: Signer) -> Terms {
     }
 }
 
-fn subjects(signer: Signer) -> &'static [&'static str] {
+fn subjects(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
-        Signer::KubeletServing | Signer::KubeletClient => {
+        KubernetesSigner::KubeletServing | KubernetesSigner::KubeletClient => {
             &["one organization: system:nodes", "a common name that begins with system:node:"]
         }
-        Signer::Client => {
+        KubernetesSigner::Client => {
             &["any; the API server refuses requests with organization system:masters"]
         }
-        Signer::LegacyUnknown => &["any"],
+        KubernetesSigner::LegacyUnknown => &["any"],
     }
 }
 
-fn alt_names(signer: Signer) -> &'static str {
+fn alt_names(signer: KubernetesSigner) -> &'static str {
     match signer {
-        Signer::KubeletServing => {
+        KubernetesSigner::KubeletServing => {
             "alternative names: at least one DNS name or IP address; no URI and no e-mail address"
         }
-        Signer::KubeletClient => "alternative names: none",
-        Signer::Client | Signer::LegacyUnknown => "alternative names: any",
+        KubernetesSigner::KubeletClient => "alternative names: none",
+        KubernetesSigner::Client | KubernetesSigner::LegacyUnknown => "alternative names: any",
     }
 }
 
-fn usages(signer: Signer) -> &'static [&'static str] {
+fn usages(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
-        Signer::KubeletServing => &[
+        KubernetesSigner::KubeletServing => &[
             "digital signature, server auth; key encipherment may be added",
             "all of these, no others",
         ],
-        Signer::KubeletClient => &[
+        KubernetesSigner::KubeletClient => &[
             "digital signature, client auth; key encipherment may be added",
             "all of these, no others",
         ],
-        Signer::Client => &["client auth; digital signature and key encipherment may be added"],
-        Signer::LegacyUnknown => &["any"],
+        KubernetesSigner::Client => &["client auth; digital signature and key encipherment may be added"],
+        KubernetesSigner::LegacyUnknown => &["any"],
     }
 }
 
-fn approval(signer: Signer) -> &'static [&'static str] {
+fn approval(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
-        Signer::KubeletServing => &[
+        KubernetesSigner::KubeletServing => &[
             "by others; by Windlass with --approve-kubelet-serving, for a node's own addresses",
             "never automatic for names of the API server, loopback and link-local names, wildcards",
         ],
-        Signer::KubeletClient => &[
+        KubernetesSigner::KubeletClient => &[
             "automatic if who asks may create certificatesigningrequests/nodeclient or, for itself, \
              certificatesigningrequests/selfnodeclient",
         ],
-        Signer::Client => &["by others, never automatic"],
-        Signer::LegacyUnknown => {
+        KubernetesSigner::Client => &["by others, never automatic"],
+        KubernetesSigner::LegacyUnknown => {
             &["by others, never automatic", "certificates.k8s.io/v1 refuses new requests to it"]
         }
     }
 }
 
-fn api_serving() -> Document {
-    Document {
+fn api_serving() -> SignerDescription {
+    SignerDescription {
         name: API_SERVING.to_owned(),
-        kind: Kind::BuiltIn,
+        kind: SignerKind::BuiltIn,
         trust_distribution: lines(&[
             "ClusterTrustBundles kubernetes.io:kube-apiserver-serving:*, to verify API servers with",
             "the same CAs are in the ConfigMap kube-root-ca.crt of every namespace",
@@ -149,10 +149,10 @@ fn lines(texts: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use windlass_pki::AltNames;
-    use windlass_pki::policy::{self, Asked, PolicyError};
+    use windlass_pki::policy::{self, RequestedAttributes, PolicyError};
 
     use super::*;
-    use crate::commands::signer::terms;
+    use crate::commands::signer::signing_policy;
 
     /// What is said is what is done: each row is a request, and who signs it.
     #[test]
@@ -160,11 +160,11 @@ mod tests {
         let none = AltNames::default();
         let dns = AltNames { dns_names: vec!["n1".into()], ..AltNames::default() };
         let uri = AltNames { uris: vec!["spiffe://a/b".into()], ..dns.clone() };
-        type Check = fn(&Asked<'_>) -> Result<(), PolicyError>;
+        type Check = fn(&RequestedAttributes<'_>) -> Result<(), PolicyError>;
         let checks: [(&str, Check); 3] = [
-            (Signer::KubeletServing.name(), policy::kubelet_serving),
-            (Signer::KubeletClient.name(), policy::kubelet_client),
-            (Signer::Client.name(), policy::api_client),
+            (KubernetesSigner::KubeletServing.name(), policy::validate_kubelet_serving),
+            (KubernetesSigner::KubeletClient.name(), policy::validate_kubelet_client),
+            (KubernetesSigner::Client.name(), policy::validate_api_client),
         ];
         let (serving, client) =
             ("digital signature, server auth", "digital signature, client auth");
@@ -180,7 +180,7 @@ mod tests {
             ("jane", vec!["dev"], &none, serving, [false, false, false]),
         ];
         for (name, organizations, alt_names, usages, wanted) in table {
-            let asked = Asked {
+            let asked = RequestedAttributes {
                 common_name: name,
                 organizations,
                 alt_names,
@@ -202,8 +202,8 @@ mod tests {
             let document = document(name).unwrap();
             assert!(!document.trust_distribution.is_empty() && !document.ca_bit.is_empty());
             assert_eq!(document.requests.is_none(), name == API_SERVING);
-            let text = terms::text(&document);
-            if let Some(Terms {
+            let text = signing_policy::text(&document);
+            if let Some(SigningPolicy {
                 permitted_subjects,
                 permitted_extensions,
                 permitted_usages,
@@ -219,7 +219,7 @@ mod tests {
             }
         }
         assert_eq!(document("example.com/a"), None);
-        let text = terms::text(&document(API_SERVING).unwrap());
+        let text = signing_policy::text(&document(API_SERVING).unwrap());
         assert!(text.contains("CertificateSigningRequests:   none are signed\n"), "{text}");
     }
 }

@@ -2,45 +2,45 @@
 
 use std::time::Duration;
 
-use windlass_controllers::signers::config::pods::{Allowed, KEY_TYPES};
+use windlass_controllers::signers::config::pods::{AllowedPods, KEY_TYPES};
 use windlass_controllers::signers::config::{
-    Approval, Custom, KeyType, PodProfile, RequestProfile,
+    ApprovalMode, SignerConfig, KeyType, PodProfile, RequestProfile,
 };
-use windlass_pki::{PodKeyType, Usages};
+use windlass_pki::{PodKeyType, CertificateUsages};
 
-use super::terms::{Document, Kind, NO_CA, STRONG_KEY, Terms};
+use super::signing_policy::{SignerDescription, SignerKind, NO_CA, STRONG_KEY, SigningPolicy};
 
 /// What a signer of the file does.
-pub fn document(custom: &Custom) -> Document {
+pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
         None => "not published: who verifies has to be given the CA".to_owned(),
     };
-    Document {
+    SignerDescription {
         name: custom.name.as_str().to_owned(),
-        kind: Kind::Custom,
+        kind: SignerKind::Custom,
         trust_distribution: vec![trust],
-        requests: custom.requests.as_ref().map(of_requests),
-        pod_requests: custom.pods.as_ref().map(of_pods),
+        requests: custom.requests.as_ref().map(request_policy),
+        pod_requests: custom.pods.as_ref().map(pod_policy),
         ca_bit: NO_CA,
     }
 }
 
-fn of_requests(profile: &RequestProfile) -> Terms {
-    let chain = match profile.chain {
+fn request_policy(profile: &RequestProfile) -> SigningPolicy {
+    let chain = match profile.include_chain {
         true => "certificates come with those that vouch for the CA, without the root",
         false => "certificates come without those that vouch for the CA",
     };
-    Terms {
+    SigningPolicy {
         permitted_subjects: vec![
-            named("common names", &profile.common_names),
-            named("organizations", &profile.organizations),
+            labelled_list("common names", &profile.common_names),
+            labelled_list("organizations", &profile.organizations),
         ],
         permitted_extensions: vec![
-            named("DNS names", &profile.dns_names),
-            named("IP addresses", &profile.ip_addresses),
-            named("e-mail addresses", &profile.email_addresses),
-            named("URIs", &profile.uris),
+            labelled_list("DNS names", &profile.dns_names),
+            labelled_list("IP addresses", &profile.ip_addresses),
+            labelled_list("e-mail addresses", &profile.email_addresses),
+            labelled_list("URIs", &profile.uris),
             "key usage and extended key usage come from the usages of the request".into(),
             "others that a request has are left out".into(),
         ],
@@ -48,8 +48,8 @@ fn of_requests(profile: &RequestProfile) -> Terms {
         lifetime: vec![
             format!(
                 "as spec.expirationSeconds asks, but at most {}; {} without it",
-                duration(profile.longest),
-                duration(profile.lifetime)
+                duration(profile.max_duration),
+                duration(profile.duration)
             ),
             "10m at least, from 5m before it is signed, and never beyond the CA".into(),
             chain.into(),
@@ -61,17 +61,17 @@ fn of_requests(profile: &RequestProfile) -> Terms {
             None => STRONG_KEY.into(),
         }],
         approval: match &profile.approval {
-            Approval::Manual => vec!["by others, never automatic".into()],
-            Approval::Automatic(who) => vec![
+            ApprovalMode::Manual => vec!["by others, never automatic".into()],
+            ApprovalMode::Automatic(who) => vec![
                 "automatic if it is as above and one of these asks, else by others".into(),
-                named("users", &who.users().collect::<Vec<_>>()),
-                named("groups", &who.groups().collect::<Vec<_>>()),
+                labelled_list("users", &who.users().collect::<Vec<_>>()),
+                labelled_list("groups", &who.groups().collect::<Vec<_>>()),
             ],
         },
     }
 }
 
-fn of_pods(profile: &PodProfile) -> Terms {
+fn pod_policy(profile: &PodProfile) -> SigningPolicy {
     let id = match &profile.trust_domain {
         Some(domain) => format!("URI: spiffe://{domain}/ns/NAMESPACE/sa/SERVICEACCOUNT"),
         None => "URI: none".into(),
@@ -86,12 +86,12 @@ fn of_pods(profile: &PodProfile) -> Terms {
     };
     let key_types = KEY_TYPES.iter().filter(|(_, key)| profile.allows_key(*key));
     let refresh = format!("to be replaced after {:.0}% of it", profile.refresh_after * 100.0);
-    Terms {
+    SigningPolicy {
         permitted_subjects: vec!["empty".into()],
         permitted_extensions: vec![id, services, "nothing that a pod asks for is added".into()],
         permitted_usages: pod_usages(profile),
         lifetime: vec![
-            format!("as spec.maxExpirationSeconds asks, but at most {}", duration(profile.longest)),
+            format!("as spec.maxExpirationSeconds asks, but at most {}", duration(profile.max_duration)),
             "1h at least, from 2m before it is signed, and never beyond the CA".into(),
             refresh,
         ],
@@ -100,16 +100,16 @@ fn of_pods(profile: &PodProfile) -> Terms {
     }
 }
 
-fn allowed(allowed: &Allowed) -> Vec<String> {
+fn allowed(allowed: &AllowedPods) -> Vec<String> {
     match allowed {
-        Allowed::Everyone => vec!["not needed; all pods".into()],
-        Allowed::Only { namespaces, service_accounts } => {
+        AllowedPods::Everyone => vec!["not needed; all pods".into()],
+        AllowedPods::Only { namespaces, service_accounts } => {
             let accounts =
                 service_accounts.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
             vec![
                 "not needed; pods of these only".into(),
-                named("namespaces", &namespaces.iter().collect::<Vec<_>>()),
-                named("service accounts", &accounts.collect::<Vec<_>>()),
+                labelled_list("namespaces", &namespaces.iter().collect::<Vec<_>>()),
+                labelled_list("service accounts", &accounts.collect::<Vec<_>>()),
             ]
         }
     }
@@ -138,16 +138,16 @@ const USAGES: [&str; 19] = [
     "netscape sgc",
 ];
 
-fn usage_names(usages: &Usages) -> String {
+fn usage_names(usages: &CertificateUsages) -> String {
     let has = |name: &&str| {
-        Usages::from_names(&[name]).is_ok_and(|one| {
+        CertificateUsages::from_names(&[name]).is_ok_and(|one| {
             usages.key.contains(one.key) && usages.extended.is_superset(&one.extended)
         })
     };
     USAGES.into_iter().filter(has).collect::<Vec<_>>().join(", ")
 }
 
-fn usages(allowed: &Usages, required: &[String]) -> Vec<String> {
+fn usages(allowed: &CertificateUsages, required: &[String]) -> Vec<String> {
     let required = match required {
         [] => "none of them has to be asked for".to_owned(),
         required => format!("must be asked for: {}", required.join(", ")),
@@ -165,7 +165,7 @@ fn pod_usages(profile: &PodProfile) -> Vec<String> {
     said
 }
 
-fn named<T: ToString>(what: &str, all: &[T]) -> String {
+fn labelled_list<T: ToString>(what: &str, all: &[T]) -> String {
     let all = all.iter().map(ToString::to_string).collect::<Vec<_>>();
     let shown = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
     format!("{what}: {shown}")
@@ -184,18 +184,18 @@ pub fn duration(duration: Duration) -> String {
 mod tests {
     use std::path::Path;
 
-    use windlass_controllers::signers::config::Signers;
+    use windlass_controllers::signers::config::SignersConfig;
 
     use super::*;
 
-    fn documents(signers: &str) -> Vec<Document> {
+    fn documents(signers: &str) -> Vec<SignerDescription> {
         let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{signers}]}}");
-        let read = Signers::parse(Path::new("signers.yaml"), &text).unwrap();
+        let read = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
         read.signers.iter().map(document).collect()
     }
 
     #[test]
-    fn what_is_in_the_file_is_said() {
+    fn the_description_shows_the_configuration() {
         let documents = documents(
             "{name: a.b/tls, ca: {selfSigned: {directory: d}}, publish: {}, requests: {\
              commonNames: ['*.a.b'], dnsNames: ['*.a.b', a.b], ipAddresses: [10.0.0.0/8], \
@@ -249,10 +249,10 @@ mod tests {
     #[test]
     fn every_usage_has_a_name() {
         for name in USAGES {
-            assert_eq!(usage_names(&Usages::from_names(&[name]).unwrap()), name);
+            assert_eq!(usage_names(&CertificateUsages::from_names(&[name]).unwrap()), name);
         }
         let also = ["signing", "s/mime"];
-        let usages = Usages::from_names(&also).unwrap();
+        let usages = CertificateUsages::from_names(&also).unwrap();
         assert_eq!(usage_names(&usages), "digital signature, email protection");
     }
 

@@ -6,26 +6,26 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 
-use super::asked::{Tally, tallies};
-use super::authority::{Ca, Facts};
-use super::known::Known;
-use super::server::{Bundle, Seen, Sight};
-use super::terms::Kind;
-use crate::cli::Format;
+use super::certificate_requests::{RequestCounts, tallies};
+use super::signer_ca::{SignerCa, CaCertificateInfo};
+use super::local_signers::LocalSigner;
+use super::server::{SignerBundle, ServerSnapshot, ListOutcome};
+use super::signing_policy::SignerKind;
+use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
 
 /// A signer and all there is to say in a line.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct SignerRow {
     pub name: String,
-    pub kind: Kind,
+    pub kind: SignerKind,
     pub ca: CaCell,
     /// What was asked of it; none if nobody could be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Tally>,
+    pub requests: Option<RequestCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod_requests: Option<Tally>,
+    pub pod_requests: Option<RequestCounts>,
     /// Whether what was asked of it can be added up.
     #[serde(skip)]
     pub counted: bool,
@@ -46,63 +46,63 @@ pub enum CaCell {
     /// It cannot be used.
     Unusable { why: String },
     /// From its files.
-    File { file: String, certificate: Facts },
+    File { file: String, certificate: CaCertificateInfo },
     /// From what the server has for it.
-    Bundles { certificates: Vec<Facts> },
+    Bundles { certificates: Vec<CaCertificateInfo> },
 }
 
 /// All signers: those that are known, and those that only the server has heard of.
-pub fn rows(known: &[Known], seen: Option<&Seen>) -> Vec<Row> {
-    let nothing = Seen::default();
+pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerRow> {
+    let nothing = ServerSnapshot::default();
     let sights = seen.unwrap_or(&nothing);
-    let mut counts: BTreeMap<&str, (Tally, Tally)> = tallies(&sights.asked);
+    let mut counts: BTreeMap<&str, (RequestCounts, RequestCounts)> = tallies(&sights.requests);
     for bundle in &sights.bundles {
         counts.entry(&bundle.signer).or_default();
     }
-    let clear = |sight: &Sight| seen.is_some() && *sight == Sight::Clear;
-    let refused = |sight: &Sight| matches!(sight, Sight::Refused(_));
-    let counted = seen.is_some() && !refused(&sights.of_requests) && !refused(&sights.of_pods);
-    let row = |name: &str, kind, ca: &Ca, (requests, pods): (Tally, Tally), policy| {
-        let published = of(&sights.bundles, name);
-        Row {
+    let clear = |sight: &ListOutcome| seen.is_some() && *sight == ListOutcome::Complete;
+    let refused = |sight: &ListOutcome| matches!(sight, ListOutcome::Forbidden(_));
+    let counted = seen.is_some() && !refused(&sights.csr_access) && !refused(&sights.pod_request_access);
+    let row = |name: &str, kind, ca: &SignerCa, (requests, pods): (RequestCounts, RequestCounts), policy| {
+        let published = bundles_for_signer(&sights.bundles, name);
+        SignerRow {
             name: name.to_owned(),
             kind,
             ca: cell(ca, &published),
-            requests: clear(&sights.of_requests).then_some(requests),
-            pod_requests: clear(&sights.of_pods).then_some(pods),
+            requests: clear(&sights.csr_access).then_some(requests),
+            pod_requests: clear(&sights.pod_request_access).then_some(pods),
             counted,
-            bundles: clear(&sights.of_bundles).then(|| names(&published)),
+            bundles: clear(&sights.bundle_access).then(|| names(&published)),
             policy,
         }
     };
     let mut rows = Vec::new();
     for each in known {
         let counts = counts.remove(each.name()).unwrap_or_default();
-        rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.brief()));
+        rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.summary()));
     }
     for (name, counts) in counts {
-        rows.push(row(name, Kind::Unknown, &Ca::Elsewhere, counts, "unknown here".into()));
+        rows.push(row(name, SignerKind::Unknown, &SignerCa::Elsewhere, counts, "unknown here".into()));
     }
     rows
 }
 
-fn of<'a>(bundles: &'a [Bundle], signer: &str) -> Vec<&'a Bundle> {
+fn bundles_for_signer<'a>(bundles: &'a [SignerBundle], signer: &str) -> Vec<&'a SignerBundle> {
     bundles.iter().filter(|bundle| bundle.signer == signer).collect()
 }
 
-fn names(bundles: &[&Bundle]) -> Vec<String> {
+fn names(bundles: &[&SignerBundle]) -> Vec<String> {
     bundles.iter().map(|bundle| bundle.name.clone()).collect()
 }
 
-fn cell(ca: &Ca, published: &[&Bundle]) -> CaCell {
+fn cell(ca: &SignerCa, published: &[&SignerBundle]) -> CaCell {
     match ca {
-        Ca::ToBeMade(directory) => CaCell::ToBeMade { directory: directory.display().to_string() },
-        Ca::Unusable(why) => CaCell::Unusable { why: why.clone() },
-        Ca::Files(files) => CaCell::File {
+        SignerCa::ToBeMade(directory) => CaCell::ToBeMade { directory: directory.display().to_string() },
+        SignerCa::Unusable(why) => CaCell::Unusable { why: why.clone() },
+        SignerCa::Files(files) => CaCell::File {
             file: files.certificate.display().to_string(),
             certificate: files.facts.clone(),
         },
-        Ca::Elsewhere => {
+        SignerCa::Elsewhere => {
             let certificates = published.iter().flat_map(|bundle| bundle.facts.clone());
             match certificates.collect::<Vec<_>>() {
                 certificates if certificates.is_empty() => CaCell::Unknown,
@@ -113,7 +113,7 @@ fn cell(ca: &Ca, published: &[&Bundle]) -> CaCell {
 }
 
 impl CaCell {
-    fn certificates(&self) -> &[Facts] {
+    fn certificates(&self) -> &[CaCertificateInfo] {
         match self {
             Self::Unknown | Self::ToBeMade { .. } | Self::Unusable { .. } => &[],
             Self::File { certificate, .. } => std::slice::from_ref(certificate),
@@ -135,7 +135,7 @@ impl CaCell {
         }
     }
 
-    fn each(&self, what: impl Fn(&Facts) -> String) -> String {
+    fn join_certificates(&self, what: impl Fn(&CaCertificateInfo) -> String) -> String {
         match self.certificates() {
             [] => "<unknown>".into(),
             all => all.iter().map(what).collect::<Vec<_>>().join(","),
@@ -144,11 +144,11 @@ impl CaCell {
 }
 
 /// The rows as text.
-pub fn text(rows: &[Row], format: Option<Format>, now: OffsetDateTime) -> String {
-    if format == Some(Format::Name) {
+pub fn text(rows: &[SignerRow], format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+    if format == Some(OutputFormat::Name) {
         return rows.iter().map(|row| word(&row.name) + "\n").collect();
     }
-    let wide = format == Some(Format::Wide);
+    let wide = format == Some(OutputFormat::Wide);
     let mut head =
         vec!["NAME", "KIND", "CA-EXPIRES", "TO-APPROVE", "TO-SIGN", "REFUSED", "ISSUED", "BUNDLES"];
     if wide {
@@ -159,7 +159,7 @@ pub fn text(rows: &[Row], format: Option<Format>, now: OffsetDateTime) -> String
     table(&lines)
 }
 
-fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
+fn line(row: &SignerRow, wide: bool, now: OffsetDateTime) -> Vec<String> {
     let mut line = vec![word(&row.name), row.kind.name().to_owned(), row.ca.expiry(now)];
     line.extend(if row.counted { counts(row, now) } else { ["-"; 4].map(str::to_owned) });
     line.push(match row.bundles.as_deref() {
@@ -168,9 +168,9 @@ fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
         Some(names) => words(names),
     });
     if wide {
-        line.push(row.ca.each(|facts| facts.key.clone()));
-        line.push(row.ca.each(|facts| facts.serial.clone()));
-        line.push(row.ca.each(|facts| {
+        line.push(row.ca.join_certificates(|facts| facts.key.clone()));
+        line.push(row.ca.join_certificates(|facts| facts.serial.clone()));
+        line.push(row.ca.join_certificates(|facts| {
             // Enough to tell two apart; all of it is in the documents.
             let all = facts.fingerprint.as_deref().unwrap_or("<unknown>");
             all.get(..16).unwrap_or(all).to_owned()
@@ -181,9 +181,9 @@ fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
 }
 
 /// The requests of both kinds; one that the server does not have has none.
-fn counts(row: &Row, now: OffsetDateTime) -> [String; 4] {
+fn counts(row: &SignerRow, now: OffsetDateTime) -> [String; 4] {
     let both = [&row.requests, &row.pod_requests].into_iter().flatten();
-    let all = both.fold(Tally::default(), |all, each| all.with(each));
+    let all = both.fold(RequestCounts::default(), |all, each| all.merge(each));
     let waits = all.oldest_awaiting_signature.map(|since| {
         let age = human_duration((now - since).whole_seconds());
         format!("{} ({age})", all.awaiting_signature)

@@ -6,48 +6,48 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use windlass_controllers::publish::anchors::{Records, node_trusts, nodes_lacking, records};
-use windlass_controllers::served::{POD_REQUESTS, TRUST_BUNDLES, Wanted};
+use windlass_controllers::publisher::anchors::{AnchorRecords, node_trusts, nodes_lacking, records};
+use windlass_controllers::discovery::{POD_REQUESTS, TRUST_BUNDLES, ApiKind};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
 
-use super::asked::Asked;
-use super::authority::Facts;
-use crate::commands::connect;
+use super::certificate_requests::SignerRequest;
+use super::signer_ca::CaCertificateInfo;
+use crate::commands::api_client;
 
 /// Objects to get at a time.
 const PAGE: u32 = 500;
 
 /// What a server has.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ServerSnapshot {
     /// What was asked of signers, by pods too.
-    pub asked: Vec<Asked>,
+    pub requests: Vec<SignerRequest>,
     /// Anchors that are published for a signer.
-    pub bundles: Vec<Bundle>,
+    pub bundles: Vec<SignerBundle>,
     /// Whether CertificateSigningRequests could be looked at.
-    pub of_requests: Sight,
+    pub csr_access: ListOutcome,
     /// Whether PodCertificateRequests could.
-    pub of_pods: Sight,
+    pub pod_request_access: ListOutcome,
     /// Whether ClusterTrustBundles could.
-    pub of_bundles: Sight,
+    pub bundle_access: ListOutcome,
 }
 
 /// Whether objects of a kind could be looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum ListOutcome {
     /// All of them.
     #[default]
-    Clear,
+    Complete,
     /// The server does not know the kind.
-    Absent,
+    NotServed,
     /// The server does not show them, and why.
-    Refused(String),
+    Forbidden(String),
 }
 
 /// A trust bundle of a signer.
 #[derive(Debug, Clone)]
-pub struct Bundle {
+pub struct SignerBundle {
     pub name: String,
     pub signer: String,
     /// Whether Windlass made it.
@@ -55,9 +55,9 @@ pub struct Bundle {
     /// Its certificates.
     pub anchors: Vec<Vec<u8>>,
     /// What they say.
-    pub facts: Vec<Facts>,
+    pub facts: Vec<CaCertificateInfo>,
     /// What Windlass recorded about them.
-    pub records: Records,
+    pub records: AnchorRecords,
     /// The nodes that select it and do not have it as it is, if a CA waits for them and they could
     /// be looked at.
     pub lacking: Vec<String>,
@@ -65,9 +65,9 @@ pub struct Bundle {
 
 /// Why there is nothing to be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum SnapshotError {
     /// Nobody wants to know.
-    NotAsked,
+    NotRequested,
     /// There is no kubeconfig that would name a server.
     NoServer(String),
     /// There is one, and the server is of no help.
@@ -75,49 +75,49 @@ pub enum Trouble {
 }
 
 /// Looks at a server.
-pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
+pub async fn fetch_snapshot(kubeconfig: Option<&Path>) -> Result<ServerSnapshot, SnapshotError> {
     let named =
         kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
     let unnamed = |error: anyhow::Error| match named {
-        true => Trouble::Unreachable(error.to_string()),
-        false => Trouble::NoServer(error.to_string()),
+        true => SnapshotError::Unreachable(error.to_string()),
+        false => SnapshotError::NoServer(error.to_string()),
     };
-    let client = connect::client(kubeconfig).await.map_err(unnamed)?;
+    let client = api_client::from_kubeconfig(kubeconfig).await.map_err(unnamed)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let (requests, of_requests) = all(&requests).await?;
-    let (pods, of_pods) = newest(&client, POD_REQUESTS).await?;
-    let (bundles, of_bundles) = newest(&client, TRUST_BUNDLES).await?;
-    let reports = match bundles.iter().filter_map(records).any(|records| is_held(&records)) {
-        true => all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
+    let (requests, of_requests) = list_all(&requests).await?;
+    let (pods, of_pods) = list_preferred_version(&client, POD_REQUESTS).await?;
+    let (bundles, of_bundles) = list_preferred_version(&client, TRUST_BUNDLES).await?;
+    let reports = match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
+        true => list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
         false => Vec::new(),
     };
-    let bundles = bundles.iter().filter_map(|each| Bundle::of(each, &reports));
+    let bundles = bundles.iter().filter_map(|each| SignerBundle::from_object(each, &reports));
     let mut bundles = bundles.collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
-    let asked = requests.iter().map(Asked::of_request);
-    let asked = asked.chain(pods.iter().map(Asked::of_pod)).collect();
-    Ok(Seen { asked, bundles, of_requests, of_pods, of_bundles })
+    let asked = requests.iter().map(SignerRequest::from_csr);
+    let asked = asked.chain(pods.iter().map(SignerRequest::from_pod_request)).collect();
+    Ok(ServerSnapshot { requests: asked, bundles, csr_access: of_requests, pod_request_access: of_pods, bundle_access: of_bundles })
 }
 
-impl Seen {
+impl ServerSnapshot {
     /// What could not be looked at, and why.
-    pub fn left_out(&self) -> Vec<(&Sight, String)> {
+    pub fn unavailable_kinds(&self) -> Vec<(&ListOutcome, String)> {
         let kinds = [
-            ("CertificateSigningRequests", &self.of_requests),
-            ("PodCertificateRequests", &self.of_pods),
-            ("ClusterTrustBundles", &self.of_bundles),
+            ("CertificateSigningRequests", &self.csr_access),
+            ("PodCertificateRequests", &self.pod_request_access),
+            ("ClusterTrustBundles", &self.bundle_access),
         ];
         let left_out = kinds.into_iter().filter_map(|(kind, sight)| match sight {
-            Sight::Clear => None,
-            Sight::Absent => Some((sight, format!("the server has no {kind}; they are left out"))),
-            Sight::Refused(why) => Some((sight, format!("{kind} are left out: {why}"))),
+            ListOutcome::Complete => None,
+            ListOutcome::NotServed => Some((sight, format!("the server has no {kind}; they are left out"))),
+            ListOutcome::Forbidden(why) => Some((sight, format!("{kind} are left out: {why}"))),
         });
         left_out.collect()
     }
 }
 
-impl Bundle {
-    fn of(bundle: &DynamicObject, reports: &[DynamicObject]) -> Option<Self> {
+impl SignerBundle {
+    fn from_object(bundle: &DynamicObject, reports: &[DynamicObject]) -> Option<Self> {
         let spec = &bundle.data["spec"];
         let signer = spec["signerName"].as_str().filter(|signer| !signer.is_empty())?;
         let text = spec["trustBundle"].as_str().unwrap_or_default();
@@ -125,7 +125,7 @@ impl Bundle {
         let certificates = parse_certificate_blocks(text.as_bytes()).unwrap_or_default();
         let (label, value) = MANAGED_BY;
         let records = records(bundle).unwrap_or_default();
-        let lacking = match is_held(&records) {
+        let lacking = match is_delivery_pending(&records) {
             true => nodes_lacking(bundle, reports.to_vec()),
             false => Vec::new(),
         };
@@ -136,55 +136,55 @@ impl Bundle {
             signer: signer.to_owned(),
             ours: bundle.labels().get(label).is_some_and(|found| found == value),
             anchors: certificates.iter().map(|each| each.der().to_vec()).collect(),
-            facts: certificates.iter().map(Facts::of).collect(),
+            facts: certificates.iter().map(CaCertificateInfo::from_certificate).collect(),
         })
     }
 }
 
 /// Whether a CA waits until nodes have its anchor.
-fn is_held(records: &Records) -> bool {
+fn is_delivery_pending(records: &AnchorRecords) -> bool {
     records.values().any(|record| record.hold_until.is_some())
 }
 
 /// All objects of a kind, in the best version that the server has.
-async fn newest(client: &Client, wanted: Wanted) -> Result<(Vec<DynamicObject>, Sight), Trouble> {
+async fn list_preferred_version(client: &Client, wanted: ApiKind) -> Result<(Vec<DynamicObject>, ListOutcome), SnapshotError> {
     for resource in wanted.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        match all(&api).await? {
-            (_, Sight::Absent) => {}
+        match list_all(&api).await? {
+            (_, ListOutcome::NotServed) => {}
             listed => return Ok(listed),
         }
     }
-    Ok((Vec::new(), Sight::Absent))
+    Ok((Vec::new(), ListOutcome::NotServed))
 }
 
-async fn all<K>(api: &Api<K>) -> Result<(Vec<K>, Sight), Trouble>
+async fn list_all<K>(api: &Api<K>) -> Result<(Vec<K>, ListOutcome), SnapshotError>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     let mut wanted = ListParams::default().limit(PAGE);
     let mut found = Vec::new();
     loop {
-        let answer = connect::answer(api.list(&wanted)).await;
-        let answer = answer.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+        let answer = api_client::with_timeout(api.list(&wanted)).await;
+        let answer = answer.map_err(|error| SnapshotError::Unreachable(error.to_string()))?;
         let page = match answer {
             Ok(page) => page,
             Err(kube::Error::Api(status)) if status.is_not_found() => {
-                return Ok((Vec::new(), Sight::Absent));
+                return Ok((Vec::new(), ListOutcome::NotServed));
             }
-            Err(error) if is_refusal(&error) => {
-                return Ok((Vec::new(), Sight::Refused(connect::explain(error).to_string())));
+            Err(error) if is_forbidden(&error) => {
+                return Ok((Vec::new(), ListOutcome::Forbidden(api_client::explain(error).to_string())));
             }
-            Err(error) => return Err(Trouble::Unreachable(connect::explain(error).to_string())),
+            Err(error) => return Err(SnapshotError::Unreachable(api_client::explain(error).to_string())),
         };
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => wanted = wanted.continue_token(&token),
-            None => return Ok((found, Sight::Clear)),
+            None => return Ok((found, ListOutcome::Complete)),
         }
     }
 }
 
-fn is_refusal(error: &kube::Error) -> bool {
+fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }

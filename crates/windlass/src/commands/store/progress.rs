@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use windlass_store::{News, Step};
+use windlass_store::{MigrationEvent, MigrationStep};
 
 /// To the beginning of the line, and away with what is on it.
 const CLEAR: &str = "\r\x1b[2K";
@@ -14,16 +14,16 @@ const LINE: Duration = Duration::from_secs(5);
 const WIDTH: u64 = 24;
 
 /// What is said on standard error meanwhile.
-pub struct Progress {
+pub struct MigrationProgress {
     quiet: bool,
     terminal: bool,
     /// The step that runs, when it began and with how much already done.
-    step: Option<(Step, Instant, u64)>,
+    step: Option<(MigrationStep, Instant, u64)>,
     said: Instant,
     drawn: bool,
 }
 
-impl Progress {
+impl MigrationProgress {
     /// Nothing yet.
     pub fn new(quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
@@ -31,16 +31,16 @@ impl Progress {
     }
 
     /// Says it, if it is time to.
-    pub fn hear(&mut self, news: News) {
+    pub fn update(&mut self, news: MigrationEvent) {
         if self.quiet {
             return;
         }
         match news {
-            News::Note(note) => {
+            MigrationEvent::Note(note) => {
                 self.clear();
                 eprintln!("windlass: {note}");
             }
-            News::Progress { step, done, total } => self.progress(step, done, total),
+            MigrationEvent::Progress { step, done, total } => self.progress(step, done, total),
         }
     }
 
@@ -49,7 +49,7 @@ impl Progress {
         self.clear();
     }
 
-    fn progress(&mut self, step: Step, done: u64, total: u64) {
+    fn progress(&mut self, step: MigrationStep, done: u64, total: u64) {
         let now = Instant::now();
         let (begun, before) = match self.step {
             Some((current, begun, before)) if current == step => (begun, before),
@@ -63,9 +63,9 @@ impl Progress {
             return;
         }
         self.said = now;
-        let state = State { step, done, total, since: now.duration_since(begun), before };
+        let state = StepProgress { step, done, total, since: now.duration_since(begun), before };
         if self.terminal {
-            eprint!("{CLEAR}{} {}", state.bar(), state.text());
+            eprint!("{CLEAR}{} {}", state.render_bar(), state.text());
             let _ = std::io::stderr().flush();
             self.drawn = true;
         } else {
@@ -82,16 +82,16 @@ impl Progress {
 }
 
 /// One moment of a step.
-struct State {
-    step: Step,
+struct StepProgress {
+    step: MigrationStep,
     done: u64,
     total: u64,
     since: Duration,
     before: u64,
 }
 
-impl State {
-    fn bar(&self) -> String {
+impl StepProgress {
+    fn render_bar(&self) -> String {
         let full = (self.done * WIDTH).checked_div(self.total).unwrap_or(WIDTH).min(WIDTH);
         let part = |sign: &str, length: u64| sign.repeat(usize::try_from(length).unwrap_or(0));
         format!("[{}{}]", part("#", full), part(".", WIDTH - full))
@@ -99,10 +99,10 @@ impl State {
 
     fn text(&self) -> String {
         let (doing, unit, per) = match self.step {
-            Step::Exporting => ("exporting", "objects", 1),
-            Step::CheckingFile => ("checking the file", "MiB", 1 << 20),
-            Step::Importing => ("importing", "objects", 1),
-            Step::CheckingStore => ("checking the store", "objects", 1),
+            MigrationStep::Exporting => ("exporting", "objects", 1),
+            MigrationStep::CheckingFile => ("checking the file", "MiB", 1 << 20),
+            MigrationStep::Importing => ("importing", "objects", 1),
+            MigrationStep::CheckingStore => ("checking the store", "objects", 1),
         };
         let (done, total) = (self.done / per, self.total / per);
         let percent = (self.done * 100).checked_div(self.total).unwrap_or(100);
@@ -125,31 +125,31 @@ mod tests {
     fn tells_how_far_it_is_and_how_long_it_takes() {
         let state = |step, done, total, seconds| {
             let since = Duration::from_secs(seconds);
-            State { step, done, total, since, before: 1_000 }
+            StepProgress { step, done, total, since, before: 1_000 }
         };
         for (state, bar, text) in [
             (
-                state(Step::Importing, 3_000, 9_000, 2),
+                state(MigrationStep::Importing, 3_000, 9_000, 2),
                 "[########................]",
                 "importing: 3000 of 9000 objects (33 %), 1000 objects/s, 6 s left",
             ),
             (
-                state(Step::CheckingFile, 1_000, 4 << 20, 0),
+                state(MigrationStep::CheckingFile, 1_000, 4 << 20, 0),
                 "[........................]",
                 "checking the file: 0 of 4 MiB (0 %)",
             ),
             (
-                state(Step::Exporting, 0, 0, 9),
+                state(MigrationStep::Exporting, 0, 0, 9),
                 "[########################]",
                 "exporting: 0 of 0 objects (100 %)",
             ),
             (
-                state(Step::CheckingStore, 9_000, 9_000, 8),
+                state(MigrationStep::CheckingStore, 9_000, 9_000, 8),
                 "[########################]",
                 "checking the store: 9000 of 9000 objects (100 %), 1000 objects/s, 0 s left",
             ),
         ] {
-            assert_eq!((state.bar().as_str(), state.text().as_str()), (bar, text));
+            assert_eq!((state.render_bar().as_str(), state.text().as_str()), (bar, text));
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde::Serialize;
 
-use crate::commands::connect;
+use crate::commands::api_client;
 
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 /// How often a binding is looked at again that somebody else changes at the same time.
@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 5;
 
 /// A role for groups.
 #[derive(Serialize)]
-pub struct Binding {
+pub struct BootstrapBinding {
     name: &'static str,
     role: &'static str,
     groups: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Binding {
 /// What had to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Done {
+pub enum BindingChange {
     /// It was not there.
     Made,
     /// Groups were missing in it.
@@ -33,9 +33,9 @@ pub enum Done {
     Unchanged,
 }
 
-impl Binding {
+impl BootstrapBinding {
     /// All that tokens with these groups need.
-    pub fn all(groups: &[String]) -> [Binding; 3] {
+    pub fn for_groups(groups: &[String]) -> [BootstrapBinding; 3] {
         let binding = |name, role, groups: &[String]| Self { name, role, groups: groups.to_vec() };
         [
             binding("windlass:node-bootstrapper", "system:node-bootstrapper", groups),
@@ -58,44 +58,44 @@ impl Binding {
     }
 
     /// Sees to it that it is there. Whatever else is in it stays.
-    pub async fn ensure(&self, client: &Client) -> Result<Done> {
+    pub async fn ensure(&self, client: &Client) -> Result<BindingChange> {
         let api: Api<ClusterRoleBinding> = Api::all(client.clone());
         for _ in 0..ATTEMPTS {
-            let found = connect::answer(api.get_opt(self.name)).await?.map_err(connect::explain)?;
+            let found = api_client::with_timeout(api.get_opt(self.name)).await?.map_err(api_client::explain)?;
             let params = PostParams::default();
             let (written, done) = match self.plan(found)? {
-                Plan::Make(binding) => {
-                    (connect::answer(api.create(&params, &binding)).await?, Done::Made)
+                BindingPlan::Make(binding) => {
+                    (api_client::with_timeout(api.create(&params, &binding)).await?, BindingChange::Made)
                 }
-                Plan::Change(binding) => {
+                BindingPlan::Change(binding) => {
                     let replaced = api.replace(self.name, &params, &binding);
-                    (connect::answer(replaced).await?, Done::Changed)
+                    (api_client::with_timeout(replaced).await?, BindingChange::Changed)
                 }
-                Plan::Nothing => return Ok(Done::Unchanged),
+                BindingPlan::Nothing => return Ok(BindingChange::Unchanged),
             };
             match written {
                 Ok(_) => return Ok(done),
                 // Somebody else was faster: made it, changed it or took it away.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(connect::explain(error)),
+                Err(error) => return Err(api_client::explain(error)),
             }
         }
         bail!("clusterrolebinding {} is changed by others all the time", self.name)
     }
 
     /// What it does, on one line.
-    pub fn line(&self, done: Done) -> Option<String> {
+    pub fn line(&self, done: BindingChange) -> Option<String> {
         let what = match done {
-            Done::Made => "made",
-            Done::Changed => "added groups to",
-            Done::Unchanged => return None,
+            BindingChange::Made => "made",
+            BindingChange::Changed => "added groups to",
+            BindingChange::Unchanged => return None,
         };
         let (name, role, groups) = (self.name, self.role, self.groups.join(", "));
         Some(format!("{what} clusterrolebinding {name}: {role} for the group {groups}"))
     }
 
-    fn plan(&self, found: Option<ClusterRoleBinding>) -> Result<Plan> {
-        let Some(mut binding) = found else { return Ok(Plan::Make(self.object())) };
+    fn plan(&self, found: Option<ClusterRoleBinding>) -> Result<BindingPlan> {
+        let Some(mut binding) = found else { return Ok(BindingPlan::Make(self.object())) };
         let role = &binding.role_ref;
         if (role.kind.as_str(), role.name.as_str()) != ("ClusterRole", self.role) {
             bail!(
@@ -112,7 +112,7 @@ impl Binding {
             }
         }
         let complete = subjects.len() == before;
-        Ok(if complete { Plan::Nothing } else { Plan::Change(binding) })
+        Ok(if complete { BindingPlan::Nothing } else { BindingPlan::Change(binding) })
     }
 
     fn object(&self) -> ClusterRoleBinding {
@@ -128,7 +128,7 @@ impl Binding {
     }
 }
 
-enum Plan {
+enum BindingPlan {
     Make(ClusterRoleBinding),
     Change(ClusterRoleBinding),
     Nothing,
@@ -151,32 +151,32 @@ mod tests {
         binding.subjects.iter().flatten().map(|subject| subject.name.as_str()).collect()
     }
 
-    fn wanted(groups: &[&str]) -> Binding {
+    fn expected_binding(groups: &[&str]) -> BootstrapBinding {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
-        let [binding, _, rotation] = Binding::all(&groups);
+        let [binding, _, rotation] = BootstrapBinding::for_groups(&groups);
         assert_eq!(rotation.groups, ["system:nodes"], "whatever the token's groups are");
         binding
     }
 
     #[test]
-    fn what_is_missing_is_added_and_nothing_is_taken_away() {
-        let Ok(Plan::Make(made)) = wanted(&["a", "b"]).plan(None) else { panic!() };
+    fn missing_groups_are_added_and_none_removed() {
+        let Ok(BindingPlan::Make(made)) = expected_binding(&["a", "b"]).plan(None) else { panic!() };
         assert_eq!(groups(&made), ["a", "b"]);
         assert_eq!(made.role_ref.name, "system:node-bootstrapper");
-        assert!(matches!(wanted(&["b"]).plan(Some(made.clone())), Ok(Plan::Nothing)));
-        let Ok(Plan::Change(more)) = wanted(&["b", "c"]).plan(Some(made.clone())) else { panic!() };
+        assert!(matches!(expected_binding(&["b"]).plan(Some(made.clone())), Ok(BindingPlan::Nothing)));
+        let Ok(BindingPlan::Change(more)) = expected_binding(&["b", "c"]).plan(Some(made.clone())) else { panic!() };
         assert_eq!(groups(&more), ["a", "b", "c"]);
         // A user is not a group of the same name.
         let mut user = made.clone();
         user.subjects.iter_mut().flatten().for_each(|subject| subject.kind = "User".into());
-        assert!(matches!(wanted(&["a"]).plan(Some(user)), Ok(Plan::Change(_))));
+        assert!(matches!(expected_binding(&["a"]).plan(Some(user)), Ok(BindingPlan::Change(_))));
         let nobody = ClusterRoleBinding { subjects: None, ..made };
-        assert!(matches!(wanted(&["a"]).plan(Some(nobody)), Ok(Plan::Change(_))));
+        assert!(matches!(expected_binding(&["a"]).plan(Some(nobody)), Ok(BindingPlan::Change(_))));
     }
 
     #[test]
     fn another_role_under_the_name_is_left_alone() {
-        let binding = wanted(&["a"]);
+        let binding = expected_binding(&["a"]);
         for (kind, role) in [("ClusterRole", "cluster-admin"), ("Role", "system:node-bootstrapper")]
         {
             let mut other = binding.object();

@@ -9,7 +9,7 @@ use kube::Config;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use crate::commands::{connect, print};
+use crate::commands::{api_client, print};
 use crate::shell;
 
 /// Where the command keeps what it gets, on the node.
@@ -18,7 +18,7 @@ const PLACE: &str = "windlass-node";
 /// A kubeconfig with which whoever has it is the token's bearer. Everything is in it, so that it can
 /// go to another machine.
 pub fn kubeconfig(config: &Config, url: &str, token: &str) -> Result<Zeroizing<String>> {
-    let mut cluster = connect::cluster(config);
+    let mut cluster = api_client::cluster(config);
     cluster["server"] = json!(url);
     if let Some(file) = &config.root_cert_file {
         let text = std::fs::read(file)

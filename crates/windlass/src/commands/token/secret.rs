@@ -13,7 +13,7 @@ use windlass_api::timestamp;
 use windlass_pki::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-use crate::cli::Ttl;
+use crate::cli::TokenTtl;
 
 /// Where tokens are.
 pub const NAMESPACE: &str = "kube-system";
@@ -32,18 +32,18 @@ pub fn name(id: &str) -> String {
 }
 
 /// A new token, which is not to be printed by accident.
-pub struct Token {
+pub struct BootstrapToken {
     /// What it is called by.
     pub id: String,
     secret: Zeroizing<String>,
 }
 
-impl Token {
+impl BootstrapToken {
     /// One that nobody can guess.
-    pub fn random() -> Result<Token> {
+    pub fn random() -> Result<BootstrapToken> {
         let random = SystemRandom::new();
         let id = (*letters(&random, ID_LENGTH)?).clone();
-        Ok(Token { id, secret: letters(&random, SECRET_LENGTH)? })
+        Ok(BootstrapToken { id, secret: letters(&random, SECRET_LENGTH)? })
     }
 
     /// As whoever joins has to show it.
@@ -52,7 +52,7 @@ impl Token {
     }
 
     /// The secret that makes the server know it.
-    pub fn object(&self, terms: &Terms) -> Secret {
+    pub fn object(&self, terms: &TokenAttributes) -> Secret {
         let mut data = BTreeMap::new();
         let mut put =
             |key: &str, value: &str| data.insert(key.to_owned(), ByteString(value.into()));
@@ -98,7 +98,7 @@ fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
 
 /// What a token is good for.
 #[derive(Serialize)]
-pub struct Terms {
+pub struct TokenAttributes {
     /// When it ends, as RFC 3339 has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -111,19 +111,19 @@ pub struct Terms {
     pub description: String,
 }
 
-impl Terms {
+impl TokenAttributes {
     /// What is said of a new token.
-    pub fn new(ttl: Ttl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<Terms> {
+    pub fn new(ttl: TokenTtl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<TokenAttributes> {
         let expires = match ttl {
-            Ttl::Forever => None,
-            Ttl::For(lasts) => Some(moment(now, lasts).context("--ttl is too long")?),
+            TokenTtl::Forever => None,
+            TokenTtl::For(lasts) => Some(expiration_time(now, lasts).context("--ttl is too long")?),
         };
         let usages = USAGES.map(str::to_owned).to_vec();
-        Ok(Terms { expires, usages, groups: groups.to_vec(), description: text.to_owned() })
+        Ok(TokenAttributes { expires, usages, groups: groups.to_vec(), description: text.to_owned() })
     }
 }
 
-fn moment(now: OffsetDateTime, lasts: std::time::Duration) -> Option<String> {
+fn expiration_time(now: OffsetDateTime, lasts: std::time::Duration) -> Option<String> {
     let end = now.checked_add(lasts.try_into().ok()?)?.replace_nanosecond(0).ok()?;
     end.format(&Rfc3339).ok()
 }
@@ -131,14 +131,14 @@ fn moment(now: OffsetDateTime, lasts: std::time::Duration) -> Option<String> {
 /// A token that is there.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct TokenEntry {
     /// What it is called by.
     pub id: String,
     /// The whole of it, for those who asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(flatten)]
-    pub terms: Terms,
+    pub terms: TokenAttributes,
     /// How long it can still be used; none for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<i64>,
@@ -147,9 +147,9 @@ pub struct Entry {
     pub problem: Option<&'static str>,
 }
 
-impl Entry {
+impl TokenEntry {
     /// What a secret says; none if it is no token's.
-    pub fn of(secret: &Secret, reveal: bool, now: OffsetDateTime) -> Option<Entry> {
+    pub fn from_secret(secret: &Secret, reveal: bool, now: OffsetDateTime) -> Option<TokenEntry> {
         if secret.type_.as_deref() != Some(TYPE) {
             return None;
         }
@@ -176,7 +176,7 @@ impl Entry {
         let token = data("token-secret").filter(|_| reveal).map(|secret| format!("{id}.{secret}"));
         let groups = data("auth-extra-groups").unwrap_or_default();
         let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned);
-        let terms = Terms {
+        let terms = TokenAttributes {
             expires,
             usages: USAGES.iter().filter(|usage| uses(usage)).map(|u| (*u).to_owned()).collect(),
             groups: groups.collect(),
@@ -184,7 +184,7 @@ impl Entry {
         };
         // What cannot be read has ended.
         let seconds_left = end.map(|end| end.map_or(0, |end| (end - now).whole_seconds()));
-        Some(Entry { id, token, terms, seconds_left, problem })
+        Some(TokenEntry { id, token, terms, seconds_left, problem })
     }
 }
 
@@ -198,17 +198,17 @@ mod tests {
 
     const NOW: OffsetDateTime = datetime!(2026-06-01 12:00:00.5 UTC);
 
-    fn made(ttl: Ttl) -> (Token, Secret) {
+    fn create_token(ttl: TokenTtl) -> (BootstrapToken, Secret) {
         let groups = ["system:bootstrappers:a", "system:bootstrappers:b"].map(str::to_owned);
-        let terms = Terms::new(ttl, &groups, "for the web", NOW).unwrap();
-        let token = Token::random().unwrap();
+        let terms = TokenAttributes::new(ttl, &groups, "for the web", NOW).unwrap();
+        let token = BootstrapToken::random().unwrap();
         let secret = token.object(&terms);
         (token, secret)
     }
 
     #[test]
     fn a_token_is_stored_as_kubernetes_reads_it() {
-        let (token, secret) = made(Ttl::For(Duration::from_secs(3600)));
+        let (token, secret) = create_token(TokenTtl::For(Duration::from_secs(3600)));
         let secret = serde_json::to_value(secret).unwrap();
         assert_eq!(secret["metadata"]["namespace"], "kube-system");
         assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
@@ -229,14 +229,14 @@ mod tests {
             assert_eq!(data[key].0, value.as_bytes(), "{key}");
         }
         assert_eq!(data.len(), 7);
-        let (_, secret) = made(Ttl::Forever);
+        let (_, secret) = create_token(TokenTtl::Forever);
         assert!(!secret.data.unwrap().contains_key("expiration"));
-        assert!(Terms::new(Ttl::For(Duration::MAX), &[], "", NOW).is_err());
+        assert!(TokenAttributes::new(TokenTtl::For(Duration::MAX), &[], "", NOW).is_err());
     }
 
     #[test]
     fn tokens_have_one_form_and_differ() {
-        let tokens: Vec<_> = (0..50).map(|_| Token::random().unwrap().whole()).collect();
+        let tokens: Vec<_> = (0..50).map(|_| BootstrapToken::random().unwrap().whole()).collect();
         for token in &tokens {
             let (id, secret) = token.split_once('.').unwrap();
             assert_eq!((id.len(), secret.len()), (6, 16));
@@ -252,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_told_without_its_secret() {
-        let (token, secret) = made(Ttl::For(Duration::from_secs(3600)));
-        let entry = Entry::of(&secret, false, NOW).unwrap();
+    fn listed_tokens_hide_their_secret() {
+        let (token, secret) = create_token(TokenTtl::For(Duration::from_secs(3600)));
+        let entry = TokenEntry::from_secret(&secret, false, NOW).unwrap();
         let text = serde_json::to_string(&entry).unwrap();
         let whole = token.whole();
         let (_, hidden) = whole.split_once('.').unwrap();
@@ -262,13 +262,13 @@ mod tests {
         assert_eq!((entry.seconds_left, entry.problem), (Some(3599), None));
         assert_eq!(entry.terms.usages, ["authentication", "signing"]);
         assert_eq!(entry.terms.groups.len(), 2);
-        let entry = Entry::of(&secret, true, NOW).unwrap();
+        let entry = TokenEntry::from_secret(&secret, true, NOW).unwrap();
         assert_eq!(entry.token.as_deref(), Some(whole.as_str()));
     }
 
     #[test]
     fn a_token_of_no_use_says_why() {
-        let hour = Ttl::For(Duration::from_secs(3600));
+        let hour = TokenTtl::For(Duration::from_secs(3600));
         for (key, value, problem) in [
             ("expiration", "2026-06-01T13:00:00Z", None),
             ("expiration", "", None),
@@ -279,13 +279,13 @@ mod tests {
             ("usage-bootstrap-signing", "", None),
             ("usage-bootstrap-authentication", "no", Some("it is not for authentication")),
         ] {
-            let (_, mut secret) = made(hour);
+            let (_, mut secret) = create_token(hour);
             let data = secret.data.as_mut().unwrap();
             data.insert(key.into(), ByteString(value.into()));
-            assert_eq!(Entry::of(&secret, false, NOW).unwrap().problem, problem, "{key}={value}");
+            assert_eq!(TokenEntry::from_secret(&secret, false, NOW).unwrap().problem, problem, "{key}={value}");
         }
-        let (_, mut secret) = made(hour);
+        let (_, mut secret) = create_token(hour);
         secret.type_ = Some("Opaque".into());
-        assert!(Entry::of(&secret, false, NOW).is_none());
+        assert!(TokenEntry::from_secret(&secret, false, NOW).is_none());
     }
 }

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use windlass_api::selector::labels::Selector;
+use windlass_api::selector::labels::LabelSelector;
 use windlass_node::trust::object::{
     NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text,
 };
-use windlass_node::volume::content::{Bundle, Bundles, Select};
+use windlass_node::volume::trust_anchors::{TrustBundle, TrustBundleIndex, BundleSelector};
 
 /// What is said of a node whose report does not list everything.
 const CUT: &str = "its report does not list all volumes";
@@ -23,13 +23,13 @@ const NO_REPORT: &str = "its agent has not reported";
 
 /// What the server has.
 #[derive(Debug, Default)]
-pub struct World {
+pub struct TrustState {
     /// The bundles, with what is known of each.
-    pub known: BTreeMap<String, Known>,
+    pub known: BTreeMap<String, BundleInfo>,
     /// The same, for looking them up.
-    pub bundles: Bundles,
+    pub bundles: TrustBundleIndex,
     /// What nodes report, by their name.
-    pub reports: BTreeMap<String, Reported>,
+    pub reports: BTreeMap<String, NodeReport>,
     /// All nodes.
     pub nodes: BTreeMap<String, NodeState>,
 }
@@ -45,7 +45,7 @@ pub struct NodeState {
 
 /// A bundle.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct BundleInfo {
     /// The signer it is of; may be empty.
     pub signer: String,
     /// Its generation, or 0.
@@ -58,7 +58,7 @@ pub struct Known {
 
 /// What a node reports.
 #[derive(Debug, Clone, Default)]
-pub struct Reported {
+pub struct NodeReport {
     /// The report.
     pub status: NodeTrustStatus,
     /// When it was last written, as RFC 3339; empty if that is not known.
@@ -67,20 +67,20 @@ pub struct Reported {
 
 /// How far all bundles have come, and what may concern any of them.
 #[derive(Debug, Default)]
-pub struct Overview {
+pub struct DeliveryOverview {
     /// All bundles, by name: those that exist, and others that nodes have or wait for.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<BundleDelivery>,
     /// Blocked volumes whose selection matches no bundle, nor a signer that has one.
-    pub unmatched: Vec<At>,
+    pub unmatched: Vec<NodeVolumes>,
     /// Nodes whose report is missing or truncated, and why that is so.
-    pub unreported: Vec<Unreported>,
+    pub unreported: Vec<UnreportedNode>,
     /// Nodes without a report that no Windlass agent registered. Nothing is expected from them.
     pub agentless: Vec<String>,
 }
 
 /// A node of which it is not known which bundles it should have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unreported {
+pub struct UnreportedNode {
     /// The node.
     pub node: String,
     /// The reason.
@@ -90,7 +90,7 @@ pub struct Unreported {
 /// How far a bundle has come.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Delivery {
+pub struct BundleDelivery {
     /// The bundle.
     pub name: String,
     /// The signer it is of.
@@ -110,18 +110,18 @@ pub struct Delivery {
     /// How many of them have it.
     pub have: usize,
     /// Where it is not, although it should be there.
-    pub lacking: Vec<At>,
+    pub lacking: Vec<NodeVolumes>,
     /// Where it is, although it should not be there: it is gone, or nothing selects it any more.
-    pub leftover: Vec<At>,
+    pub leftover: Vec<NodeVolumes>,
     /// Where it is, in whichever generation.
     #[serde(skip)]
-    pub carriers: Vec<At>,
+    pub carriers: Vec<NodeVolumes>,
 }
 
 /// A node, with the volumes that are meant.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct At {
+pub struct NodeVolumes {
     /// The node.
     pub node: String,
     /// When it last reported, as RFC 3339.
@@ -129,15 +129,15 @@ pub struct At {
     pub reported: String,
     /// Why it does not have what it should have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<Shortfall>,
+    pub state: Option<DeliveryShortfall>,
     /// Its volumes; those with the same are one.
-    pub volumes: Vec<Volumes>,
+    pub volumes: Vec<VolumeGroup>,
 }
 
 /// Why a node does not have a bundle. Of several reasons the last of these is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Shortfall {
+pub enum DeliveryShortfall {
     /// Its volumes have older content, or none yet.
     Stale,
     /// Its report does not list all volumes.
@@ -151,9 +151,9 @@ pub enum Shortfall {
 /// Volumes that carry the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Volumes {
+pub struct VolumeGroup {
     /// What they carry of the bundle.
-    pub carries: Carries,
+    pub carries: CarriedContent,
     /// Their names.
     pub names: Vec<String>,
     /// How many more there are.
@@ -166,7 +166,7 @@ pub struct Volumes {
 /// What volumes carry of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Carries {
+pub enum CarriedContent {
     /// It is not known.
     Unknown,
     /// Nothing.
@@ -181,23 +181,23 @@ pub enum Carries {
 }
 
 /// How far all bundles have come.
-pub fn overview(world: &World) -> Overview {
+pub fn overview(world: &TrustState) -> DeliveryOverview {
     let known = world.known.iter().map(|(name, known)| (name.clone(), known.delivery(name)));
     let mut all = known.collect::<BTreeMap<_, _>>();
     let mut overview = world.unreported();
     for (node, reported) in &world.reports {
-        let silent = world.silence(node);
+        let silent = world.silence_reason(node);
         let mut wanted = BTreeSet::new();
         for source in &reported.status.sources {
-            let look = Look { world, node, reported, source, silent: silent.as_deref() };
+            let look = SourceInspection { world, node, reported, source, silent: silent.as_deref() };
             look.sort(&mut all, &mut wanted, &mut overview.unmatched);
         }
         for name in &wanted {
-            let delivery = named(&mut all, name);
+            let delivery = delivery_entry(&mut all, name);
             if reported.status.more_sources > 0 {
-                let (carries, message) = (Carries::Unknown, CUT.to_owned());
-                let unlisted = Volumes { carries, names: Vec::new(), more: 0, message };
-                let state = Some(Shortfall::Truncated);
+                let (carries, message) = (CarriedContent::Unknown, CUT.to_owned());
+                let unlisted = VolumeGroup { carries, names: Vec::new(), more: 0, message };
+                let state = Some(DeliveryShortfall::Truncated);
                 add(&mut delivery.lacking, node, reported, state, unlisted);
             }
             delivery.nodes += 1;
@@ -206,26 +206,26 @@ pub fn overview(world: &World) -> Overview {
             delivery.have += usize::from(!lacks);
         }
     }
-    overview.deliveries = all.into_values().map(Delivery::counted).collect();
+    overview.deliveries = all.into_values().map(BundleDelivery::with_counts).collect();
     overview
 }
 
 /// A source of a node, to be looked at.
-struct Look<'a> {
-    world: &'a World,
+struct SourceInspection<'a> {
+    world: &'a TrustState,
     node: &'a str,
-    reported: &'a Reported,
+    reported: &'a NodeReport,
     source: &'a NodeTrustSource,
     /// Why nothing is heard of the node any more.
     silent: Option<&'a str>,
 }
 
-impl Look<'_> {
+impl SourceInspection<'_> {
     fn sort(
         &self,
-        all: &mut BTreeMap<String, Delivery>,
+        all: &mut BTreeMap<String, BundleDelivery>,
         wanted: &mut BTreeSet<String>,
-        unmatched: &mut Vec<At>,
+        unmatched: &mut Vec<NodeVolumes>,
     ) {
         let Self { world, node, reported, source, .. } = self;
         let carried: BTreeMap<&str, &NodeTrustBundle> =
@@ -233,20 +233,20 @@ impl Look<'_> {
         let select = source.select();
         let selected = select.as_ref().map(|select| world.bundles.select(select));
         let selected = selected.unwrap_or_default();
-        for Bundle { name, .. } in &selected {
+        for TrustBundle { name, .. } in &selected {
             wanted.insert(name.clone());
             let found = carried.get(name.as_str()).copied();
             let current = world.known.get(name).map(|known| known.digest.as_str());
             if self.silent.is_some() || found.map(|found| found.digest.as_str()) != current {
                 let volumes = self.volumes(found, None);
-                add(&mut named(all, name).lacking, node, reported, self.state(), volumes);
+                add(&mut delivery_entry(all, name).lacking, node, reported, self.state(), volumes);
             }
         }
         if selected.is_empty() && !source.optional {
             self.blocked(all, wanted, unmatched, &carried);
         }
         for bundle in carried.values().copied() {
-            let delivery = named(all, &bundle.name);
+            let delivery = delivery_entry(all, &bundle.name);
             let volumes = self.volumes(Some(bundle), None);
             add(&mut delivery.carriers, node, reported, None, volumes.clone());
             if !selected.iter().any(|selected| selected.name == bundle.name) {
@@ -260,15 +260,15 @@ impl Look<'_> {
     /// wrong, and the volume counts against every bundle.
     fn blocked(
         &self,
-        all: &mut BTreeMap<String, Delivery>,
+        all: &mut BTreeMap<String, BundleDelivery>,
         wanted: &mut BTreeSet<String>,
-        unmatched: &mut Vec<At>,
+        unmatched: &mut Vec<NodeVolumes>,
         carried: &BTreeMap<&str, &NodeTrustBundle>,
     ) {
         let Self { world, node, reported, source, .. } = self;
-        let state = self.silent.map_or(Shortfall::Blocked, |_| Shortfall::Silent);
+        let state = self.silent.map_or(DeliveryShortfall::Blocked, |_| DeliveryShortfall::Silent);
         let why = format!("no bundle matches {}", selection(source));
-        let lacks = |delivery: &mut Delivery| {
+        let lacks = |delivery: &mut BundleDelivery| {
             let found = carried.get(delivery.name.as_str()).copied();
             let volumes = self.volumes(found, Some(&why));
             add(&mut delivery.lacking, node, reported, Some(state), volumes);
@@ -276,41 +276,41 @@ impl Look<'_> {
         // One that is waited for by its name, and was never there.
         if !source.name.is_empty() && !carried.contains_key(source.name.as_str()) {
             wanted.insert(source.name.clone());
-            lacks(named(all, &source.name));
+            lacks(delivery_entry(all, &source.name));
         }
-        let related = Select::Signer(signer_of(source), Selector::everything());
+        let related = BundleSelector::Signer(source_signer(source), LabelSelector::everything());
         let related = world.bundles.select(&related);
         if related.is_empty() {
             let volumes = self.volumes(None, Some(&why));
             add(unmatched, node, reported, Some(state), volumes);
         }
-        for Bundle { name, .. } in related {
-            lacks(named(all, name));
+        for TrustBundle { name, .. } in related {
+            lacks(delivery_entry(all, name));
             wanted.insert(name.clone());
         }
     }
 
-    fn state(&self) -> Option<Shortfall> {
+    fn state(&self) -> Option<DeliveryShortfall> {
         Some(match self.silent {
-            Some(_) => Shortfall::Silent,
-            None if self.source.message.is_empty() => Shortfall::Stale,
-            None => Shortfall::Blocked,
+            Some(_) => DeliveryShortfall::Silent,
+            None if self.source.message.is_empty() => DeliveryShortfall::Stale,
+            None => DeliveryShortfall::Blocked,
         })
     }
 
-    fn volumes(&self, found: Option<&NodeTrustBundle>, why: Option<&str>) -> Volumes {
+    fn volumes(&self, found: Option<&NodeTrustBundle>, why: Option<&str>) -> VolumeGroup {
         let carries = match found {
             Some(NodeTrustBundle { generation, digest, .. }) => {
-                Carries::Bundle { generation: *generation, digest: digest.clone() }
+                CarriedContent::Bundle { generation: *generation, digest: digest.clone() }
             }
-            None if self.source.digest.is_empty() => Carries::Unknown,
-            None => Carries::Nothing,
+            None if self.source.digest.is_empty() => CarriedContent::Unknown,
+            None => CarriedContent::Nothing,
         };
         let NodeTrustSource { volumes, more_volumes, message, .. } = self.source;
         let reasons = [self.silent, why.or(Some(message.as_str()))];
         let reasons = reasons.into_iter().flatten().filter(|reason| !reason.is_empty());
         let message = reasons.collect::<Vec<_>>().join("; ");
-        Volumes { carries, names: volumes.clone(), more: *more_volumes, message }
+        VolumeGroup { carries, names: volumes.clone(), more: *more_volumes, message }
     }
 }
 
@@ -318,9 +318,9 @@ impl Look<'_> {
 fn selection(source: &NodeTrustSource) -> String {
     let labels = source.label_selector.as_ref();
     match (source.select(), labels) {
-        (Some(Select::Name(name)), _) => format!("name={name}"),
+        (Some(BundleSelector::Name(name)), _) => format!("name={name}"),
         (_, None) => format!("signerName={} without a labelSelector", source.signer_name),
-        (Some(Select::Signer(signer, labels)), Some(_)) => {
+        (Some(BundleSelector::Signer(signer, labels)), Some(_)) => {
             format!("signerName={signer}, labelSelector {labels}")
         }
         (None, Some(labels)) => {
@@ -331,7 +331,7 @@ fn selection(source: &NodeTrustSource) -> String {
 
 /// The signer whose bundles a source selects; empty for a bundle without one. The name of a bundle that has
 /// one begins with it.
-fn signer_of(source: &NodeTrustSource) -> String {
+fn source_signer(source: &NodeTrustSource) -> String {
     let signer = source.name.rsplit_once(':').and_then(|(signer, _)| signer.split_once(':'));
     match signer {
         _ if source.name.is_empty() => source.signer_name.clone(),
@@ -340,17 +340,17 @@ fn signer_of(source: &NodeTrustSource) -> String {
     }
 }
 
-fn named<'a>(all: &'a mut BTreeMap<String, Delivery>, name: &str) -> &'a mut Delivery {
-    let absent = || Delivery { name: name.to_owned(), ..Delivery::default() };
+fn delivery_entry<'a>(all: &'a mut BTreeMap<String, BundleDelivery>, name: &str) -> &'a mut BundleDelivery {
+    let absent = || BundleDelivery { name: name.to_owned(), ..BundleDelivery::default() };
     all.entry(name.to_owned()).or_insert_with(absent)
 }
 
 fn add(
-    list: &mut Vec<At>,
+    list: &mut Vec<NodeVolumes>,
     node: &str,
-    reported: &Reported,
-    state: Option<Shortfall>,
-    volumes: Volumes,
+    reported: &NodeReport,
+    state: Option<DeliveryShortfall>,
+    volumes: VolumeGroup,
 ) {
     match list.last_mut() {
         Some(last) if last.node == node => {
@@ -359,15 +359,15 @@ fn add(
         }
         Some(_) | None => {
             let (node, reported) = (node.to_owned(), reported.at.clone());
-            list.push(At { node, reported, state, volumes: vec![volumes] });
+            list.push(NodeVolumes { node, reported, state, volumes: vec![volumes] });
         }
     }
 }
 
-impl World {
+impl TrustState {
     /// Adds a bundle, in the place of the one with its name.
-    pub fn set_bundle(&mut self, bundle: Bundle) {
-        let known = Known {
+    pub fn set_bundle(&mut self, bundle: TrustBundle) {
+        let known = BundleInfo {
             signer: bundle.signer.clone(),
             generation: bundle.generation,
             digest: digest_text(&bundle.anchors.digest()),
@@ -384,7 +384,7 @@ impl World {
     }
 
     /// Why nothing is heard of a node any more, if that is so. Its report says what it had before.
-    fn silence(&self, node: &str) -> Option<String> {
+    fn silence_reason(&self, node: &str) -> Option<String> {
         match self.nodes.get(node) {
             Some(NodeState { lost: None, .. }) => None,
             Some(NodeState { lost: Some(since), .. }) => Some(match since.as_str() {
@@ -396,14 +396,14 @@ impl World {
     }
 
     /// The nodes of which no report lists all volumes.
-    fn unreported(&self) -> Overview {
-        let mut overview = Overview::default();
+    fn unreported(&self) -> DeliveryOverview {
+        let mut overview = DeliveryOverview::default();
         let cut = self.reports.iter().filter(|(_, report)| report.status.more_sources > 0);
-        overview.unreported = cut.map(|(node, _)| Unreported::new(node, CUT)).collect();
+        overview.unreported = cut.map(|(node, _)| UnreportedNode::new(node, CUT)).collect();
         for (node, state) in self.nodes.iter().filter(|(node, _)| !self.reports.contains_key(*node))
         {
             match state.ours {
-                true => overview.unreported.push(Unreported::new(node, NO_REPORT)),
+                true => overview.unreported.push(UnreportedNode::new(node, NO_REPORT)),
                 false => overview.agentless.push(node.clone()),
             }
         }
@@ -412,29 +412,29 @@ impl World {
     }
 }
 
-impl Unreported {
+impl UnreportedNode {
     fn new(node: &str, message: &str) -> Self {
         Self { node: node.to_owned(), message: message.to_owned() }
     }
 }
 
-impl Known {
-    fn delivery(&self, name: &str) -> Delivery {
-        Delivery {
+impl BundleInfo {
+    fn delivery(&self, name: &str) -> BundleDelivery {
+        BundleDelivery {
             name: name.to_owned(),
             signer: self.signer.clone(),
             exists: true,
             generation: self.generation,
             digest: self.digest.clone(),
             certificates: self.certificates,
-            ..Delivery::default()
+            ..BundleDelivery::default()
         }
     }
 }
 
-impl Delivery {
+impl BundleDelivery {
     /// Of a bundle that does not exist, nobody should have it: those count that have it or wait for it.
-    fn counted(mut self) -> Self {
+    fn with_counts(mut self) -> Self {
         if !self.exists {
             let carriers = self.carriers.iter().map(|at| at.node.as_str());
             let concerned = self.lacking.iter().map(|at| at.node.as_str()).chain(carriers);
@@ -445,12 +445,12 @@ impl Delivery {
     }
 
     /// Whether it is where it should be, and nowhere else.
-    pub fn is_well(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.lacking.is_empty() && self.leftover.is_empty()
     }
 
     /// Whether it is of this signer. The name says so if nothing else is left of it.
-    pub fn is_of(&self, signer: &str) -> bool {
+    pub fn is_from_signer(&self, signer: &str) -> bool {
         match self.exists {
             true => self.signer == signer,
             false => self.name.starts_with(&(signer.replace('/', ":") + ":")),

@@ -5,29 +5,29 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use time::OffsetDateTime;
-use windlass_controllers::bundles::package::Package;
+use windlass_controllers::bundles::package::CaPackage;
 
 use crate::cli::TrustPackageArgs;
 use crate::commands::print;
 
 /// Prints the package.
 pub fn run(arguments: &TrustPackageArgs) -> Result<()> {
-    print::out(&(package(arguments)?.to_json()? + "\n"))
+    print::write_stdout(&(package(arguments)?.to_json()? + "\n"))
 }
 
-fn package(arguments: &TrustPackageArgs) -> Result<Package> {
+fn package(arguments: &TrustPackageArgs) -> Result<CaPackage> {
     let TrustPackageArgs { from, name, edition } = arguments;
     let cannot = || format!("cannot read {}", from.display());
     let store = fs::read(from).with_context(cannot)?;
     let edition = match edition {
         Some(edition) => edition.clone(),
-        None => day(from).with_context(cannot)?,
+        None => modification_date(from).with_context(cannot)?,
     };
-    Package::from_store(name, &edition, &store).with_context(|| from.display().to_string())
+    CaPackage::from_store(name, &edition, &store).with_context(|| from.display().to_string())
 }
 
 /// The day on which a file was last changed: the same store is the same edition.
-fn day(file: &Path) -> Result<String> {
+fn modification_date(file: &Path) -> Result<String> {
     let changed = OffsetDateTime::from(fs::metadata(file)?.modified()?);
     let (year, month, day) = changed.to_calendar_date();
     Ok(format!("{year:04}{:02}{day:02}", u8::from(month)))
@@ -52,7 +52,7 @@ mod tests {
         let made = package(&arguments).unwrap();
         assert_eq!(made.bundle(), ROOT.trim_end());
         assert!(made.id().starts_with("system-19710205-"), "{}", made.id());
-        assert_eq!(Package::parse(made.to_json().unwrap().as_bytes()).unwrap(), made);
+        assert_eq!(CaPackage::parse(made.to_json().unwrap().as_bytes()).unwrap(), made);
         arguments.edition = Some("7".into());
         assert!(package(&arguments).unwrap().id().starts_with("system-7-"));
         arguments.from = dir.path().join("none");

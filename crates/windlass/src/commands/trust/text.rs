@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 use windlass_api::age::age;
 
-use super::delivery::{At, Carries, Delivery, Overview, Shortfall, Unreported, Volumes};
-use crate::cli::Format;
+use super::delivery::{NodeVolumes, CarriedContent, BundleDelivery, DeliveryOverview, DeliveryShortfall, UnreportedNode, VolumeGroup};
+use crate::cli::OutputFormat;
 use crate::commands::print;
 
 /// Names that are listed in one place.
@@ -17,12 +17,12 @@ const SOME: usize = 3;
 const DIGITS: usize = 12;
 
 /// All of them, a line each.
-pub fn list(overview: &Overview, format: Option<Format>, now: OffsetDateTime) -> String {
+pub fn list(overview: &DeliveryOverview, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     let deliveries = &overview.deliveries;
-    if format == Some(Format::Name) {
+    if format == Some(OutputFormat::Name) {
         return deliveries.iter().map(|delivery| print::word(&delivery.name) + "\n").collect();
     }
-    let wide = format == Some(Format::Wide);
+    let wide = format == Some(OutputFormat::Wide);
     let mut head =
         vec!["NAME", "GENERATION", "CERTIFICATES", "NODES", "HAVE IT", "DO NOT", "STATE"];
     if wide {
@@ -49,18 +49,18 @@ pub fn list(overview: &Overview, format: Option<Format>, now: OffsetDateTime) ->
         rows.push(row);
     }
     let table = if deliveries.is_empty() { String::new() } else { print::table(&rows) };
-    table + &uncertain(overview, format, now)
+    table + &uncertainty_notes(overview, format, now)
 }
 
 /// One of them: which nodes do not have it, and why.
-pub fn one(
-    delivery: &Delivery,
-    overview: &Overview,
-    format: Option<Format>,
+pub fn bundle_details(
+    delivery: &BundleDelivery,
+    overview: &DeliveryOverview,
+    format: Option<OutputFormat>,
     now: OffsetDateTime,
 ) -> String {
-    let Delivery { lacking, leftover, .. } = delivery;
-    if format == Some(Format::Name) {
+    let BundleDelivery { lacking, leftover, .. } = delivery;
+    if format == Some(OutputFormat::Name) {
         return names(lacking.iter().chain(leftover), overview);
     }
     let name = print::word(&delivery.name);
@@ -70,7 +70,7 @@ pub fn one(
                 0 => String::new(),
                 generation => format!("generation {generation}, "),
             };
-            let certificates = counted(delivery.certificates, "certificate");
+            let certificates = count_text(delivery.certificates, "certificate");
             format!("{name}: {generation}{certificates}, {}\n", delivery.digest)
         }
         false if delivery.carriers.is_empty() => format!("{name}: there is no such bundle\n"),
@@ -78,49 +78,49 @@ pub fn one(
     };
     match lacking.len() {
         0 if !delivery.exists => {}
-        0 => text.push_str(&format!("{}.\n", verdict(delivery))),
-        _ => text.push_str(&format!("{}:\n{}", verdict(delivery), nodes(lacking, format, now))),
+        0 => text.push_str(&format!("{}.\n", delivery_summary(delivery))),
+        _ => text.push_str(&format!("{}:\n{}", delivery_summary(delivery), nodes(lacking, format, now))),
     }
     if !leftover.is_empty() {
-        let have = having(leftover.len());
+        let have = node_count_text(leftover.len());
         text.push_str(&format!("{have} in volumes that should not have it any more:\n"));
         text.push_str(&nodes(leftover, format, now));
     }
-    text + &uncertain(overview, format, now)
+    text + &uncertainty_notes(overview, format, now)
 }
 
 /// One of them that should be nowhere: which nodes have it.
-pub fn carriers(
-    delivery: &Delivery,
-    overview: &Overview,
-    format: Option<Format>,
+pub fn carrier_details(
+    delivery: &BundleDelivery,
+    overview: &DeliveryOverview,
+    format: Option<OutputFormat>,
     now: OffsetDateTime,
 ) -> String {
     let (carriers, name) = (&delivery.carriers, print::word(&delivery.name));
     let text = match (format, carriers.len()) {
-        (Some(Format::Name), _) => return names(carriers.iter(), overview),
+        (Some(OutputFormat::Name), _) => return names(carriers.iter(), overview),
         (_, 0) => format!("{name}: no node has it.\n"),
-        (_, count) => format!("{name}: {}:\n", having(count)) + &nodes(carriers, format, now),
+        (_, count) => format!("{name}: {}:\n", node_count_text(count)) + &nodes(carriers, format, now),
     };
-    text + &uncertain(overview, format, now)
+    text + &uncertainty_notes(overview, format, now)
 }
 
 /// What may concern any bundle.
-pub fn uncertain(overview: &Overview, format: Option<Format>, now: OffsetDateTime) -> String {
-    let Overview { unmatched, unreported, .. } = overview;
-    if format == Some(Format::Name) {
+pub fn uncertainty_notes(overview: &DeliveryOverview, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+    let DeliveryOverview { unmatched, unreported, .. } = overview;
+    if format == Some(OutputFormat::Name) {
         return names(std::iter::empty(), overview);
     }
     let mut text = String::new();
     if !unmatched.is_empty() {
-        let count = counted(unmatched.len(), "node");
+        let count = count_text(unmatched.len(), "node");
         text.push_str(&format!("blocked volumes that match no bundle, on {count}:\n"));
         text.push_str(&nodes(unmatched, format, now));
     }
     if !unreported.is_empty() {
-        let count = counted(unreported.len(), "node");
+        let count = count_text(unreported.len(), "node");
         text.push_str(&format!("no complete report from {count}:\n"));
-        let rows = unreported.iter().map(|Unreported { node, message }| [node, message]);
+        let rows = unreported.iter().map(|UnreportedNode { node, message }| [node, message]);
         let rows = rows.map(|[node, message]| vec![print::word(node), print::plain(message)]);
         let head = ["NODE", "WHY"].map(str::to_owned).to_vec();
         text.push_str(&print::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
@@ -129,8 +129,8 @@ pub fn uncertain(overview: &Overview, format: Option<Format>, now: OffsetDateTim
 }
 
 /// The names of these nodes and of those that may be concerned.
-fn names<'a>(all: impl Iterator<Item = &'a At>, overview: &'a Overview) -> String {
-    let Overview { unmatched, unreported, .. } = overview;
+fn names<'a>(all: impl Iterator<Item = &'a NodeVolumes>, overview: &'a DeliveryOverview) -> String {
+    let DeliveryOverview { unmatched, unreported, .. } = overview;
     let unreported = unreported.iter().map(|one| &one.node);
     let names = all.chain(unmatched).map(|at| &at.node).chain(unreported);
     let names = names.collect::<BTreeSet<_>>();
@@ -138,27 +138,27 @@ fn names<'a>(all: impl Iterator<Item = &'a At>, overview: &'a Overview) -> Strin
 }
 
 /// How far it is in all, in one line.
-pub fn brief(overview: &Overview, gone: bool) -> String {
-    let Overview { deliveries, unmatched, unreported, .. } = overview;
+pub fn overview_summary(overview: &DeliveryOverview, gone: bool) -> String {
+    let DeliveryOverview { deliveries, unmatched, unreported, .. } = overview;
     let mut parts = vec![progress(deliveries, gone)];
     if !unmatched.is_empty() {
-        let count = counted(unmatched.len(), "node");
+        let count = count_text(unmatched.len(), "node");
         parts.push(format!("blocked volumes on {count} match no bundle"));
     }
     if !unreported.is_empty() {
-        parts.push(format!("no complete report from {}", counted(unreported.len(), "node")));
+        parts.push(format!("no complete report from {}", count_text(unreported.len(), "node")));
     }
     parts.join("; ")
 }
 
-fn progress(deliveries: &[Delivery], gone: bool) -> String {
+fn progress(deliveries: &[BundleDelivery], gone: bool) -> String {
     match deliveries {
         [] => "there is no such bundle".into(),
-        [one] if gone => having(one.carriers.len()),
-        [one] => verdict(one),
+        [one] if gone => node_count_text(one.carriers.len()),
+        [one] => delivery_summary(one),
         all => {
-            let well = all.iter().filter(|delivery| delivery.is_well()).count();
-            format!("{} of {} bundles are where they should be", thousands(well), all.len())
+            let well = all.iter().filter(|delivery| delivery.is_complete()).count();
+            format!("{} of {} bundles are where they should be", with_separators(well), all.len())
         }
     }
 }
@@ -168,90 +168,90 @@ pub fn agentless(nodes: &[String]) -> String {
     let few = nodes.iter().take(FEW).collect::<Vec<_>>();
     let more = match nodes.len() - few.len() {
         0 => String::new(),
-        more => format!(" and {} more", thousands(more)),
+        more => format!(" and {} more", with_separators(more)),
     };
-    let count = counted(nodes.len(), "node");
+    let count = count_text(nodes.len(), "node");
     format!("no report on trust from {count}: {}{more}", print::words(&few))
 }
 
-fn verdict(delivery: &Delivery) -> String {
-    let Delivery { nodes, have, lacking, .. } = delivery;
-    let (all, some) = (counted(*nodes, "node"), thousands(*have));
+fn delivery_summary(delivery: &BundleDelivery) -> String {
+    let BundleDelivery { nodes, have, lacking, .. } = delivery;
+    let (all, some) = (count_text(*nodes, "node"), with_separators(*have));
     let have = if *nodes == 1 { "has it" } else { "have it" };
     match lacking.len() {
         _ if *nodes == 0 => "no node asks for it".into(),
         0 => format!("{some} of {all} {have}"),
         1 => format!("{some} of {all} {have}; this one does not"),
-        many => format!("{some} of {all} {have}; these {} do not", thousands(many)),
+        many => format!("{some} of {all} {have}; these {} do not", with_separators(many)),
     }
 }
 
-fn nodes(all: &[At], format: Option<Format>, now: OffsetDateTime) -> String {
+fn nodes(all: &[NodeVolumes], format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     let states = all.iter().any(|at| at.state.is_some());
     let head = ["NODE", "STATE", "HAS", "VOLUMES", "REPORTED", "WHY"];
     let head = head.into_iter().filter(|column| states || *column != "STATE");
     let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
-    for At { node, reported, state, volumes } in all {
+    for NodeVolumes { node, reported, state, volumes } in all {
         for part in volumes {
             let reported = match reported.as_str() {
                 "" => "-".to_owned(),
                 at => age(at, now),
             };
             let why = print::plain(&part.message);
-            let volumes = volumes_of(part, format == Some(Format::Wide));
+            let volumes = volume_names(part, format == Some(OutputFormat::Wide));
             let mut row = vec![print::word(node)];
             row.extend(state.map(|state| shortfall(state).to_owned()));
-            row.extend([has(&part.carries), volumes, reported, why]);
+            row.extend([content_text(&part.carries), volumes, reported, why]);
             rows.push(row);
         }
     }
     print::table(&rows)
 }
 
-fn shortfall(state: Shortfall) -> &'static str {
+fn shortfall(state: DeliveryShortfall) -> &'static str {
     match state {
-        Shortfall::Stale => "stale",
-        Shortfall::Truncated => "truncated",
-        Shortfall::Blocked => "blocked",
-        Shortfall::Silent => "silent",
+        DeliveryShortfall::Stale => "stale",
+        DeliveryShortfall::Truncated => "truncated",
+        DeliveryShortfall::Blocked => "blocked",
+        DeliveryShortfall::Silent => "silent",
     }
 }
 
-fn has(carries: &Carries) -> String {
+fn content_text(carries: &CarriedContent) -> String {
     match carries {
-        Carries::Unknown => "not known".into(),
-        Carries::Nothing => "nothing".into(),
-        Carries::Bundle { generation: 0, digest } => {
+        CarriedContent::Unknown => "not known".into(),
+        CarriedContent::Nothing => "nothing".into(),
+        CarriedContent::Bundle { generation: 0, digest } => {
             let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
             print::word(&digits.chars().take(DIGITS).collect::<String>())
         }
-        Carries::Bundle { generation, .. } => format!("generation {generation}"),
+        CarriedContent::Bundle { generation, .. } => format!("generation {generation}"),
     }
 }
 
-fn volumes_of(part: &Volumes, all: bool) -> String {
+fn volume_names(part: &VolumeGroup, all: bool) -> String {
     let shown = if all { part.names.len() } else { part.names.len().min(SOME) };
     let more = part.names.len() - shown + part.more as usize;
     let names = part.names.iter().take(shown).collect::<Vec<_>>();
     match (names.is_empty(), more) {
         (true, 0) => "-".into(),
-        (true, more) => thousands(more),
+        (true, more) => with_separators(more),
         (false, 0) => print::words(&names),
-        (false, more) => format!("{} and {} more", print::words(&names), thousands(more)),
+        (false, more) => format!("{} and {} more", print::words(&names), with_separators(more)),
     }
 }
 
-fn having(nodes: usize) -> String {
-    format!("{} {} it", counted(nodes, "node"), if nodes == 1 { "has" } else { "have" })
+fn node_count_text(nodes: usize) -> String {
+    format!("{} {} it", count_text(nodes, "node"), if nodes == 1 { "has" } else { "have" })
 }
 
-fn counted(number: usize, what: &str) -> String {
+fn count_text(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", thousands(number))
+    format!("{} {what}{plural}", with_separators(number))
 }
 
 /// A number as people read it.
-fn thousands(number: usize) -> String {
+fn with_separators(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -269,23 +269,23 @@ mod tests {
 
     const NOW: OffsetDateTime = time::macros::datetime!(2026-03-01 12:05 UTC);
 
-    fn at(node: &str, carries: Carries, names: &[&str], more: u32, message: &str) -> At {
+    fn node_volumes(node: &str, carries: CarriedContent, names: &[&str], more: u32, message: &str) -> NodeVolumes {
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        let volumes = vec![Volumes { carries, names, more, message: message.to_owned() }];
+        let volumes = vec![VolumeGroup { carries, names, more, message: message.to_owned() }];
         let reported = "2026-03-01T12:00:00Z".into();
-        At { node: node.to_owned(), reported, state: None, volumes }
+        NodeVolumes { node: node.to_owned(), reported, state: None, volumes }
     }
 
-    fn lacking(at: At, state: Shortfall) -> At {
-        At { state: Some(state), ..at }
+    fn lacking(at: NodeVolumes, state: DeliveryShortfall) -> NodeVolumes {
+        NodeVolumes { state: Some(state), ..at }
     }
 
-    fn nothing() -> Overview {
-        Overview::default()
+    fn empty_overview() -> DeliveryOverview {
+        DeliveryOverview::default()
     }
 
-    fn delivery(lacking: Vec<At>, leftover: Vec<At>) -> Delivery {
-        Delivery {
+    fn delivery(lacking: Vec<NodeVolumes>, leftover: Vec<NodeVolumes>) -> BundleDelivery {
+        BundleDelivery {
             name: "a:b:c".into(),
             exists: true,
             generation: 3,
@@ -296,24 +296,24 @@ mod tests {
             carriers: leftover.clone(),
             lacking,
             leftover,
-            ..Delivery::default()
+            ..BundleDelivery::default()
         }
     }
 
     #[test]
-    fn who_does_not_have_it_and_why() {
-        let old = Carries::Bundle { generation: 2, digest: "sha256:1".into() };
-        let other = Carries::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
+    fn lacking_nodes_are_listed_with_reasons() {
+        let old = CarriedContent::Bundle { generation: 2, digest: "sha256:1".into() };
+        let other = CarriedContent::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
         let names = ["ns/a/v", "ns/b/v", "ns/c/v", "ns/d/v"];
         let two = delivery(
             vec![
-                lacking(at("n1", old, &names, 1000, "no\ndisk"), Shortfall::Blocked),
-                lacking(at("n2", Carries::Unknown, &["host/x"], 0, ""), Shortfall::Stale),
+                lacking(node_volumes("n1", old, &names, 1000, "no\ndisk"), DeliveryShortfall::Blocked),
+                lacking(node_volumes("n2", CarriedContent::Unknown, &["host/x"], 0, ""), DeliveryShortfall::Stale),
             ],
-            vec![at("n3", other, &["host/x"], 0, "")],
+            vec![node_volumes("n3", other, &["host/x"], 0, "")],
         );
         assert_eq!(
-            one(&two, &nothing(), None, NOW),
+            bundle_details(&two, &empty_overview(), None, NOW),
             "\
 a:b:c: generation 3, 1 certificate, sha256:00
 4,998 of 5,000 nodes have it; these 2 do not:
@@ -325,21 +325,21 @@ NODE   HAS            VOLUMES   REPORTED   WHY
 n3     0123456789ab   host/x    5m
 "
         );
-        let wide = one(&two, &nothing(), Some(Format::Wide), NOW);
+        let wide = bundle_details(&two, &empty_overview(), Some(OutputFormat::Wide), NOW);
         assert!(wide.contains("ns/d/v and 1,000 more"), "{wide}");
-        assert_eq!(one(&two, &nothing(), Some(Format::Name), NOW), "n1\nn2\nn3\n");
-        let have = carriers(&two, &nothing(), None, NOW);
+        assert_eq!(bundle_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n1\nn2\nn3\n");
+        let have = carrier_details(&two, &empty_overview(), None, NOW);
         assert!(have.starts_with("a:b:c: 1 node has it:\nNODE"), "{have}");
-        assert_eq!(carriers(&two, &nothing(), Some(Format::Name), NOW), "n3\n");
+        assert_eq!(carrier_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n3\n");
         let all = delivery(Vec::new(), Vec::new());
-        let good = one(&all, &nothing(), None, NOW);
+        let good = bundle_details(&all, &empty_overview(), None, NOW);
         assert!(good.ends_with("\n5,000 of 5,000 nodes have it.\n"), "{good}");
-        assert_eq!(carriers(&all, &nothing(), None, NOW), "a:b:c: no node has it.\n");
-        let single = Delivery { nodes: 1, have: 1, ..all };
-        assert!(one(&single, &nothing(), None, NOW).ends_with("\n1 of 1 node has it.\n"));
-        let gone = Delivery { exists: false, nodes: 0, have: 0, ..two };
-        let gone = Delivery { lacking: Vec::new(), ..gone };
-        let deleted = one(&gone, &nothing(), None, NOW);
+        assert_eq!(carrier_details(&all, &empty_overview(), None, NOW), "a:b:c: no node has it.\n");
+        let single = BundleDelivery { nodes: 1, have: 1, ..all };
+        assert!(bundle_details(&single, &empty_overview(), None, NOW).ends_with("\n1 of 1 node has it.\n"));
+        let gone = BundleDelivery { exists: false, nodes: 0, have: 0, ..two };
+        let gone = BundleDelivery { lacking: Vec::new(), ..gone };
+        let deleted = bundle_details(&gone, &empty_overview(), None, NOW);
         assert!(
             deleted.starts_with("a:b:c: deleted\n1 node has it in volumes that should not"),
             "{deleted}"
@@ -347,16 +347,16 @@ n3     0123456789ab   host/x    5m
     }
 
     #[test]
-    fn what_concerns_every_bundle_follows() {
-        let blocked = at("n8", Carries::Unknown, &["host/x"], 0, "no bundle matches name=y");
-        let unreported = Unreported { node: "n9".into(), message: "it has not reported".into() };
-        let overview = Overview {
-            unmatched: vec![lacking(blocked, Shortfall::Blocked)],
+    fn notes_about_all_bundles_come_last() {
+        let blocked = node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
+        let unreported = UnreportedNode { node: "n9".into(), message: "it has not reported".into() };
+        let overview = DeliveryOverview {
+            unmatched: vec![lacking(blocked, DeliveryShortfall::Blocked)],
             unreported: vec![unreported],
-            ..Overview::default()
+            ..DeliveryOverview::default()
         };
         let all = delivery(Vec::new(), Vec::new());
-        let text = one(&all, &overview, None, NOW);
+        let text = bundle_details(&all, &overview, None, NOW);
         let (_, rest) = text.split_once("nodes have it.\n").unwrap();
         assert_eq!(
             rest,
@@ -370,18 +370,18 @@ n9     it has not reported
 "
         );
         assert!(list(&overview, None, NOW).ends_with(rest));
-        assert!(carriers(&all, &overview, None, NOW).ends_with(rest));
-        assert_eq!(one(&all, &overview, Some(Format::Name), NOW), "n8\nn9\n");
-        let said = brief(&Overview { deliveries: vec![all], ..overview }, false);
+        assert!(carrier_details(&all, &overview, None, NOW).ends_with(rest));
+        assert_eq!(bundle_details(&all, &overview, Some(OutputFormat::Name), NOW), "n8\nn9\n");
+        let said = overview_summary(&DeliveryOverview { deliveries: vec![all], ..overview }, false);
         let tail = "; blocked volumes on 1 node match no bundle; no complete report from 1 node";
         assert_eq!(said, format!("5,000 of 5,000 nodes have it{tail}"));
     }
 
     #[test]
     fn all_of_them_in_a_table() {
-        let one = || delivery(vec![at("n1", Carries::Nothing, &[], 0, "")], Vec::new());
-        let unused = Delivery { name: "x".into(), exists: true, ..Delivery::default() };
-        let listed = |deliveries| Overview { deliveries, ..Overview::default() };
+        let one = || delivery(vec![node_volumes("n1", CarriedContent::Nothing, &[], 0, "")], Vec::new());
+        let unused = BundleDelivery { name: "x".into(), exists: true, ..BundleDelivery::default() };
+        let listed = |deliveries| DeliveryOverview { deliveries, ..DeliveryOverview::default() };
         assert_eq!(
             list(&listed(vec![one(), unused]), None, NOW),
             "\
@@ -390,13 +390,13 @@ a:b:c   3            1              5000    4999      1        incomplete
 x       0            0              0       0         0        unused
 "
         );
-        assert!(list(&listed(vec![one()]), Some(Format::Wide), NOW).contains("SIGNER"));
+        assert!(list(&listed(vec![one()]), Some(OutputFormat::Wide), NOW).contains("SIGNER"));
         assert_eq!(
-            brief(&listed(vec![one()]), false),
+            overview_summary(&listed(vec![one()]), false),
             "4,999 of 5,000 nodes have it; this one does not"
         );
         assert_eq!(
-            brief(&listed(vec![one(), one()]), false),
+            overview_summary(&listed(vec![one(), one()]), false),
             "0 of 2 bundles are where they should be"
         );
         let many = (0..12).map(|i| format!("n{i}")).collect::<Vec<_>>();

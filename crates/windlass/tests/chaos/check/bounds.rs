@@ -3,40 +3,40 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::timeline::Timeline;
+use super::timeline::StoreTimeline;
 use super::{CONFIG_MAPS, writes};
-use crate::history::{History, Outcome, Revision, Time, Via};
+use crate::history::{ChaosHistory, OperationOutcome, Revision, Time, RequestRoute};
 
-pub struct Bounds {
+pub struct RevisionBounds {
     /// What anybody had seen by a time; grows.
-    seen: Peaks,
+    seen: RevisionPeaks,
     /// The same of those who were on one server.
-    by_server: BTreeMap<Via, Peaks>,
+    by_server: BTreeMap<RequestRoute, RevisionPeaks>,
     /// The start of each write with its revision, and the lowest of all that started then or later.
     asked: Vec<(Time, Revision)>,
 }
 
 /// Highest values up to a time.
 #[derive(Default)]
-struct Peaks(Vec<(Time, Revision)>);
+struct RevisionPeaks(Vec<(Time, Revision)>);
 
-impl Bounds {
-    pub fn new(history: &History, timeline: &Timeline<'_>) -> Self {
+impl RevisionBounds {
+    pub fn new(history: &ChaosHistory, timeline: &StoreTimeline<'_>) -> Self {
         let mut seen = Vec::new();
         let mut asked = Vec::new();
         let places: HashMap<_, _> =
             writes::contents(timeline, CONFIG_MAPS).into_iter().rev().collect();
         for operation in &history.operations {
             let shown = match &operation.outcome {
-                Outcome::Written(revision) => Some(*revision),
-                Outcome::Found(object) => Some(object.version),
-                Outcome::Listed { version, .. } => Some(*version),
+                OperationOutcome::Written(revision) => Some(*revision),
+                OperationOutcome::Found(object) => Some(object.version),
+                OperationOutcome::Listed { version, .. } => Some(*version),
                 _ => None,
             };
             seen.extend(shown.map(|shown| (operation.via, operation.end, shown)));
-            let stored = match (&operation.outcome, operation.request.written()) {
-                (Outcome::Written(revision), _) => Some(*revision),
-                (Outcome::Unknown { .. }, Some((_, content))) => places.get(content).copied(),
+            let stored = match (&operation.outcome, operation.request.written_content()) {
+                (OperationOutcome::Written(revision), _) => Some(*revision),
+                (OperationOutcome::Unknown { .. }, Some((_, content))) => places.get(content).copied(),
                 _ => None,
             };
             asked.extend(stored.map(|stored| (operation.start, stored)));
@@ -50,14 +50,14 @@ impl Bounds {
             lowest = lowest.min(*revision);
             *revision = lowest;
         }
-        let mut by_server: BTreeMap<Via, Vec<(Time, Revision)>> = BTreeMap::new();
+        let mut by_server: BTreeMap<RequestRoute, Vec<(Time, Revision)>> = BTreeMap::new();
         for (via, time, revision) in &seen {
             by_server.entry(*via).or_default().push((*time, *revision));
         }
-        by_server.remove(&Via::Balancer);
+        by_server.remove(&RequestRoute::Balancer);
         Self {
-            seen: Peaks::new(seen.into_iter().map(|(_, time, revision)| (time, revision))),
-            by_server: by_server.into_iter().map(|(via, seen)| (via, Peaks::new(seen))).collect(),
+            seen: RevisionPeaks::new(seen.into_iter().map(|(_, time, revision)| (time, revision))),
+            by_server: by_server.into_iter().map(|(via, seen)| (via, RevisionPeaks::new(seen))).collect(),
             asked,
         }
     }
@@ -68,7 +68,7 @@ impl Bounds {
     }
 
     /// What a server had shown before a time.
-    pub fn floor_of(&self, via: Via, before: Time) -> Revision {
+    pub fn server_floor(&self, via: RequestRoute, before: Time) -> Revision {
         self.by_server.get(&via).map_or(0, |peaks| peaks.before(before))
     }
 
@@ -79,7 +79,7 @@ impl Bounds {
     }
 }
 
-impl Peaks {
+impl RevisionPeaks {
     fn new(seen: impl IntoIterator<Item = (Time, Revision)>) -> Self {
         let mut seen: Vec<_> = seen.into_iter().collect();
         seen.sort_unstable();

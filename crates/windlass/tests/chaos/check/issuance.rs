@@ -1,8 +1,8 @@
 //! Certificates: one for each request, after its approval, and for everybody in the end.
 
-use super::timeline::Timeline;
-use super::{REQUESTS, Rule, Verdict};
-use crate::history::{Content, History, Outcome, Request};
+use super::timeline::StoreTimeline;
+use super::{REQUESTS, ConsistencyRule, CheckResult};
+use crate::history::{Content, ChaosHistory, OperationOutcome, OperationRequest};
 
 /// What a request is called that waits for somebody's approval; others are approved by the controllers.
 pub const BY_HAND: &str = "certificatesigningrequests/by-hand-";
@@ -18,7 +18,7 @@ fn read(content: &Content) -> (bool, &str) {
     (approved == "approved", certificate)
 }
 
-pub fn check(history: &History, timeline: &Timeline<'_>, verdict: &mut Verdict) {
+pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut CheckResult) {
     let requests = || timeline.keys().filter(|key| key.starts_with(REQUESTS));
     for key in requests() {
         let (mut approved, mut certificate) = (false, "");
@@ -26,41 +26,41 @@ pub fn check(history: &History, timeline: &Timeline<'_>, verdict: &mut Verdict) 
             let Some((now_approved, now)) = span.content.map(read) else { continue };
             if !certificate.is_empty() && now != certificate {
                 let what = format!("{key} had {certificate}, and {now:?} at {}", span.from);
-                verdict.blame(Rule::IssuedOnce, what);
+                verdict.report_violation(ConsistencyRule::IssuedOnce, what);
             }
             if certificate.is_empty() && !now.is_empty() && !approved {
                 let what = format!("{key} got {now} at {}, unapproved", span.from);
-                verdict.blame(Rule::IssuedIfApproved, what);
+                verdict.report_violation(ConsistencyRule::IssuedIfApproved, what);
             }
             if !now.is_empty() {
                 certificate = now;
             }
             approved |= now_approved;
         }
-        if approved && key.starts_with(BY_HAND) && !was_approved(history, key) {
-            verdict.blame(Rule::IssuedIfApproved, format!("nobody approved {key}"));
+        if approved && key.starts_with(BY_HAND) && !has_approval(history, key) {
+            verdict.report_violation(ConsistencyRule::IssuedIfApproved, format!("nobody approved {key}"));
         }
     }
     if history.rest.is_empty() {
         return;
     }
     for operation in &history.operations {
-        let (Request::Create { key, .. }, Outcome::Written(_)) =
+        let (OperationRequest::Create { key, .. }, OperationOutcome::Written(_)) =
             (&operation.request, &operation.outcome)
         else {
             continue;
         };
         let last = timeline.spans(key).last().and_then(|span| span.content);
         if key.starts_with(REQUESTS) && last.is_none_or(|content| read(content).1.is_empty()) {
-            verdict.blame(Rule::IssuedAtLast, format!("{key} is {last:?} in the end"));
+            verdict.report_violation(ConsistencyRule::IssuedAtLast, format!("{key} is {last:?} in the end"));
         }
     }
 }
 
 /// Whether somebody asked for the approval, and was not refused.
-fn was_approved(history: &History, approved: &str) -> bool {
+fn has_approval(history: &ChaosHistory, approved: &str) -> bool {
     history.operations.iter().any(|operation| {
-        let asked = matches!(&operation.request, Request::Update { key, .. } if key == approved);
-        asked && matches!(operation.outcome, Outcome::Written(_) | Outcome::Unknown { .. })
+        let asked = matches!(&operation.request, OperationRequest::Update { key, .. } if key == approved);
+        asked && matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Unknown { .. })
     })
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Rule, Verdict};
-use crate::history::{Fault, History, Operation, Outcome, Request, Time, Version};
+use super::{ConsistencyRule, CheckResult};
+use crate::history::{InjectedFault, ChaosHistory, RecordedOperation, OperationOutcome, OperationRequest, Time, ReadVersion};
 
 /// The longest that nobody may be able to write when etcd needs another leader.
 const BOUND: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const AFTER_ETCD: Duration = Duration::from_secs(2);
 /// How long after its quorum is lost etcd may still answer: until its leader has noticed.
 const NOTICED: Time = 3_000_000;
 
-pub fn check(history: &History, verdict: &mut Verdict) {
+pub fn check(history: &ChaosHistory, verdict: &mut CheckResult) {
     for fault in &history.faults {
         let (outage, etcd) = (outage(history, fault), etcd_outage(history, fault));
         if fault.leader_change && outage > BOUND.max(etcd + AFTER_ETCD) {
@@ -24,30 +24,30 @@ pub fn check(history: &History, verdict: &mut Verdict) {
                 "{} at {}: nobody could write for {outage:?}; etcd itself was away for {etcd:?}",
                 fault.name, fault.start
             );
-            verdict.blame(Rule::Available, what);
+            verdict.report_violation(ConsistencyRule::Available, what);
         }
     }
     for operation in &history.operations {
-        if let Some(what) = improper(operation) {
-            verdict.blame(Rule::RefusedProperly, what);
+        if let Some(what) = refusal_defect(operation) {
+            verdict.report_violation(ConsistencyRule::RefusedProperly, what);
         }
         let lost = history.faults.iter().any(|fault| {
             let (begun, healed) = (fault.start + NOTICED, fault.healed);
             fault.no_quorum && begun < operation.start && operation.end < healed
         });
         if lost && let Some(what) = without_quorum(operation) {
-            verdict.blame(Rule::RefusedProperly, what);
+            verdict.report_violation(ConsistencyRule::RefusedProperly, what);
         }
     }
 }
 
 /// For how long nobody could write in a fault.
-fn outage(history: &History, fault: &Fault) -> Duration {
+fn outage(history: &ChaosHistory, fault: &InjectedFault) -> Duration {
     longest_gap(history.operations.iter().filter_map(succeeded), fault)
 }
 
 /// For how long etcd itself took no writes in a fault.
-fn etcd_outage(history: &History, fault: &Fault) -> Duration {
+fn etcd_outage(history: &ChaosHistory, fault: &InjectedFault) -> Duration {
     if history.probes.is_empty() {
         return Duration::ZERO;
     }
@@ -55,7 +55,7 @@ fn etcd_outage(history: &History, fault: &Fault) -> Duration {
 }
 
 /// The longest time in a fault in which nothing happened, from what last happened before it.
-fn longest_gap(times: impl Iterator<Item = Time>, fault: &Fault) -> Duration {
+fn longest_gap(times: impl Iterator<Item = Time>, fault: &InjectedFault) -> Duration {
     let mut within: Vec<Time> = times.filter(|time| *time <= fault.end).collect();
     within.push(fault.end);
     within.sort_unstable();
@@ -66,7 +66,7 @@ fn longest_gap(times: impl Iterator<Item = Time>, fault: &Fault) -> Duration {
 }
 
 /// A table of all faults, to be read.
-pub fn table(history: &History) -> String {
+pub fn table(history: &ChaosHistory) -> String {
     let mut table = format!(
         "{:<42} {:>8} {:>9} {:>10} {:>9} {:>10}\n",
         "fault", "at s", "lasted s", "cured in s", "outage s", "of etcd s"
@@ -87,14 +87,14 @@ pub fn table(history: &History) -> String {
     table
 }
 
-fn succeeded(operation: &Operation) -> Option<Time> {
-    let done = matches!(operation.outcome, Outcome::Written(_) | Outcome::Deleted);
+fn succeeded(operation: &RecordedOperation) -> Option<Time> {
+    let done = matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
     done.then_some(operation.end)
 }
 
 /// Who is turned away by a server that is there is told to come again.
-fn improper(operation: &Operation) -> Option<String> {
-    let (Outcome::Refused { code, retry_after } | Outcome::Unknown { code, retry_after, .. }) =
+fn refusal_defect(operation: &RecordedOperation) -> Option<String> {
+    let (OperationOutcome::Refused { code, retry_after } | OperationOutcome::Unknown { code, retry_after, .. }) =
         &operation.outcome
     else {
         return None;
@@ -109,16 +109,16 @@ fn improper(operation: &Operation) -> Option<String> {
 }
 
 /// Without a quorum nothing is written and nothing is new, but what may be old is there.
-fn without_quorum(operation: &Operation) -> Option<String> {
+fn without_quorum(operation: &RecordedOperation) -> Option<String> {
     let any = matches!(
         &operation.request,
-        Request::Get { version: Version::Any, .. } | Request::List { version: Version::Any, .. }
+        OperationRequest::Get { version: ReadVersion::Any, .. } | OperationRequest::List { version: ReadVersion::Any, .. }
     );
-    let answered = !matches!(operation.outcome, Outcome::Refused { .. } | Outcome::Unknown { .. });
+    let answered = !matches!(operation.outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
     let exact = matches!(
         &operation.request,
-        Request::List { version: Version::Exact(_) | Version::NotOlderThan(_), .. }
-            | Request::Get { version: Version::NotOlderThan(_), .. }
+        OperationRequest::List { version: ReadVersion::Exact(_) | ReadVersion::NotOlderThan(_), .. }
+            | OperationRequest::Get { version: ReadVersion::NotOlderThan(_), .. }
     );
     (!exact && any != answered).then(|| format!("without a quorum: {operation:?}"))
 }

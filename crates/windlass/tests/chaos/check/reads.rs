@@ -1,56 +1,56 @@
 //! Reads: each shows what was stored at its revision, and its revision is new enough.
 
-use super::bounds::Bounds;
-use super::timeline::{Span, Timeline, apply};
-use super::{CONFIG_MAPS, REQUESTS, Rule, Verdict};
-use crate::history::{History, Objects, Operation, Outcome, Request, Revision, Version};
+use super::bounds::RevisionBounds;
+use super::timeline::{StateSpan, StoreTimeline, apply};
+use super::{CONFIG_MAPS, REQUESTS, ConsistencyRule, CheckResult};
+use crate::history::{ChaosHistory, Objects, RecordedOperation, OperationOutcome, OperationRequest, Revision, ReadVersion};
 
-pub fn check(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdict: &mut Verdict) {
+pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
     let mut lists = Vec::new();
     for operation in &history.operations {
         match &operation.outcome {
-            Outcome::Listed { version, objects } => {
-                is_in_bounds(operation, *version, bounds, verdict);
+            OperationOutcome::Listed { version, objects } => {
+                check_list_revision(operation, *version, bounds, verdict);
                 lists.push((*version, objects, operation));
             }
-            Outcome::Found(object) => {
-                let Request::Get { key, .. } = &operation.request else { continue };
+            OperationOutcome::Found(object) => {
+                let OperationRequest::Get { key, .. } = &operation.request else { continue };
                 let spans = timeline.spans(key);
                 let shown = spans.iter().find(|span| span.from == object.version);
                 match shown.filter(|span| span.content == Some(&object.content)) {
-                    Some(span) => was_there(operation, &[*span], bounds, verdict),
+                    Some(span) => check_existed(operation, &[*span], bounds, verdict),
                     None => {
                         let what = format!("{operation:?}; stored is {shown:?}");
-                        verdict.blame(Rule::ReadsAreTrue, what);
+                        verdict.report_violation(ConsistencyRule::ReadsAreTrue, what);
                     }
                 }
             }
-            Outcome::Absent => {
+            OperationOutcome::Absent => {
                 states(operation, timeline, bounds, verdict, |span| span.content.is_none());
             }
-            Outcome::Exists => {
+            OperationOutcome::Exists => {
                 states(operation, timeline, bounds, verdict, |span| span.content.is_some());
             }
-            Outcome::Conflict => {
-                let (Request::Update { expect, .. } | Request::Delete { expect: Some(expect), .. }) =
+            OperationOutcome::Conflict => {
+                let (OperationRequest::Update { expect, .. } | OperationRequest::Delete { expect: Some(expect), .. }) =
                     &operation.request
                 else {
                     // Without a condition there is nothing to conflict with but a change in between.
                     continue;
                 };
-                let other = |span: &Span<'_>| span.from != *expect;
+                let other = |span: &StateSpan<'_>| span.from != *expect;
                 states(operation, timeline, bounds, verdict, other);
             }
-            Outcome::Written(_)
-            | Outcome::Deleted
-            | Outcome::Refused { .. }
-            | Outcome::Unknown { .. } => {}
+            OperationOutcome::Written(_)
+            | OperationOutcome::Deleted
+            | OperationOutcome::Refused { .. }
+            | OperationOutcome::Unknown { .. } => {}
         }
     }
     lists.sort_by_key(|(version, ..)| *version);
     for resource in [CONFIG_MAPS, REQUESTS] {
         let of_it = lists.iter().filter(|(.., operation)| {
-            matches!(&operation.request, Request::List { resource: listed, .. } if listed == resource)
+            matches!(&operation.request, OperationRequest::List { resource: listed, .. } if listed == resource)
         });
         are_true(resource, of_it.copied(), timeline, verdict);
     }
@@ -59,9 +59,9 @@ pub fn check(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdic
 /// Lists in the order of their revisions, against what was stored by then.
 fn are_true<'a>(
     resource: &str,
-    lists: impl Iterator<Item = (Revision, &'a Objects, &'a Operation)>,
-    timeline: &Timeline<'_>,
-    verdict: &mut Verdict,
+    lists: impl Iterator<Item = (Revision, &'a Objects, &'a RecordedOperation)>,
+    timeline: &StoreTimeline<'_>,
+    verdict: &mut CheckResult,
 ) {
     let (mut state, mut at) = (Objects::new(), 0);
     for (version, objects, operation) in lists {
@@ -77,7 +77,7 @@ fn are_true<'a>(
                 operation.start,
                 difference(objects, &state)
             );
-            verdict.blame(Rule::ReadsAreTrue, what);
+            verdict.report_violation(ConsistencyRule::ReadsAreTrue, what);
         }
     }
 }
@@ -93,74 +93,74 @@ pub fn difference(shown: &Objects, stored: &Objects) -> String {
 }
 
 /// The revision of a list is one that it can have had.
-fn is_in_bounds(operation: &Operation, shown: Revision, bounds: &Bounds, verdict: &mut Verdict) {
+fn check_list_revision(operation: &RecordedOperation, shown: Revision, bounds: &RevisionBounds, verdict: &mut CheckResult) {
     let (rule, floor) = floor(operation, bounds);
     if shown < floor {
-        verdict.blame(rule, format!("{} is older than {floor}", brief(operation, shown)));
+        verdict.report_violation(rule, format!("{} is older than {floor}", operation_summary(operation, shown)));
     }
-    if let Request::List { version: Version::Exact(wanted), .. } = &operation.request
+    if let OperationRequest::List { version: ReadVersion::Exact(wanted), .. } = &operation.request
         && shown != *wanted
     {
-        verdict.blame(Rule::ReadsAreTrue, format!("{} is not exact", brief(operation, shown)));
+        verdict.report_violation(ConsistencyRule::ReadsAreTrue, format!("{} is not exact", operation_summary(operation, shown)));
     }
     let ceiling = bounds.ceiling(operation.end);
     if shown > ceiling {
-        let what = format!("{} is newer than {ceiling}", brief(operation, shown));
-        verdict.blame(Rule::NothingFromTheFuture, what);
+        let what = format!("{} is newer than {ceiling}", operation_summary(operation, shown));
+        verdict.report_violation(ConsistencyRule::NothingFromTheFuture, what);
     }
 }
 
-fn brief(operation: &Operation, shown: Revision) -> String {
-    let Operation { client, via, start, end, request, .. } = operation;
+fn operation_summary(operation: &RecordedOperation, shown: Revision) -> String {
+    let RecordedOperation { client, via, start, end, request, .. } = operation;
     format!("{request:?} of {client} via {via:?} from {start} to {end}, at {shown},")
 }
 
 /// How old a read may be, and which rule says so.
-fn floor(operation: &Operation, bounds: &Bounds) -> (Rule, Revision) {
+fn floor(operation: &RecordedOperation, bounds: &RevisionBounds) -> (ConsistencyRule, Revision) {
     let version = match &operation.request {
-        Request::Get { version, .. } | Request::List { version, .. } => *version,
+        OperationRequest::Get { version, .. } | OperationRequest::List { version, .. } => *version,
         // What a write finds is as new as what a read without a version finds.
-        _ => Version::Newest,
+        _ => ReadVersion::Newest,
     };
     match version {
-        Version::Newest => (Rule::ReadsAreFresh, bounds.floor(operation.start)),
-        Version::Any => (Rule::ServersDoNotGoBack, bounds.floor_of(operation.via, operation.start)),
-        Version::NotOlderThan(wanted) => (Rule::ReadsAreFresh, wanted),
-        Version::Exact(_) => (Rule::ReadsAreTrue, 0),
+        ReadVersion::Newest => (ConsistencyRule::ReadsAreFresh, bounds.floor(operation.start)),
+        ReadVersion::Any => (ConsistencyRule::ServersDoNotGoBack, bounds.server_floor(operation.via, operation.start)),
+        ReadVersion::NotOlderThan(wanted) => (ConsistencyRule::ReadsAreFresh, wanted),
+        ReadVersion::Exact(_) => (ConsistencyRule::ReadsAreTrue, 0),
     }
 }
 
 /// A key was in a state that fits, at a time that fits.
 fn states(
-    operation: &Operation,
-    timeline: &Timeline<'_>,
-    bounds: &Bounds,
-    verdict: &mut Verdict,
-    fits: impl Fn(&Span<'_>) -> bool,
+    operation: &RecordedOperation,
+    timeline: &StoreTimeline<'_>,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+    fits: impl Fn(&StateSpan<'_>) -> bool,
 ) {
-    let (Request::Create { key, .. }
-    | Request::Update { key, .. }
-    | Request::Patch { key, .. }
-    | Request::Delete { key, .. }
-    | Request::Get { key, .. }) = &operation.request
+    let (OperationRequest::Create { key, .. }
+    | OperationRequest::Update { key, .. }
+    | OperationRequest::Patch { key, .. }
+    | OperationRequest::Delete { key, .. }
+    | OperationRequest::Get { key, .. }) = &operation.request
     else {
         return;
     };
     let spans: Vec<_> = timeline.spans(key).iter().copied().filter(fits).collect();
-    was_there(operation, &spans, bounds, verdict);
+    check_existed(operation, &spans, bounds, verdict);
 }
 
-fn was_there(operation: &Operation, spans: &[Span<'_>], bounds: &Bounds, verdict: &mut Verdict) {
+fn check_existed(operation: &RecordedOperation, spans: &[StateSpan<'_>], bounds: &RevisionBounds, verdict: &mut CheckResult) {
     let (rule, floor) = floor(operation, bounds);
     let ceiling = bounds.ceiling(operation.end);
     if spans.iter().any(|span| span.upto >= floor && span.from <= ceiling) {
         return;
     }
     let rule = match spans.iter().any(|span| span.upto < floor) {
-        _ if spans.is_empty() => Rule::ReadsAreTrue,
+        _ if spans.is_empty() => ConsistencyRule::ReadsAreTrue,
         true => rule,
-        false => Rule::NothingFromTheFuture,
+        false => ConsistencyRule::NothingFromTheFuture,
     };
     let what = format!("{operation:?} is not true between {floor} and {ceiling}");
-    verdict.blame(rule, what);
+    verdict.report_violation(rule, what);
 }

@@ -3,29 +3,29 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
 
-use crate::history::{Change, Content, Object, Objects, Revision};
+use crate::history::{StoreChange, Content, ListedObject, Objects, Revision};
 
-pub struct Timeline<'a> {
+pub struct StoreTimeline<'a> {
     /// By resource, because that is what watches and lists are about.
-    resources: HashMap<&'a str, BTreeMap<Revision, &'a Change>>,
+    resources: HashMap<&'a str, BTreeMap<Revision, &'a StoreChange>>,
     /// The states of each key, beginning with the one in which it was never there.
-    keys: HashMap<&'a str, Vec<Span<'a>>>,
-    by_revision: BTreeMap<Revision, &'a Change>,
+    keys: HashMap<&'a str, Vec<StateSpan<'a>>>,
+    by_revision: BTreeMap<Revision, &'a StoreChange>,
 }
 
 /// For how long a key was in a state: from a revision up to before the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span<'a> {
+pub struct StateSpan<'a> {
     pub from: Revision,
     pub upto: Revision,
     pub content: Option<&'a Content>,
 }
 
 /// The state of a key that nobody has written.
-const NEVER: Span<'static> = Span { from: 0, upto: Revision::MAX, content: None };
+const NEVER: StateSpan<'static> = StateSpan { from: 0, upto: Revision::MAX, content: None };
 
-impl<'a> Timeline<'a> {
-    pub fn new(changes: &'a [Change]) -> Self {
+impl<'a> StoreTimeline<'a> {
+    pub fn new(changes: &'a [StoreChange]) -> Self {
         let mut timeline =
             Self { resources: HashMap::new(), keys: HashMap::new(), by_revision: BTreeMap::new() };
         for change in changes {
@@ -36,13 +36,13 @@ impl<'a> Timeline<'a> {
                 last.upto = change.revision - 1;
             }
             let content = change.content.as_ref();
-            spans.push(Span { from: change.revision, upto: Revision::MAX, content });
+            spans.push(StateSpan { from: change.revision, upto: Revision::MAX, content });
             timeline.by_revision.insert(change.revision, change);
         }
         timeline
     }
 
-    pub fn at(&self, revision: Revision) -> Option<&'a Change> {
+    pub fn change_at(&self, revision: Revision) -> Option<&'a StoreChange> {
         self.by_revision.get(&revision).copied()
     }
 
@@ -52,7 +52,7 @@ impl<'a> Timeline<'a> {
         resource: &str,
         after: Revision,
         upto: Revision,
-    ) -> impl Iterator<Item = &'a Change> {
+    ) -> impl Iterator<Item = &'a StoreChange> {
         let range = (after < upto).then_some((Excluded(after), Included(upto)));
         let changes = self.resources.get(resource).zip(range);
         changes.into_iter().flat_map(|(changes, range)| changes.range(range)).map(|(_, c)| *c)
@@ -71,7 +71,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// The states of a key, in order.
-    pub fn spans(&self, key: &str) -> &[Span<'a>] {
+    pub fn spans(&self, key: &str) -> &[StateSpan<'a>] {
         self.keys.get(key).map_or(&[NEVER], Vec::as_slice)
     }
 
@@ -86,10 +86,10 @@ impl<'a> Timeline<'a> {
 }
 
 /// Makes a change to a state.
-pub fn apply(objects: &mut Objects, change: &Change) {
+pub fn apply(objects: &mut Objects, change: &StoreChange) {
     match &change.content {
         Some(content) => {
-            let object = Object { version: change.revision, content: content.clone() };
+            let object = ListedObject { version: change.revision, content: content.clone() };
             objects.insert(change.key.clone(), object);
         }
         None => {

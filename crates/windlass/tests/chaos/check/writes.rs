@@ -2,45 +2,45 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::bounds::Bounds;
-use super::timeline::Timeline;
-use super::{CONFIG_MAPS, Rule, Verdict};
-use crate::history::{Content, History, Operation, Outcome, Request, Revision};
+use super::bounds::RevisionBounds;
+use super::timeline::StoreTimeline;
+use super::{CONFIG_MAPS, ConsistencyRule, CheckResult};
+use crate::history::{Content, ChaosHistory, RecordedOperation, OperationOutcome, OperationRequest, Revision};
 
-pub fn check(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdict: &mut Verdict) {
-    let places = places(timeline, verdict);
+pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+    let places = content_revisions(timeline, verdict);
     let mut asked: HashSet<&Content> = HashSet::new();
-    let mut taken: HashMap<Revision, &Operation> = HashMap::new();
+    let mut taken: HashMap<Revision, &RecordedOperation> = HashMap::new();
     for operation in history.operations.iter().filter(|operation| operation.request.writes()) {
-        let Some((key, content)) = operation.request.written() else { continue };
+        let Some((key, content)) = operation.request.written_content() else { continue };
         asked.insert(content);
         let stored = key.starts_with(CONFIG_MAPS).then(|| places.get(content).copied()).flatten();
         match &operation.outcome {
-            Outcome::Written(revision) => {
-                let change = timeline.at(*revision);
+            OperationOutcome::Written(revision) => {
+                let change = timeline.change_at(*revision);
                 let same = change.is_some_and(|change| {
                     change.key == key && change.content.as_ref() == Some(content)
                 });
                 if !same {
                     let what = format!("{operation:?} was acknowledged, stored is {change:?}");
-                    verdict.blame(Rule::AcknowledgedIsStored, what);
+                    verdict.report_violation(ConsistencyRule::AcknowledgedIsStored, what);
                     continue;
                 }
                 if let Some(other) = taken.insert(*revision, operation) {
                     let what = format!("{operation:?} and {other:?} have one revision");
-                    verdict.blame(Rule::AcknowledgedIsStored, what);
+                    verdict.report_violation(ConsistencyRule::AcknowledgedIsStored, what);
                 }
-                placed(operation, *revision, timeline, bounds, verdict);
+                check_stored_revision(operation, *revision, timeline, bounds, verdict);
             }
-            Outcome::Unknown { .. } => {
+            OperationOutcome::Unknown { .. } => {
                 if let Some(revision) = stored {
-                    placed(operation, revision, timeline, bounds, verdict);
+                    check_stored_revision(operation, revision, timeline, bounds, verdict);
                 }
             }
             _ => {
                 if let Some(revision) = stored {
                     let what = format!("{operation:?} was refused, and stored at {revision}");
-                    verdict.blame(Rule::RefusedIsNotStored, what);
+                    verdict.report_violation(ConsistencyRule::RefusedIsNotStored, what);
                 }
             }
         }
@@ -48,58 +48,58 @@ pub fn check(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdic
     for (content, revision) in &places {
         if !asked.contains(content) {
             let what = format!("nobody wrote {content:?}, which is stored at {revision}");
-            verdict.blame(Rule::StoredWasAskedFor, what);
+            verdict.report_violation(ConsistencyRule::StoredWasAskedFor, what);
         }
     }
     deletions(history, timeline, bounds, verdict);
 }
 
 /// Where each content of a resource was stored; no content is written twice.
-pub fn contents<'a>(timeline: &Timeline<'a>, resource: &str) -> Vec<(&'a Content, Revision)> {
+pub fn contents<'a>(timeline: &StoreTimeline<'a>, resource: &str) -> Vec<(&'a Content, Revision)> {
     let changes = timeline.between(resource, 0, Revision::MAX);
     changes.filter_map(|change| Some((change.content.as_ref()?, change.revision))).collect()
 }
 
-fn places<'a>(timeline: &Timeline<'a>, verdict: &mut Verdict) -> HashMap<&'a Content, Revision> {
+fn content_revisions<'a>(timeline: &StoreTimeline<'a>, verdict: &mut CheckResult) -> HashMap<&'a Content, Revision> {
     let mut places = HashMap::new();
     for (content, revision) in contents(timeline, CONFIG_MAPS) {
         if let Some(before) = places.insert(content, revision) {
             let what = format!("{content:?} was stored at {before} and again at {revision}");
-            verdict.blame(Rule::StoredWasAskedFor, what);
+            verdict.report_violation(ConsistencyRule::StoredWasAskedFor, what);
         }
     }
     places
 }
 
 /// A write that is stored at a revision: it came after what was seen before, and found what it said.
-fn placed(
-    operation: &Operation,
+fn check_stored_revision(
+    operation: &RecordedOperation,
     revision: Revision,
-    timeline: &Timeline<'_>,
-    bounds: &Bounds,
-    verdict: &mut Verdict,
+    timeline: &StoreTimeline<'_>,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
 ) {
     let floor = bounds.floor(operation.start);
     if revision <= floor {
         let what = format!("{operation:?} is stored at {revision}; {floor} was seen before");
-        verdict.blame(Rule::RevisionsGrow, what);
+        verdict.report_violation(ConsistencyRule::RevisionsGrow, what);
     }
-    let Some((key, _)) = operation.request.written() else { return };
+    let Some((key, _)) = operation.request.written_content() else { return };
     let before = timeline.before(key, revision).map(|(version, _)| version);
     let holds = match &operation.request {
-        Request::Create { .. } => before.is_none(),
-        Request::Update { expect, .. } => before == Some(*expect),
+        OperationRequest::Create { .. } => before.is_none(),
+        OperationRequest::Update { expect, .. } => before == Some(*expect),
         _ => before.is_some(),
     };
     if !holds {
         let what = format!("{operation:?} is stored at {revision}, where {before:?} was before");
-        verdict.blame(Rule::ConditionsHold, what);
+        verdict.report_violation(ConsistencyRule::ConditionsHold, what);
     }
 }
 
 /// A deletion as somebody asked for it, and the revisions that it can have had.
-struct Asked<'a> {
-    operation: &'a Operation,
+struct DeletionAttempt<'a> {
+    operation: &'a RecordedOperation,
     after: Revision,
     upto: Revision,
     expect: Option<Revision>,
@@ -108,21 +108,21 @@ struct Asked<'a> {
 }
 
 /// Who deletes is not told the revision: each deletion is given to one who asked for it.
-fn deletions(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdict: &mut Verdict) {
-    let mut asked: BTreeMap<&str, Vec<Asked<'_>>> = BTreeMap::new();
+fn deletions(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+    let mut asked: BTreeMap<&str, Vec<DeletionAttempt<'_>>> = BTreeMap::new();
     for operation in &history.operations {
-        let Request::Delete { key, expect } = &operation.request else { continue };
+        let OperationRequest::Delete { key, expect } = &operation.request else { continue };
         let upto = match operation.outcome {
-            Outcome::Deleted => bounds.ceiling(operation.end),
-            Outcome::Unknown { .. } => Revision::MAX,
+            OperationOutcome::Deleted => bounds.ceiling(operation.end),
+            OperationOutcome::Unknown { .. } => Revision::MAX,
             _ => continue,
         };
-        asked.entry(key).or_default().push(Asked {
+        asked.entry(key).or_default().push(DeletionAttempt {
             operation,
             after: bounds.floor(operation.start),
             upto,
             expect: *expect,
-            acknowledged: operation.outcome == Outcome::Deleted,
+            acknowledged: operation.outcome == OperationOutcome::Deleted,
             found: false,
         });
     }
@@ -141,7 +141,7 @@ fn deletions(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdic
             Some(fitting) => fitting.found = true,
             None => {
                 let what = format!("nobody asked for the deletion {change:?}");
-                verdict.blame(Rule::StoredWasAskedFor, what);
+                verdict.report_violation(ConsistencyRule::StoredWasAskedFor, what);
             }
         }
     }
@@ -150,6 +150,6 @@ fn deletions(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdic
             "{:?} was acknowledged; nothing was deleted after {} and up to {}",
             asked.operation, asked.after, asked.upto
         );
-        verdict.blame(Rule::AcknowledgedIsStored, what);
+        verdict.report_violation(ConsistencyRule::AcknowledgedIsStored, what);
     }
 }

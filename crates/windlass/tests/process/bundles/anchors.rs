@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use super::scene::{Scene, bundle, joined, root, wait_for};
-use crate::volumes::world::{self, World, named, pod, signed_bundle, until_text};
+use super::bundle_fixture::{BundleFixture, bundle, joined, root, wait_for};
+use crate::volumes::volume_fixture::{self, VolumeFixture, bundle_source_by_name, pod_object, signed_bundle, wait_for_text};
 
 #[test]
 fn sources_by_name_and_by_signer() {
-    let scene = Scene::start();
+    let scene = BundleFixture::start();
     let [one, two, three, four] = ["one", "two", "three", "four"].map(root);
     let apply = |object: serde_json::Value| scene.apply(&object.to_string());
-    apply(world::bundle("roots", &one));
+    apply(volume_fixture::bundle("roots", &one));
     apply(signed_bundle("a", "live", &two));
     apply(signed_bundle("b", "canary", &three));
     let live = json!({"signerName": "example.com/hand",
@@ -21,21 +21,21 @@ fn sources_by_name_and_by_signer() {
     scene.bundle("live", json!([{"clusterTrustBundle": live}]), target.clone());
     scene.bundle("all", json!([{"clusterTrustBundle": all}]), target);
     let is = |name: &str, roots: &[&str]| {
-        scene.is_everywhere("configmaps", name, "ca.pem", &joined(roots));
+        scene.wait_for_targets_everywhere("configmaps", name, "ca.pem", &joined(roots));
     };
     is("name", &[&one]);
     is("live", &[&two]);
     is("all", &[&two, &three]);
 
     // They follow: content, labels, coming and going.
-    apply(world::bundle("roots", &four));
+    apply(volume_fixture::bundle("roots", &four));
     is("name", &[&four]);
-    scene.ok(&["label", "clustertrustbundle", "example.com:hand:b", "version=live", "--overwrite"]);
+    scene.kubectl_ok(&["label", "clustertrustbundle", "example.com:hand:b", "version=live", "--overwrite"]);
     is("live", &[&two, &three]);
-    scene.ok(&["delete", "clustertrustbundle", "example.com:hand:a"]);
+    scene.kubectl_ok(&["delete", "clustertrustbundle", "example.com:hand:a"]);
     is("live", &[&three]);
     is("all", &[&three]);
-    scene.ok(&["delete", "clustertrustbundle", "roots"]);
+    scene.kubectl_ok(&["delete", "clustertrustbundle", "roots"]);
     let message = scene.failed("name", "SourceNotFound");
     assert_eq!(
         message,
@@ -47,7 +47,7 @@ fn sources_by_name_and_by_signer() {
 
 #[test]
 fn a_target_that_pods_have_as_a_file() {
-    let world = World::start();
+    let world = VolumeFixture::start();
     let [one, two] = ["one", "two"].map(root);
     let target = json!({"clusterTrustBundle": {"signerName": "example.com/hand",
                                                "metadata": {"labels": {"version": "live"}}}});
@@ -55,8 +55,8 @@ fn a_target_that_pods_have_as_a_file() {
     world.apply(&[
         bundle("roots", json!([{"inLine": one}]), target.clone()),
         bundle("plain", json!([{"inLine": two}]), json!({"clusterTrustBundle": {}})),
-        pod("signer", json!([world::selected(by_signer)])),
-        pod("name", json!([named("plain")])),
+        pod_object("signer", json!([volume_fixture::selected(by_signer)])),
+        pod_object("name", json!([bundle_source_by_name("plain")])),
     ]);
     until_text_of(&world, "signer", &one);
     until_text_of(&world, "name", &two);
@@ -92,15 +92,15 @@ fn a_target_that_pods_have_as_a_file() {
     });
 }
 
-fn until_text_of(world: &World, pod: &str, text: &str) {
-    until_text(&world.volume(pod).join("ca.pem"), text);
+fn until_text_of(world: &VolumeFixture, pod: &str, text: &str) {
+    wait_for_text(&world.volume(pod).join("ca.pem"), text);
 }
 
 #[test]
 fn a_target_that_is_somebody_elses_is_left() {
-    let scene = Scene::start();
+    let scene = BundleFixture::start();
     let [one, two] = ["one", "two"].map(root);
-    scene.apply(&world::bundle("roots", &one).to_string());
+    scene.apply(&volume_fixture::bundle("roots", &one).to_string());
     scene.bundle("roots", json!([{"inLine": two}]), json!({"clusterTrustBundle": {}}));
     let message = scene.failed("roots", "SyncClusterTrustBundleTargetFailed");
     assert!(
@@ -108,9 +108,9 @@ fn a_target_that_is_somebody_elses_is_left() {
         "{message}"
     );
     let text = ["get", "clustertrustbundle", "roots", "-o", "jsonpath={.spec.trustBundle}"];
-    assert_eq!(scene.ok(&text), one);
+    assert_eq!(scene.kubectl_ok(&text), one);
     // It is written as soon as nobody else has it.
-    scene.ok(&["delete", "clustertrustbundle", "roots"]);
+    scene.kubectl_ok(&["delete", "clustertrustbundle", "roots"]);
     scene.synced("roots");
-    assert_eq!(scene.ok(&text), two.trim_end());
+    assert_eq!(scene.kubectl_ok(&text), two.trim_end());
 }

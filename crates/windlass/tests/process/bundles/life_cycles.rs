@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::scene::{Scene, TRUST, joined, lasting, root, wait_for};
-use crate::server::Place;
-use crate::volumes::world::{metric, until};
+use super::bundle_fixture::{BundleFixture, TRUST, joined, authority_until, root, wait_for};
+use crate::server::TestDataDir;
+use crate::volumes::volume_fixture::{metric, wait_until};
 
 /// As trust-manager's documentation has it, but for the certificate.
 const MANIFEST: &str = r#"
@@ -51,14 +51,14 @@ fn secrets() {
 
 /// The life of a Bundle with a kind of targets.
 fn life(target: &str, kind: &str, flags: &[&str]) {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let package = place.path().join("package.json");
     let default = root("default");
     let json = json!({"name": "own", "version": "1", "bundle": default});
     std::fs::write(&package, json.to_string()).unwrap();
     let location = format!("--default-package-location={}", package.display());
     let flags = [flags, &[location.as_str()]].concat();
-    let scene = Scene::at(place, &flags);
+    let scene = BundleFixture::in_data_dir(place, &flags);
 
     let [one, two, three] = ["one", "two", "three"].map(root);
     scene.source("my-org.net", KEY, &one);
@@ -66,22 +66,22 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     scene.apply(&manifest(target, &three));
     let condition = scene.synced(NAME);
     assert_eq!(condition["message"], "Successfully synced Bundle to all namespaces");
-    scene.is_everywhere(kind, NAME, KEY, &joined(&[&one, &two, &three]));
-    is_trust_managers(&scene.target(kind, "default", NAME), target);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, &joined(&[&one, &two, &three]));
+    assert_trust_manager_metadata(&scene.target(kind, "default", NAME), target);
 
     let text = sources_change(&scene, kind, &default);
     drift_is_repaired(&scene, kind, &text);
     selectors_narrow(&scene, kind, &text);
 
-    scene.ok(&["delete", "bundle", NAME]);
-    until("there are still targets", || scene.places(kind, NAME).is_empty().then_some(()));
+    scene.kubectl_ok(&["delete", "bundle", NAME]);
+    wait_until("there are still targets", || scene.target_namespaces(kind, NAME).is_empty().then_some(()));
     // What it was made from stays.
-    scene.ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
-    scene.ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
+    scene.kubectl_ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
+    scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
 }
 
 /// Whoever looks at targets finds what trust-manager leaves there.
-fn is_trust_managers(object: &Value, target: &str) {
+fn assert_trust_manager_metadata(object: &Value, target: &str) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["labels"]["trust.cert-manager.io/bundle"], NAME);
     let hash = metadata["annotations"]["trust.cert-manager.io/hash"].as_str().unwrap();
@@ -94,7 +94,7 @@ fn is_trust_managers(object: &Value, target: &str) {
 }
 
 /// Every kind of source changes in turn; the answer is the text at the end.
-fn sources_change(scene: &Scene, kind: &str, default: &str) -> String {
+fn sources_change(scene: &BundleFixture, kind: &str, default: &str) -> String {
     let [four, five, six] = ["four", "five", "six"].map(root);
     let sources = |more: &[Value]| {
         let own = [
@@ -108,33 +108,33 @@ fn sources_change(scene: &Scene, kind: &str, default: &str) -> String {
     scene.source("my-org.net", KEY, &four);
     scene.secret_source("my-db-tls", "ca.crt", &five);
     scene.patch(NAME, sources(&[]));
-    scene.is_everywhere(kind, NAME, KEY, &joined(&[&four, &five, &six]));
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, &joined(&[&four, &five, &six]));
     scene.patch(NAME, sources(&[json!({"useDefaultCAs": true})]));
     let text = joined(&[&four, &five, &six, default]);
-    scene.is_everywhere(kind, NAME, KEY, &text);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, &text);
     scene.synced(NAME);
     let bundle = scene.admin().json(&["get", "bundle", NAME]);
     let version = bundle["status"]["defaultCAVersion"].as_str().unwrap();
     assert!(version.starts_with("own-1-"), "{version}");
 
-    scene.ok(&["create", "namespace", "later"]);
-    scene.is_everywhere(kind, NAME, KEY, &text);
+    scene.kubectl_ok(&["create", "namespace", "later"]);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, &text);
     text
 }
 
 /// Each in another namespace: who changes one target again and again is let be for a while.
-fn drift_is_repaired(scene: &Scene, kind: &str, text: &str) {
+fn drift_is_repaired(scene: &BundleFixture, kind: &str, text: &str) {
     let field = if kind == "secrets" { "stringData" } else { "data" };
     let edit = |namespace: &str, patch: Value| {
         let patch = patch.to_string();
-        scene.ok(&["patch", kind, NAME, "-n", namespace, "--type=merge", "-p", &patch]);
+        scene.kubectl_ok(&["patch", kind, NAME, "-n", namespace, "--type=merge", "-p", &patch]);
     };
     edit("default", json!({field: {KEY: "nothing"}}));
-    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
     edit("later", json!({"data": null}));
-    scene.is_everywhere(kind, NAME, KEY, text);
-    scene.ok(&["delete", kind, NAME, "-n", "kube-public"]);
-    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
+    scene.kubectl_ok(&["delete", kind, NAME, "-n", "kube-public"]);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
     // Not only what is in it: who it belongs to, and what it was made from.
     let is_marked = |namespace: &str| {
         wait_for(|| {
@@ -148,22 +148,22 @@ fn drift_is_repaired(scene: &Scene, kind: &str, text: &str) {
     };
     edit(TRUST, json!({"metadata": {"annotations": null, "ownerReferences": null}}));
     is_marked(TRUST);
-    scene.ok(&["label", kind, NAME, "-n", "kube-system", "trust.cert-manager.io/bundle-"]);
+    scene.kubectl_ok(&["label", kind, NAME, "-n", "kube-system", "trust.cert-manager.io/bundle-"]);
     is_marked("kube-system");
     // Somebody else's key in a target is theirs.
     edit("kube-node-lease", json!({field: {"mine": "stays", KEY: "nothing"}}));
-    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
     assert!(scene.target(kind, "kube-node-lease", NAME)["data"]["mine"].is_string());
     edit("kube-node-lease", json!({"data": {"mine": null}}));
 }
 
-fn selectors_narrow(scene: &Scene, kind: &str, text: &str) {
+fn selectors_narrow(scene: &BundleFixture, kind: &str, text: &str) {
     let selector = json!({"matchLabels": {"foo": "bar"}});
-    scene.ok(&["label", "namespace", "default", "foo=bar"]);
+    scene.kubectl_ok(&["label", "namespace", "default", "foo=bar"]);
     scene.patch(NAME, json!({"spec": {"target": {"namespaceSelector": selector}}}));
     let only = |names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        scene.is_in(&names, kind, NAME, KEY, text);
+        scene.wait_for_targets(&names, kind, NAME, KEY, text);
     };
     only(&["default"]);
     let condition = scene.synced(NAME);
@@ -171,37 +171,37 @@ fn selectors_narrow(scene: &Scene, kind: &str, text: &str) {
         condition["message"],
         "Successfully synced Bundle to namespaces that match this label selector: foo=bar"
     );
-    scene.ok(&["label", "namespace", "later", "foo=bar"]);
+    scene.kubectl_ok(&["label", "namespace", "later", "foo=bar"]);
     only(&["default", "later"]);
-    scene.ok(&["label", "namespace", "default", "foo-"]);
+    scene.kubectl_ok(&["label", "namespace", "default", "foo-"]);
     only(&["later"]);
-    scene.ok(&["delete", "namespace", "later"]);
+    scene.kubectl_ok(&["delete", "namespace", "later"]);
     only(&[]);
     scene.patch(NAME, json!({"spec": {"target": {"namespaceSelector": null}}}));
-    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
 }
 
 #[test]
 fn keys_are_renamed_and_metadata_is_kept() {
-    let scene = Scene::start();
+    let scene = BundleFixture::start();
     let one = root("one");
     let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "of all"}});
     let target = |key: &str| json!({"configMap": {"key": key, "metadata": metadata}});
     // What is there already is taken when it is handed over, and keeps what else it holds.
-    scene.ok(&["create", "configmap", "roots", "--from-literal=mine=stays"]);
-    scene.ok(&["label", "configmap", "roots", "trust.cert-manager.io/bundle=roots"]);
+    scene.kubectl_ok(&["create", "configmap", "roots", "--from-literal=mine=stays"]);
+    scene.kubectl_ok(&["label", "configmap", "roots", "trust.cert-manager.io/bundle=roots"]);
     scene.bundle("roots", json!([{"inLine": one}]), target("a.pem"));
-    scene.is_everywhere("configmaps", "roots", "a.pem", &joined(&[&one]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "a.pem", &joined(&[&one]));
     scene.bundle("roots", json!([{"inLine": one}]), target("b.pem"));
-    scene.is_everywhere("configmaps", "roots", "b.pem", &joined(&[&one]));
-    for found in scene.all("configmaps", "roots") {
+    scene.wait_for_targets_everywhere("configmaps", "roots", "b.pem", &joined(&[&one]));
+    for found in scene.list_named("configmaps", "roots") {
         assert!(found["data"]["a.pem"].is_null(), "{found}");
         assert_eq!(found["metadata"]["labels"]["team"], "trust");
         assert_eq!(found["metadata"]["annotations"]["note"], "of all");
     }
-    scene.ok(&["label", "configmap", "roots", "team=other", "--overwrite"]);
-    scene.ok(&["annotate", "configmap", "roots", "note-"]);
-    until("labels and annotations stay changed", || {
+    scene.kubectl_ok(&["label", "configmap", "roots", "team=other", "--overwrite"]);
+    scene.kubectl_ok(&["annotate", "configmap", "roots", "note-"]);
+    wait_until("labels and annotations stay changed", || {
         let metadata = &scene.target("configmaps", "default", "roots")["metadata"];
         let good =
             metadata["labels"]["team"] == "trust" && metadata["annotations"]["note"] == "of all";
@@ -209,10 +209,10 @@ fn keys_are_renamed_and_metadata_is_kept() {
     });
     // Without a target nothing is left but what is somebody else's, and that is nobody's target.
     scene.patch("roots", json!({"spec": {"target": null}}));
-    until("there are still targets", || {
-        (scene.places("configmaps", "roots") == ["default"]).then_some(())
+    wait_until("there are still targets", || {
+        (scene.target_namespaces("configmaps", "roots") == ["default"]).then_some(())
     });
-    until("it is still a target", || {
+    wait_until("it is still a target", || {
         let left = scene.target("configmaps", "default", "roots");
         let free = left["metadata"]["ownerReferences"].is_null();
         (free && left["data"] == json!({"mine": "stays"})).then_some(())
@@ -221,33 +221,33 @@ fn keys_are_renamed_and_metadata_is_kept() {
 
 #[test]
 fn disabling_secrets_leaves_no_orphans_untold() {
-    let mut scene = Scene::with(&["--secret-targets-enabled"]);
+    let mut scene = BundleFixture::with_flags(&["--secret-targets-enabled"]);
     let one = root("one");
     scene.bundle("roots", json!([{"inLine": one}]), json!({"secret": {"key": "ca.crt"}}));
-    scene.is_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
+    scene.wait_for_targets_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
     scene.restart(&[]);
     let message = scene.failed("roots", "SecretTargetsDisabled");
     assert_eq!(message, "Bundle has Secret targets but the feature is disabled");
-    scene.is_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
+    scene.wait_for_targets_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
     // ConfigMaps instead: the Secrets are not needed any more.
     scene.patch(
         "roots",
         json!({"spec": {"target": {
         "secret": null, "configMap": {"key": "ca.crt"}}}}),
     );
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
-    until("there are orphans", || scene.places("secrets", "roots").is_empty().then_some(()));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    wait_until("there are orphans", || scene.target_namespaces("secrets", "roots").is_empty().then_some(()));
 }
 
 #[test]
 fn only_where_it_is_allowed() {
-    let mut scene = Scene::start();
+    let mut scene = BundleFixture::start();
     let one = root("one");
     scene.bundle("roots", json!([{"inLine": one}]), json!({"configMap": {"key": "ca.crt"}}));
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
     scene.restart(&["--target-namespaces=default,kube-public"]);
     let allowed = ["default", "kube-public"].map(str::to_owned);
-    scene.is_in(&allowed, "configmaps", "roots", "ca.crt", &joined(&[&one]));
+    scene.wait_for_targets(&allowed, "configmaps", "roots", "ca.crt", &joined(&[&one]));
     wait_for(|| {
         let condition = scene.synced("roots");
         let message = condition["message"].as_str().unwrap().to_owned();
@@ -257,15 +257,15 @@ fn only_where_it_is_allowed() {
 }
 
 #[test]
-fn what_expires_is_left_out_when_it_does() {
-    let scene = Scene::with(&["--filter-expired-certificates"]);
+fn expired_certificates_are_removed() {
+    let scene = BundleFixture::with_flags(&["--filter-expired-certificates"]);
     let (long, end) = (root("long"), OffsetDateTime::now_utc() + Duration::seconds(10));
-    let short = lasting("short", end).certificate().to_pem();
+    let short = authority_until("short", end).certificate().to_pem();
     let line = format!("{long}{short}");
     scene.bundle("roots", json!([{"inLine": line}]), json!({"configMap": {"key": "ca.crt"}}));
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long, &short]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long, &short]));
     let told = |name: &str| {
-        let page = scene.ok(&["get", "--raw", "/metrics"]);
+        let page = scene.kubectl_ok(&["get", "--raw", "/metrics"]);
         metric(&page, name).ok_or(format!("no {name} in {page}"))
     };
     let certificates = "windlass_bundle_certificates{bundle=\"roots\"}";
@@ -278,7 +278,7 @@ fn what_expires_is_left_out_when_it_does() {
     };
     is(certificates, 2.0);
     is(expiry, f64::from(u32::try_from(end.unix_timestamp()).unwrap()));
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long]));
     assert!(OffsetDateTime::now_utc() >= end - Duration::SECOND);
     is(certificates, 1.0);
     is("windlass_bundle_targets{bundle=\"roots\",state=\"synced\"}", 5.0);
@@ -288,7 +288,7 @@ fn what_expires_is_left_out_when_it_does() {
 
 #[test]
 fn a_target_does_not_feed_itself() {
-    let scene = Scene::start();
+    let scene = BundleFixture::start();
     let [one, two] = ["one", "two"].map(root);
     let picked = |text: &str| {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"root.pem": text},
@@ -300,8 +300,8 @@ fn a_target_does_not_feed_itself() {
     let sources = json!([{"configMap": {"selector": selector, "includeAllKeys": true}}]);
     let metadata = json!({"labels": {"pick": "yes"}});
     scene.bundle("roots", sources, json!({"configMap": {"key": "ca.crt", "metadata": metadata}}));
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one, &two]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one, &two]));
     // The target beside the source would keep it for ever.
     picked(&one);
-    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
 }

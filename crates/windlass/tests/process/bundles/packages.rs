@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::scene::{Scene, joined, root};
-use crate::server::Place;
+use super::bundle_fixture::{BundleFixture, joined, root};
+use crate::server::TestDataDir;
 
 fn write(path: &Path, version: &str, text: &str) {
     // Whole or not at all, as whoever delivers it does.
@@ -18,49 +18,49 @@ fn write(path: &Path, version: &str, text: &str) {
 
 #[test]
 fn a_package_is_used_and_followed() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let path = place.path().join("package.json");
     let [one, two, own] = ["one", "two", "own"].map(root);
     write(&path, "1", &one);
-    let mut scene = Scene::at(place, &["--default-package-location", &path.display().to_string()]);
+    let mut scene = BundleFixture::in_data_dir(place, &["--default-package-location", &path.display().to_string()]);
     let sources = json!([{"useDefaultCAs": true}, {"inLine": own}]);
     scene.bundle("roots", sources, json!({"configMap": {"key": "ca.pem"}}));
-    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&one, &own]));
-    let version = |scene: &Scene| {
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&one, &own]));
+    let version = |scene: &BundleFixture| {
         scene.synced("roots");
-        scene.ok(&["get", "bundle", "roots", "-o", "jsonpath={.status.defaultCAVersion}"])
+        scene.kubectl_ok(&["get", "bundle", "roots", "-o", "jsonpath={.status.defaultCAVersion}"])
     };
     let first = version(&scene);
     assert!(first.starts_with("own-1-") && first.len() == "own-1-".len() + 16, "{first}");
 
     // No restart is needed for a new edition, and a bad one is not used.
     write(&path, "2", &two);
-    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
-    super::scene::wait_for(|| {
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+    super::bundle_fixture::wait_for(|| {
         let found = version(&scene);
         found.starts_with("own-2-").then_some(()).ok_or(found)
     });
     fs::write(&path, "{").unwrap();
-    super::scene::wait_for(|| {
+    super::bundle_fixture::wait_for(|| {
         let log = scene.admin().server.place().log();
         log.contains("the default package cannot be used").then_some(()).ok_or(log)
     });
-    scene.ok(&["create", "namespace", "later"]);
-    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+    scene.kubectl_ok(&["create", "namespace", "later"]);
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
 
     // Without any, it is said what is missing, and what is there stays.
     scene.restart(&[]);
     let message = scene.failed("roots", "SourceNotFound");
     assert!(message.contains("no default package was specified"), "{message}");
-    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+    scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
 }
 
 #[test]
 fn a_bad_package_stops_the_start() {
-    let place = Place::new();
+    let place = TestDataDir::new();
     let path = place.path().join("package.json");
     write(&path, "1", "-----BEGIN THING-----\nAAAA\n-----END THING-----\n");
-    let mut command = place.again();
+    let mut command = place.restart_command();
     command.arg("--default-package-location").arg(&path);
     let Err(place) = place.launch(command) else { panic!("it has started") };
     let log = place.log();

@@ -9,17 +9,17 @@ const PART: usize = 12;
 
 /// What to search for, each with what it is.
 #[derive(Default)]
-pub struct Needles(Vec<(String, String)>);
+pub struct CanaryStrings(Vec<(String, String)>);
 
-impl Needles {
+impl CanaryStrings {
     /// A new canary; `what` says where it is going to be.
-    pub fn plant(&mut self, what: &str) -> String {
+    pub fn add_canary(&mut self, what: &str) -> String {
         // Of a length that base64 cannot have, so that it is never taken for it.
-        self.plant_of_length(what, 41)
+        self.add_canary_of_length(what, 41)
     }
 
     /// A canary of a certain length, for what has one.
-    pub fn plant_of_length(&mut self, what: &str, length: usize) -> String {
+    pub fn add_canary_of_length(&mut self, what: &str, length: usize) -> String {
         let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
         let mut random = rand::rng();
         let pick = |_| alphabet[random.random_range(0..alphabet.len())] as char;
@@ -46,7 +46,7 @@ impl Needles {
     }
 
     /// The first canary in `text`, and the line it is in.
-    pub fn find(&self, place: &str, text: &str) -> Option<String> {
+    pub fn find_leak(&self, place: &str, text: &str) -> Option<String> {
         self.0.iter().find_map(|(what, needle)| {
             let at = text.find(needle)?;
             let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -59,9 +59,9 @@ impl Needles {
 
 #[test]
 fn canaries_are_found_in_every_form() {
-    let mut needles = Needles::default();
-    let canary = needles.plant("canary");
-    let found = |text: &str| needles.find("a text", text).is_some();
+    let mut needles = CanaryStrings::default();
+    let canary = needles.add_canary("canary");
+    let found = |text: &str| needles.find_leak("a text", text).is_some();
     for before in ["", "a", "ab", "abc"] {
         let whole = format!("{before}{canary}:after");
         assert!(found(&whole), "{whole}");

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::http::Http;
+use crate::http::HttpClient;
 use crate::server::PATIENCE;
 
 /// How often servers are asked.
@@ -20,20 +20,20 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// A balancer; its connections end with it.
-pub struct Balancer {
+pub struct LoadBalancer {
     pub address: SocketAddr,
     backends: Backends,
     tasks: JoinSet<()>,
 }
 
-type Backends = Arc<Mutex<Vec<Arc<Backend>>>>;
+type Backends = Arc<Mutex<Vec<Arc<BalancerBackend>>>>;
 
-struct Backend {
+struct BalancerBackend {
     address: SocketAddr,
     ready: AtomicBool,
 }
 
-impl Balancer {
+impl LoadBalancer {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -44,14 +44,14 @@ impl Balancer {
     }
 
     /// One more server.
-    pub fn add(&mut self, address: SocketAddr, http: Http) {
-        let backend = Arc::new(Backend { address, ready: AtomicBool::new(false) });
+    pub fn add(&mut self, address: SocketAddr, http: HttpClient) {
+        let backend = Arc::new(BalancerBackend { address, ready: AtomicBool::new(false) });
         self.backends.lock().unwrap().push(backend.clone());
         self.tasks.spawn(check(backend, http));
     }
 
     /// Waits until so many servers are ready.
-    pub async fn sees(&self, wanted: usize) {
+    pub async fn wait_for_ready_backends(&self, wanted: usize) {
         let begun = Instant::now();
         loop {
             let backends = self.backends.lock().unwrap().clone();
@@ -65,11 +65,11 @@ impl Balancer {
 }
 
 /// Asks a server again and again.
-async fn check(backend: Arc<Backend>, http: Http) {
+async fn check(backend: Arc<BalancerBackend>, http: HttpClient) {
     loop {
         let ask = async {
             let mut connection = http.connect().await.ok()?;
-            connection.ask(Method::GET, "/readyz", &Value::Null).await.ok()
+            connection.request(Method::GET, "/readyz", &Value::Null).await.ok()
         };
         let answer = tokio::time::timeout(LIMIT, ask).await;
         let ready = matches!(answer, Ok(Some((200, _))));

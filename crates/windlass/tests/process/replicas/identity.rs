@@ -5,20 +5,20 @@ use std::process::Stdio;
 use hyper::Method;
 use serde_json::Value;
 
-use super::plane::{
-    CONFIG_MAPS, SHARED, advice, command, config_map, etcd, launch, mode, refused, server, share,
+use super::shared_etcd::{
+    CONFIG_MAPS, SHARED, advice, command, config_map, etcd, launch, mode, expect_start_failure, server, share,
     shell,
 };
-use crate::server::{PATIENCE, Place, lines, wait};
+use crate::server::{PATIENCE, TestDataDir, lines, wait};
 
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_server_says_what_it_needs_and_then_joins() {
     let etcd = etcd();
-    let first = server(Place::new(), &etcd);
-    let place = Place::new();
-    let said = refused(command("server", &place, &etcd, LISTEN));
+    let first = server(TestDataDir::new(), &etcd);
+    let place = TestDataDir::new();
+    let said = expect_start_failure(command("server", &place, &etcd, LISTEN));
     assert!(said.contains(&etcd.urls()[0]), "{said}");
     assert!(said.contains("there is no ca.crt, client-ca.crt, sa.pub"), "{said}");
     assert!(!place.data().exists(), "nothing may be made up: {said}");
@@ -30,24 +30,24 @@ async fn a_new_server_says_what_it_needs_and_then_joins() {
         assert_eq!(mode(&place.data().join("pki").join(name)), wanted, "{name}");
     }
     let second = server(place, &etcd);
-    let (status, made) = first.http().ask(Method::POST, CONFIG_MAPS, config_map("shared")).await;
+    let (status, made) = first.http().request(Method::POST, CONFIG_MAPS, config_map("shared")).await;
     assert_eq!(status, 201, "{made}");
     let path = format!("{CONFIG_MAPS}/shared");
-    assert_eq!(second.http().ask(Method::GET, &path, Value::Null).await, (200, made));
+    assert_eq!(second.http().request(Method::GET, &path, Value::Null).await, (200, made));
 }
 
 #[test]
-fn what_differs_is_named_and_replaced_on_purpose_only() {
+fn differing_authorities_are_named_and_replaced_only_by_flag() {
     let etcd = etcd();
-    let first = server(Place::new(), &etcd);
+    let first = server(TestDataDir::new(), &etcd);
     // A server with authorities of its own, from a time before etcd.
-    let other = crate::controllers::server(Place::new(), [""; 0]).stop();
-    let said = refused(command("server", &other, &etcd, LISTEN));
+    let other = crate::controllers::server(TestDataDir::new(), [""; 0]).stop();
+    let said = expect_start_failure(command("server", &other, &etcd, LISTEN));
     assert!(
         said.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
         "{said}"
     );
-    let up = refused(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
+    let up = expect_start_failure(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
     assert!(
         up.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
         "{up}"
@@ -57,16 +57,16 @@ fn what_differs_is_named_and_replaced_on_purpose_only() {
     let command_ = command("server", &other, &etcd, flags);
     let other = launch(other, command_);
     let first = first.stop();
-    let said = refused(command("server", &first, &etcd, LISTEN));
+    let said = expect_start_failure(command("server", &first, &etcd, LISTEN));
     assert!(said.contains(other.place().data().to_str().unwrap()), "{said}");
     share(other.place(), &first);
     drop(server(first, &etcd));
 }
 
 #[test]
-fn of_two_that_start_at_once_one_is_first() {
+fn concurrent_first_starts_elect_one_recorder() {
     let etcd = etcd();
-    let places = [Place::new(), Place::new()];
+    let places = [TestDataDir::new(), TestDataDir::new()];
     let mut children = places.each_ref().map(|place| {
         let mut command = command("server", place, &etcd, LISTEN);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

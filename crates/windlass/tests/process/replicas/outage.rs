@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
-use windlass_etcd_process::Cluster;
+use windlass_etcd_process::EtcdCluster;
 
-use super::plane::{CONFIG_MAPS, config_map, etcd, pair, version};
-use crate::http::Http;
+use super::shared_etcd::{CONFIG_MAPS, config_map, etcd, pair, version};
+use crate::http::HttpClient;
 use crate::kubectl::Kubectl;
 use crate::server::{ADMIN_TOKEN, PATIENCE};
 
@@ -16,7 +16,7 @@ use crate::server::{ADMIN_TOKEN, PATIENCE};
 const BOUND: Duration = Duration::from_secs(10);
 
 /// The status, `Retry-After` and body of an answer.
-async fn answer(http: &Http, method: Method, path: &str, body: &Value) -> (u16, String, Value) {
+async fn response_parts(http: &HttpClient, method: Method, path: &str, body: &Value) -> (u16, String, Value) {
     let mut connection = http.connect().await.unwrap();
     let request = Request::builder()
         .method(method)
@@ -34,12 +34,12 @@ async fn answer(http: &Http, method: Method, path: &str, body: &Value) -> (u16, 
     (status, retry, serde_json::from_slice(&body).unwrap_or_default())
 }
 
-async fn health(http: &Http, path: &str) -> u16 {
-    http.ask(Method::GET, path, Value::Null).await.0
+async fn health(http: &HttpClient, path: &str) -> u16 {
+    http.request(Method::GET, path, Value::Null).await.0
 }
 
 /// Waits until `/readyz` has this status, and says how long that took.
-async fn until_ready_is(http: &Http, wanted: u16) -> Duration {
+async fn until_ready_is(http: &HttpClient, wanted: u16) -> Duration {
     let begun = Instant::now();
     while health(http, "/readyz").await != wanted {
         assert!(begun.elapsed() < PATIENCE, "/readyz is never {wanted}");
@@ -49,7 +49,7 @@ async fn until_ready_is(http: &Http, wanted: u16) -> Duration {
     begun.elapsed()
 }
 
-fn kill(etcd: &mut Cluster) {
+fn kill(etcd: &mut EtcdCluster) {
     for member in etcd.members_mut() {
         member.kill().unwrap();
     }
@@ -60,7 +60,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     let mut etcd = etcd();
     let [a, b] = pair(&etcd);
     let http = a.http();
-    let (_, made) = http.ask(Method::POST, CONFIG_MAPS, config_map("kept")).await;
+    let (_, made) = http.request(Method::POST, CONFIG_MAPS, config_map("kept")).await;
     let from = version(&made);
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}");
     let mut events = http.watch(&path).await.unwrap().unwrap();
@@ -73,12 +73,12 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
         format!("{CONFIG_MAPS}?resourceVersion=0"),
         format!("{CONFIG_MAPS}/kept?resourceVersion=0"),
     ] {
-        let (status, found) = http.ask(Method::GET, &path, Value::Null).await;
+        let (status, found) = http.request(Method::GET, &path, Value::Null).await;
         assert_eq!(status, 200, "{found}");
         assert!(found.to_string().contains("kept"), "{found}");
     }
-    let write = async { answer(&http, Method::POST, CONFIG_MAPS, &config_map("refused")).await };
-    let read = async { answer(&http, Method::GET, CONFIG_MAPS, &Value::Null).await };
+    let write = async { response_parts(&http, Method::POST, CONFIG_MAPS, &config_map("refused")).await };
+    let read = async { response_parts(&http, Method::GET, CONFIG_MAPS, &Value::Null).await };
     let (written, read) = tokio::join!(write, read);
     for (status, retry, body) in [written, read] {
         assert_eq!((status, &body["reason"]), (503, &json!("ServiceUnavailable")), "{body}");
@@ -93,7 +93,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     assert!(cut_off > BOUND - Duration::from_secs(2), "{cut_off:?}");
     assert!(cut_off < BOUND + PATIENCE, "{cut_off:?}");
     until_ready_is(&b.http(), 500).await;
-    let (_, text) = http.ask(Method::GET, "/readyz?verbose", Value::Null).await;
+    let (_, text) = http.request(Method::GET, "/readyz?verbose", Value::Null).await;
     assert!(text.as_str().unwrap().contains("[-]etcd-readiness failed"), "{text}");
 
     for member in etcd.members_mut() {
@@ -101,10 +101,10 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     }
     until_ready_is(&http, 200).await;
     until_ready_is(&b.http(), 200).await;
-    let (status, made) = b.http().ask(Method::POST, CONFIG_MAPS, config_map("after")).await;
+    let (status, made) = b.http().request(Method::POST, CONFIG_MAPS, config_map("after")).await;
     assert_eq!(status, 201, "{made}");
-    assert_eq!(http.ask(Method::GET, &format!("{CONFIG_MAPS}/after"), Value::Null).await.0, 200);
-    assert_eq!(http.ask(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0, 404);
+    assert_eq!(http.request(Method::GET, &format!("{CONFIG_MAPS}/after"), Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0, 404);
     // The watch was there all the time, and has missed nothing.
     let event = tokio::time::timeout(PATIENCE, events.next()).await;
     let event = event.expect("an event").unwrap().unwrap();
@@ -115,7 +115,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
 async fn kubectl_says_what_is_wrong() {
     let mut etcd = etcd();
     let [a, _b] = pair(&etcd);
-    let kubectl = Kubectl::on(a);
+    let kubectl = Kubectl::with_server(a);
     kubectl.ok(&["get", "namespaces"]);
     kill(&mut etcd);
     until_ready_is(&kubectl.server.http(), 500).await;

@@ -7,39 +7,39 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::world::{World, anchor, bundle, named, pod, read, until, until_text};
+use super::volume_fixture::{VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_until, wait_for_text};
 
 const BAD_PATHS: [&str; 6] = ["../x", "/etc/x", "a/../../x", "..", "..data/x", "..x"];
 
 /// A directory that is no business of the agent's, with what it looks like.
-struct Outside {
+struct OutsideDirectory {
     path: PathBuf,
     before: BTreeMap<PathBuf, String>,
 }
 
-impl Outside {
+impl OutsideDirectory {
     fn new(path: PathBuf) -> Self {
         fs::create_dir_all(path.join("deep")).unwrap();
         for name in ["ca.pem", "other", "deep/file"] {
             fs::write(path.join(name), "theirs").unwrap();
         }
-        let before = look(&path);
+        let before = snapshot_tree(&path);
         Self { path, before }
     }
 
-    fn is_as_it_was(&self) {
-        assert_eq!(look(&self.path), self.before);
+    fn assert_unchanged(&self) {
+        assert_eq!(snapshot_tree(&self.path), self.before);
     }
 }
 
 /// Everything below a directory: files with their text, links with where they lead.
-fn look(directory: &Path) -> BTreeMap<PathBuf, String> {
+fn snapshot_tree(directory: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         if kind.is_dir() {
-            found.extend(look(&path));
+            found.extend(snapshot_tree(&path));
         }
         let text = match () {
             () if kind.is_dir() => "directory".to_owned(),
@@ -73,7 +73,7 @@ fn sources(path: &str) -> Vec<Value> {
 
 #[test]
 fn paths_that_lead_out_are_refused() {
-    let mut world = World::start();
+    let mut world = VolumeFixture::start();
     let pod_only = |path: &str| {
         let field = json!({"fieldPath": "metadata.name"});
         [
@@ -83,7 +83,7 @@ fn paths_that_lead_out_are_refused() {
     };
     for path in BAD_PATHS {
         let all = [sources(path), pod_only(path).to_vec()].concat();
-        let text = pod("bad", json!(all)).to_string();
+        let text = pod_object("bad", json!(all)).to_string();
         let refused = world.admin().fails_with(&text, &["create", "-f", "-"]);
         // Kubernetes does not say of which source the path of a token is.
         for field in [&FIELDS[..], &["projected.path", "downwardAPI.path"]].concat() {
@@ -109,7 +109,7 @@ fn paths_that_lead_out_are_refused() {
                           "projections": [projection]});
         fs::write(&file, text.to_string()).unwrap();
         world.start_agent("--projections projections.json");
-        let log = world.agent.as_mut().unwrap().refuses();
+        let log = world.agent.as_mut().unwrap().wait_for_failure();
         for field in [&FIELDS[..], &["stores[0].path"]].concat() {
             assert!(log.contains(&format!("{field}: Invalid value: {path:?}")), "{log}");
         }
@@ -120,18 +120,18 @@ fn paths_that_lead_out_are_refused() {
 
 #[test]
 fn links_that_somebody_put_there_lead_nowhere() {
-    let world = World::start();
+    let world = VolumeFixture::start();
     let mut text = anchor();
-    world.apply(&[bundle("roots", &text), pod("p", json!([named("roots")]))]);
-    world.is_ready("p");
+    world.apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);
+    world.wait_until_ready("p");
     let volume = world.volume("p");
     let file = volume.join("ca.pem");
-    let outside = Outside::new(world.path().join("outside"));
+    let outside = OutsideDirectory::new(world.path().join("outside"));
     let mut change = |wait: bool| {
         text = anchor();
         world.apply(&[bundle("roots", &text)]);
         if wait {
-            until_text(&file, &text);
+            wait_for_text(&file, &text);
         }
     };
 
@@ -139,7 +139,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
     fs::remove_file(volume.join("..data")).unwrap();
     symlink(&outside.path, volume.join("..data")).unwrap();
     change(true);
-    outside.is_as_it_was();
+    outside.assert_unchanged();
     let data = fs::read_link(volume.join("..data")).unwrap();
     assert!(data.is_relative() && volume.join(&data).is_dir(), "{data:?}");
 
@@ -149,9 +149,9 @@ fn links_that_somebody_put_there_lead_nowhere() {
     symlink(outside.path.join("other"), volume.join("..data_tmp")).unwrap();
     symlink(&outside.path, volume.join("..2020_01_01_00_00_00.1")).unwrap();
     change(true);
-    outside.is_as_it_was();
+    outside.assert_unchanged();
     assert_eq!(fs::read_link(&file).unwrap(), Path::new("..data/ca.pem"));
-    until("what was put there is still there", || {
+    wait_until("what was put there is still there", || {
         let names = fs::read_dir(&volume).unwrap().count();
         // The directory, the link to it, and the link of the file.
         (names == 3).then_some(())
@@ -162,9 +162,9 @@ fn links_that_somebody_put_there_lead_nowhere() {
     fs::rename(&volume, &aside).unwrap();
     symlink(&outside.path, &volume).unwrap();
     change(false);
-    let why = world.is_not_ready("p", "KeepingOldContent");
+    let why = world.wait_until_not_ready("p", "KeepingOldContent");
     assert!(why.contains("MountVolume.SetUp failed for volume \"v\" : "), "{why}");
-    outside.is_as_it_was();
+    outside.assert_unchanged();
     fs::remove_file(&volume).unwrap();
     fs::rename(&aside, &volume).unwrap();
     change(true);
@@ -172,7 +172,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
     // And when everything is removed.
     symlink(&outside.path, volume.join("..2020_01_01_00_00_00.2")).unwrap();
     symlink(&outside.path, volume.parent().unwrap().join("link")).unwrap();
-    world.ok(&["delete", "pod", "p", "--grace-period=1", "--timeout=30s"]);
+    world.kubectl_ok(&["delete", "pod", "p", "--grace-period=1", "--timeout=30s"]);
     assert!(!volume.exists());
-    outside.is_as_it_was();
+    outside.assert_unchanged();
 }

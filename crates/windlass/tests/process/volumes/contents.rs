@@ -8,15 +8,15 @@ use std::process::Command;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
-use super::world::{World, anchor, bundle, named, pod, read, until_text};
+use super::volume_fixture::{VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text};
 
 const GROUP: u32 = 12_345;
 const USER: u32 = 54_321;
 
 /// Every kind of source; without a mode of its own a file has the volume's.
-fn everything() -> Value {
+fn all_sources() -> Value {
     json!([
-        named("roots"),
+        bundle_source_by_name("roots"),
         {"podCertificate": {"signerName": "example.com/workloads", "keyType": "ED25519",
                             "keyPath": "tls/tls.key", "certificateChainPath": "tls/tls.crt"}},
         {"configMap": {"name": "map", "items": [
@@ -43,9 +43,9 @@ fn mode(file: &Path) -> u32 {
 
 #[test]
 fn all_sources_with_their_modes_and_owners() {
-    let world = World::start();
+    let world = VolumeFixture::start();
     let text = anchor();
-    let mut plain = pod("plain", everything());
+    let mut plain = pod_object("plain", all_sources());
     plain["metadata"]["labels"] = json!({"app": "web"});
     plain["spec"]["volumes"][0]["projected"]["defaultMode"] = json!(0o400);
     plain["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1500m"}});
@@ -61,7 +61,7 @@ fn all_sources_with_their_modes_and_owners() {
         object("Secret", "secret", json!({"password": "x"})),
         plain,
     ]);
-    world.is_ready("plain");
+    world.wait_until_ready("plain");
     let volume = world.volume("plain");
     for (path, expected) in [
         ("ca.pem", text.as_str()),
@@ -90,13 +90,13 @@ fn all_sources_with_their_modes_and_owners() {
     // Everything changes at the same time, also what is in a directory.
     let before = fs::read_link(volume.join("..data")).unwrap();
     world.apply(&[map("hello again")]);
-    until_text(&volume.join("etc/greeting.txt"), "hello again");
+    wait_for_text(&volume.join("etc/greeting.txt"), "hello again");
     assert_ne!(fs::read_link(volume.join("..data")).unwrap(), before);
     key_and_chain_match(&volume);
 
     if root {
         world.apply(&[shared]);
-        world.is_ready("shared");
+        world.wait_until_ready("shared");
         owners(&world.volume("shared"));
     } else {
         // Said aloud, because a part of the test that is left out must not look like one that passed.
@@ -134,9 +134,9 @@ fn key_and_chain_match(volume: &Path) {
 
 #[test]
 fn two_sources_that_want_the_same_path_are_told() {
-    let world = World::start();
+    let world = VolumeFixture::start();
     let item = json!({"configMap": {"name": "map", "items": [{"key": "k", "path": "ca.pem"}]}});
-    let both = pod("both", json!([named("roots"), item])).to_string();
+    let both = pod_object("both", json!([bundle_source_by_name("roots"), item])).to_string();
     let refused = world.admin().fails_with(&both, &["create", "-f", "-"]);
     let why = "spec.volumes[0].projected: Invalid value: \"map\": conflicting duplicate paths";
     assert!(refused.contains(why), "{refused}");
@@ -145,15 +145,15 @@ fn two_sources_that_want_the_same_path_are_told() {
     world.apply(&[
         bundle("roots", &anchor()),
         object("ConfigMap", "map", json!({"ca.pem": "x"})),
-        pod("both", json!([named("roots"), {"configMap": {"name": "map"}}])),
-        pod(
+        pod_object("both", json!([bundle_source_by_name("roots"), {"configMap": {"name": "map"}}])),
+        pod_object(
             "below",
-            json!([named("roots"), {"downwardAPI": {"items": [
+            json!([bundle_source_by_name("roots"), {"downwardAPI": {"items": [
             {"path": "ca.pem/name", "fieldRef": {"fieldPath": "metadata.name"}}]}}]),
         ),
     ]);
     for (pod, path) in [("both", "ca.pem"), ("below", "ca.pem/name")] {
-        let why = world.is_not_ready(pod, "FailedMount");
+        let why = world.wait_until_not_ready(pod, "FailedMount");
         let expected = format!(
             "MountVolume.SetUp failed for volume \"v\" : conflicting duplicate paths: {path}"
         );
@@ -162,6 +162,6 @@ fn two_sources_that_want_the_same_path_are_told() {
         assert!(!world.volume(pod).join("..data").exists());
     }
     world.apply(&[object("ConfigMap", "map", json!({"other": "x"}))]);
-    world.is_ready("both");
+    world.wait_until_ready("both");
     assert_eq!(read(&world.volume("both").join("other")), "x");
 }

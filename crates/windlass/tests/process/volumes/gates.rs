@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::world::{SIGNERS, World, anchor, bundle, certificate, named, pod, read};
+use super::volume_fixture::{SIGNERS, VolumeFixture, anchor, bundle, certificate, bundle_source_by_name, pod_object, read};
 
 #[test]
-fn what_is_turned_off_is_not_mounted_and_says_so() {
+fn disabled_sources_are_not_mounted_and_are_reported() {
     let off = "--feature-gates ClusterTrustBundleProjection=false,PodCertificateRequest=false";
-    let mut world = World::with(SIGNERS, off);
+    let mut world = VolumeFixture::with_signers_and_flags(SIGNERS, off);
     let one = anchor();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"},
                      "data": {"greeting": "hello"}});
@@ -15,18 +15,18 @@ fn what_is_turned_off_is_not_mounted_and_says_so() {
     world.apply(&[
         map,
         bundle("roots", &one),
-        pod("anchors", json!([named("roots"), plain])),
-        pod("certificate", json!([certificate()])),
-        pod("plain", json!([plain])),
+        pod_object("anchors", json!([bundle_source_by_name("roots"), plain])),
+        pod_object("certificate", json!([certificate()])),
+        pod_object("plain", json!([plain])),
     ]);
-    world.is_ready("plain");
+    world.wait_until_ready("plain");
     assert_eq!(read(&world.volume("plain").join("greeting")), "hello");
     for (pod, gate) in [
         ("anchors", "ClusterTrustBundle projection: the feature gate ClusterTrustBundleProjection"),
         ("certificate", "PodCertificate projection: the feature gate PodCertificateRequest"),
     ] {
         let why = format!("MountVolume.SetUp failed for volume \"v\" : {gate} is off");
-        assert_eq!(world.is_not_ready(pod, "FailedMount"), why);
+        assert_eq!(world.wait_until_not_ready(pod, "FailedMount"), why);
         assert_eq!(world.failed_mounts(pod), [why]);
         assert!(!world.volume(pod).join("..data").exists(), "{pod}");
     }
@@ -35,11 +35,11 @@ fn what_is_turned_off_is_not_mounted_and_says_so() {
     // Turned on, they get what they wait for; off again, they keep it.
     world.stop_agent();
     world.start_agent("");
-    world.is_ready("anchors");
-    world.is_ready("certificate");
+    world.wait_until_ready("anchors");
+    world.wait_until_ready("certificate");
     world.stop_agent();
     world.start_agent(off);
-    world.is_not_ready("anchors", "KeepingOldContent");
+    world.wait_until_not_ready("anchors", "KeepingOldContent");
     assert_eq!(read(&world.volume("anchors").join("ca.pem")), one);
     assert!(world.volume("certificate").join("pod.pem").exists());
 }

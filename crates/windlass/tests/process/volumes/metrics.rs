@@ -2,26 +2,26 @@
 
 use serde_json::json;
 
-use super::world::{World, anchor, bundle, certificate, metric, named, pod, until, until_text};
+use super::volume_fixture::{VolumeFixture, anchor, bundle, certificate, metric, bundle_source_by_name, pod_object, wait_until, wait_for_text};
 
 #[test]
 fn everything_has_its_name_and_a_sensible_value() {
-    let world = World::start();
+    let world = VolumeFixture::start();
     let (one, two) = (anchor(), anchor());
     world.apply(&[
         bundle("roots", &one),
-        pod("p", json!([named("roots"), certificate()])),
-        pod("q", json!([named("roots")])),
-        pod("missing", json!([named("none")])),
+        pod_object("p", json!([bundle_source_by_name("roots"), certificate()])),
+        pod_object("q", json!([bundle_source_by_name("roots")])),
+        pod_object("missing", json!([bundle_source_by_name("none")])),
     ]);
-    world.is_ready("p");
-    world.is_ready("q");
-    world.is_not_ready("missing", "FailedMount");
+    world.wait_until_ready("p");
+    world.wait_until_ready("q");
+    world.wait_until_not_ready("missing", "FailedMount");
     world.apply(&[bundle("roots", &two)]);
-    until_text(&world.volume("p").join("ca.pem"), &two);
-    until_text(&world.volume("q").join("ca.pem"), &two);
+    wait_for_text(&world.volume("p").join("ca.pem"), &two);
+    wait_for_text(&world.volume("q").join("ca.pem"), &two);
     let arrival = "windlass_node_trust_delivery_seconds_count{from=\"arrival\"}";
-    let page = until("the deliveries are not counted", || {
+    let page = wait_until("the deliveries are not counted", || {
         let page = world.agent.as_ref().unwrap().page("/metrics");
         (metric(&page, arrival)? >= 2.0).then_some(page)
     });

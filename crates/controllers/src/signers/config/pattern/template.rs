@@ -7,76 +7,76 @@
 
 use windlass_api::names;
 
-use super::{Kind, Pattern};
+use super::{PatternKind, NamePattern};
 
 /// Who made a request, as the API server wrote it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Requester<'a> {
+pub struct RequesterIdentity<'a> {
     user: &'a str,
 }
 
 /// A pattern with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct PatternTemplate {
     text: String,
-    kind: Kind,
-    pieces: Vec<Piece>,
+    kind: PatternKind,
+    pieces: Vec<TemplatePiece>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
-    Value(Placeholder),
+    Value(TemplatePlaceholder),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placeholder {
+enum TemplatePlaceholder {
     Node,
     User,
     Namespace,
     ServiceAccount,
 }
 
-const PLACEHOLDERS: [(&str, Placeholder); 4] = [
-    ("node", Placeholder::Node),
-    ("user", Placeholder::User),
-    ("namespace", Placeholder::Namespace),
-    ("serviceAccount", Placeholder::ServiceAccount),
+const PLACEHOLDERS: [(&str, TemplatePlaceholder); 4] = [
+    ("node", TemplatePlaceholder::Node),
+    ("user", TemplatePlaceholder::User),
+    ("namespace", TemplatePlaceholder::Namespace),
+    ("serviceAccount", TemplatePlaceholder::ServiceAccount),
 ];
 
-impl<'a> Requester<'a> {
+impl<'a> RequesterIdentity<'a> {
     /// The user of this name; empty if nobody knows.
-    pub fn new(user: &'a str) -> Requester<'a> {
-        Requester { user }
+    pub fn new(user: &'a str) -> RequesterIdentity<'a> {
+        RequesterIdentity { user }
     }
 
-    fn value(self, placeholder: Placeholder) -> Option<&'a str> {
+    fn value(self, placeholder: TemplatePlaceholder) -> Option<&'a str> {
         let account = || {
             let account = self.user.strip_prefix("system:serviceaccount:")?;
             account.split_once(':').filter(|(_, name)| !name.contains(':'))
         };
         match placeholder {
-            Placeholder::Node => self.user.strip_prefix("system:node:"),
-            Placeholder::User => Some(self.user),
-            Placeholder::Namespace => account().map(|(namespace, _)| namespace),
-            Placeholder::ServiceAccount => account().map(|(_, name)| name),
+            TemplatePlaceholder::Node => self.user.strip_prefix("system:node:"),
+            TemplatePlaceholder::User => Some(self.user),
+            TemplatePlaceholder::Namespace => account().map(|(namespace, _)| namespace),
+            TemplatePlaceholder::ServiceAccount => account().map(|(_, name)| name),
         }
         .filter(|value| !value.is_empty())
     }
 }
 
-impl Template {
+impl PatternTemplate {
     /// Reads a pattern with placeholders, or says what is wrong with it.
-    pub(super) fn parse(text: &str, kind: Kind) -> Result<Template, String> {
-        let template = Template { text: text.to_owned(), kind, pieces: pieces(text)? };
+    pub(super) fn parse(text: &str, kind: PatternKind) -> Result<PatternTemplate, String> {
+        let template = PatternTemplate { text: text.to_owned(), kind, pieces: parse_pieces(text)? };
         // Each placeholder will be one name, or a whole address: with one it has to be a pattern.
         let sample = template.pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => text.as_str(),
-            Piece::Value(_) if template.is_whole(Kind::Email) => "x@x",
-            Piece::Value(_) => "x",
+            TemplatePiece::Text(text) => text.as_str(),
+            TemplatePiece::Value(_) if template.is_single_placeholder(PatternKind::Email) => "x@x",
+            TemplatePiece::Value(_) => "x",
         });
         kind.parse(&sample.collect::<String>())?;
-        if kind == Kind::Uri && template.is_in_host() {
+        if kind == PatternKind::Uri && template.has_placeholder_in_host() {
             return Err(format!("{text:?}: placeholders in a URI stand after its host"));
         }
         Ok(template)
@@ -88,14 +88,14 @@ impl Template {
     }
 
     /// The pattern for a requester; `None` if they have no such name.
-    pub(super) fn fill(&self, requester: &Requester<'_>) -> Option<Pattern> {
+    pub(super) fn fill(&self, requester: &RequesterIdentity<'_>) -> Option<NamePattern> {
         let mut text = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Value(placeholder) => {
+                TemplatePiece::Text(piece) => text.push_str(piece),
+                TemplatePiece::Value(placeholder) => {
                     let value = requester.value(*placeholder)?;
-                    text.push_str(Some(value).filter(|value| self.fits(value, *placeholder))?);
+                    text.push_str(Some(value).filter(|value| self.value_fits(value, *placeholder))?);
                 }
             }
         }
@@ -103,30 +103,30 @@ impl Template {
     }
 
     /// Whether a value is a name where it is to stand, and nothing else.
-    fn fits(&self, value: &str, placeholder: Placeholder) -> bool {
+    fn value_fits(&self, value: &str, placeholder: TemplatePlaceholder) -> bool {
         let of = |others: &str| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
             value.chars().all(is_plain) && value != "." && value != ".."
         };
-        let dns = self.kind == Kind::DnsName || self.text.starts_with("*.");
+        let dns = self.kind == PatternKind::DnsName || self.text.starts_with("*.");
         match (self.kind, placeholder) {
             // These are compared without regard to case, and users with. Names of nodes have dots.
-            (_, Placeholder::Node) if dns => names::dns1123_subdomain(value).is_empty(),
+            (_, TemplatePlaceholder::Node) if dns => names::dns1123_subdomain(value).is_empty(),
             _ if dns => names::dns1123_label(value).is_empty(),
-            (Kind::Uri, _) => of("-._~"),
-            (Kind::Email, _) if self.is_whole(Kind::Email) => of("-._+@"),
-            (Kind::Email, _) => names::dns1123_label(value).is_empty(),
-            (Kind::CommonName | Kind::Word | Kind::DnsName, _) => of("-._~:@+ "),
+            (PatternKind::Uri, _) => of("-._~"),
+            (PatternKind::Email, _) if self.is_single_placeholder(PatternKind::Email) => of("-._+@"),
+            (PatternKind::Email, _) => names::dns1123_label(value).is_empty(),
+            (PatternKind::CommonName | PatternKind::Word | PatternKind::DnsName, _) => of("-._~:@+ "),
         }
     }
 
     /// Whether it is a placeholder and nothing else, of this kind.
-    fn is_whole(&self, kind: Kind) -> bool {
-        self.kind == kind && matches!(self.pieces.as_slice(), [Piece::Value(_)])
+    fn is_single_placeholder(&self, kind: PatternKind) -> bool {
+        self.kind == kind && matches!(self.pieces.as_slice(), [TemplatePiece::Value(_)])
     }
 
     /// Whether a placeholder stands before the path.
-    fn is_in_host(&self) -> bool {
+    fn has_placeholder_in_host(&self) -> bool {
         let Some(first) = self.text.find('{') else { return false };
         let host = self.text.find("://").map(|at| at.saturating_add(3));
         let ends = match host {
@@ -137,7 +137,7 @@ impl Template {
     }
 }
 
-fn pieces(text: &str) -> Result<Vec<Piece>, String> {
+fn parse_pieces(text: &str) -> Result<Vec<TemplatePiece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -148,17 +148,17 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
             let known = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", ");
             return Err(format!("{text:?}: {{{name}}} is not a placeholder; there are {known}"));
         };
-        pieces.extend(plain(before, text)?);
-        pieces.push(Piece::Value(*placeholder));
+        pieces.extend(parse_text_piece(before, text)?);
+        pieces.push(TemplatePiece::Value(*placeholder));
         rest = behind;
     }
-    pieces.extend(plain(rest, text)?);
+    pieces.extend(parse_text_piece(rest, text)?);
     Ok(pieces)
 }
 
-fn plain(piece: &str, text: &str) -> Result<Option<Piece>, String> {
+fn parse_text_piece(piece: &str, text: &str) -> Result<Option<TemplatePiece>, String> {
     if piece.contains('}') {
         return Err(format!("{text:?} has a \"}}\" without a \"{{\""));
     }
-    Ok((!piece.is_empty()).then(|| Piece::Text(piece.to_owned())))
+    Ok((!piece.is_empty()).then(|| TemplatePiece::Text(piece.to_owned())))
 }

@@ -1,29 +1,29 @@
 use std::path::Path;
 
-use super::super::document::Document;
+use super::super::document::ConfigDocument;
 use super::*;
 
 /// How a pattern is read, its text, what it matches and what not.
-type Row = (Reader<Pattern>, &'static str, &'static [&'static str], &'static [&'static str]);
-type Reader<T> = fn(&Field<'_>) -> Result<T, ConfigError>;
+type Row = (Reader<NamePattern>, &'static str, &'static [&'static str], &'static [&'static str]);
+type Reader<T> = fn(&ConfigField<'_>) -> Result<T, ConfigError>;
 
-fn read<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigError> {
+fn parse_text<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigError> {
     let quoted = format!("{text:?}");
-    reader(&Document::parse(Path::new("f"), &quoted).unwrap().root())
+    reader(&ConfigDocument::parse(Path::new("f"), &quoted).unwrap().root())
 }
 
 #[test]
 fn no_pattern_matches_more_than_it_seems_to() {
     let table: &[Row] = &[
-        (Pattern::dns_name, "*", &["a", "a.b", "*.a", "x y"], &[]),
+        (NamePattern::parse_dns_name_field, "*", &["a", "a.b", "*.a", "x y"], &[]),
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "example.com",
             &["example.com", "EXAMPLE.com"],
             &["example.com.", "a.example.com", "xexample.com", "*.example.com", ""],
         ),
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "*.example.com",
             &["a.example.com", "A.Example.COM", "*.example.com", "a_b.example.com"],
             &[
@@ -38,19 +38,19 @@ fn no_pattern_matches_more_than_it_seems_to() {
                 "a\0.example.com",
             ],
         ),
-        (Pattern::common_name, "system:node:a", &["system:node:a"], &["System:node:a", ""]),
-        (Pattern::common_name, "*.example.com", &["a.example.com"], &["a/b.example.com", "x"]),
-        (Pattern::word, "team", &["team"], &["Team", "teams", ""]),
-        (Pattern::word, "*", &["team", ""], &[]),
+        (NamePattern::parse_common_name_field, "system:node:a", &["system:node:a"], &["System:node:a", ""]),
+        (NamePattern::parse_common_name_field, "*.example.com", &["a.example.com"], &["a/b.example.com", "x"]),
+        (NamePattern::parse_organization_field, "team", &["team"], &["Team", "teams", ""]),
+        (NamePattern::parse_organization_field, "*", &["team", ""], &[]),
         (
-            Pattern::email,
+            NamePattern::parse_email_field,
             "*@example.com",
             &["a@example.com", "a.b+c@EXAMPLE.com"],
             &["@example.com", "a@b@example.com", "a@x.example.com", "a@example.com.org", "a"],
         ),
-        (Pattern::email, "a@example.com", &["a@Example.com"], &["A@example.com", "b@example.com"]),
+        (NamePattern::parse_email_field, "a@example.com", &["a@Example.com"], &["A@example.com", "b@example.com"]),
         (
-            Pattern::uri,
+            NamePattern::parse_uri_field,
             "spiffe://example.com/*",
             &["spiffe://example.com/ns/a", "spiffe://example.com/a.b/..c"],
             &[
@@ -65,16 +65,16 @@ fn no_pattern_matches_more_than_it_seems_to() {
                 "SPIFFE://example.com/a",
             ],
         ),
-        (Pattern::uri, "urn:example:*", &["urn:example:a:b"], &["urn:examples:a", "urn:example:"]),
-        (Pattern::uri, "https://a.b/c", &["https://a.b/c"], &["https://a.b/c/", "https://a.b/C"]),
+        (NamePattern::parse_uri_field, "urn:example:*", &["urn:example:a:b"], &["urn:examples:a", "urn:example:"]),
+        (NamePattern::parse_uri_field, "https://a.b/c", &["https://a.b/c"], &["https://a.b/c/", "https://a.b/C"]),
     ];
     for (reader, text, good, bad) in table {
-        let pattern = read(*reader, text).unwrap();
+        let pattern = parse_text(*reader, text).unwrap();
         for name in *good {
-            assert!(pattern.allows(name, &Requester::new("jane")), "{text} and {name}");
+            assert!(pattern.allows(name, &RequesterIdentity::new("jane")), "{text} and {name}");
         }
         for name in *bad {
-            assert!(!pattern.allows(name, &Requester::new("jane")), "{text} and {name}");
+            assert!(!pattern.allows(name, &RequesterIdentity::new("jane")), "{text} and {name}");
         }
     }
 }
@@ -82,8 +82,8 @@ fn no_pattern_matches_more_than_it_seems_to() {
 /// Readers decode escapes once, twice or not at all, and some take backslashes for slashes.
 #[test]
 fn no_escape_leads_out_of_a_path() {
-    let pattern = read(Pattern::uri, "spiffe://example.com/team/*").unwrap();
-    let jane = Requester::new("jane");
+    let pattern = parse_text(NamePattern::parse_uri_field, "spiffe://example.com/team/*").unwrap();
+    let jane = RequesterIdentity::new("jane");
     for rest in ["a", "a/b", "a%20b", "a%C3%A4/b", "a?x=1//2", "a.b/...", "~a/b-c_d"] {
         assert!(pattern.allows(&format!("spiffe://example.com/team/{rest}"), &jane), "{rest}");
     }
@@ -126,7 +126,7 @@ fn no_escape_leads_out_of_a_path() {
 
 /// How a pattern is read, its text, and who may have which name.
 type TiedRow = (
-    Reader<Pattern>,
+    Reader<NamePattern>,
     &'static str,
     &'static [(&'static str, &'static str)],
     &'static [(&'static str, &'static str)],
@@ -136,7 +136,7 @@ type TiedRow = (
 fn names_are_tied_to_the_requester() {
     let table: &[TiedRow] = &[
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "{node}.corp.example",
             &[
                 ("system:node:a", "a.corp.example"),
@@ -162,13 +162,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "*.{node}.corp.example",
             &[("system:node:a", "x.a.corp.example"), ("system:node:a", "*.a.corp.example")],
             &[("system:node:b", "x.a.corp.example"), ("system:node:a", "a.corp.example")],
         ),
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "{serviceAccount}.{namespace}.svc",
             &[("system:serviceaccount:web:api", "api.web.svc")],
             &[
@@ -183,7 +183,7 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             "{user}.corp.example",
             &[("jane", "jane.corp.example")],
             &[
@@ -193,13 +193,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::common_name,
+            NamePattern::parse_common_name_field,
             "system:node:{node}",
             &[("system:node:a", "system:node:a")],
             &[("system:node:b", "system:node:a"), ("system:node:a", "System:node:a")],
         ),
         (
-            Pattern::common_name,
+            NamePattern::parse_common_name_field,
             "{user}",
             &[("jane", "jane"), ("jane@a.b", "jane@a.b"), ("system:node:a", "system:node:a")],
             &[
@@ -211,19 +211,19 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::common_name,
+            NamePattern::parse_common_name_field,
             "*.{node}.b",
             &[("system:node:a", "x.a.b")],
             &[("system:node:A", "x.A.b")],
         ),
         (
-            Pattern::word,
+            NamePattern::parse_organization_field,
             "team-{namespace}",
             &[("system:serviceaccount:a:b", "team-a")],
             &[("a", "team-a")],
         ),
         (
-            Pattern::email,
+            NamePattern::parse_email_field,
             "{user}@corp.example",
             &[("jane", "jane@corp.example")],
             &[
@@ -233,13 +233,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::email,
+            NamePattern::parse_email_field,
             "{user}",
             &[("jane@a.b", "jane@a.b"), ("jane@a.b", "jane@A.B")],
             &[("*@a.b", "x@a.b"), ("*", "x@a.b"), ("jane", "jane"), ("a@b@c", "a@b@c")],
         ),
         (
-            Pattern::uri,
+            NamePattern::parse_uri_field,
             "spiffe://corp/ns/{namespace}/sa/{serviceAccount}",
             &[("system:serviceaccount:web:a.b", "spiffe://corp/ns/web/sa/a.b")],
             &[
@@ -251,7 +251,7 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            Pattern::uri,
+            NamePattern::parse_uri_field,
             "spiffe://corp/node/{node}/*",
             &[("system:node:a", "spiffe://corp/node/a/x/y")],
             &[
@@ -260,25 +260,25 @@ fn names_are_tied_to_the_requester() {
                 ("system:node:a", "spiffe://corp/node/a/%252e%252e/b/x"),
             ],
         ),
-        (Pattern::uri, "urn:corp:{user}", &[("jane", "urn:corp:jane")], &[("a:b", "urn:corp:a:b")]),
+        (NamePattern::parse_uri_field, "urn:corp:{user}", &[("jane", "urn:corp:jane")], &[("a:b", "urn:corp:a:b")]),
     ];
     for (reader, text, good, bad) in table {
-        let pattern = read(*reader, text).unwrap();
+        let pattern = parse_text(*reader, text).unwrap();
         assert!(!pattern.is_shared_wildcard(), "{text}");
         for (user, name) in *good {
-            assert!(pattern.allows(name, &Requester::new(user)), "{text}, {user} and {name}");
+            assert!(pattern.allows(name, &RequesterIdentity::new(user)), "{text}, {user} and {name}");
         }
         for (user, name) in *bad {
-            assert!(!pattern.allows(name, &Requester::new(user)), "{text}, {user} and {name}");
+            assert!(!pattern.allows(name, &RequesterIdentity::new(user)), "{text}, {user} and {name}");
         }
     }
 }
 
 #[test]
 fn what_is_no_pattern_is_an_error() {
-    let table: &[(Reader<Pattern>, &[&str])] = &[
+    let table: &[(Reader<NamePattern>, &[&str])] = &[
         (
-            Pattern::dns_name,
+            NamePattern::parse_dns_name_field,
             &[
                 "{host}.a",
                 "{Node}.a",
@@ -302,11 +302,11 @@ fn what_is_no_pattern_is_an_error() {
                 "*.*",
             ],
         ),
-        (Pattern::common_name, &["a*", "*a", "*.a*", "*."]),
-        (Pattern::word, &["a*", "*a", "{user}*", "{group}"]),
-        (Pattern::email, &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"]),
+        (NamePattern::parse_common_name_field, &["a*", "*a", "*.a*", "*."]),
+        (NamePattern::parse_organization_field, &["a*", "*a", "{user}*", "{group}"]),
+        (NamePattern::parse_email_field, &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"]),
         (
-            Pattern::uri,
+            NamePattern::parse_uri_field,
             &[
                 "https://{node}/*",
                 "https://{node}.a/b",
@@ -327,7 +327,7 @@ fn what_is_no_pattern_is_an_error() {
     ];
     for (reader, texts) in table {
         for text in *texts {
-            assert!(read(*reader, text).is_err(), "{text}");
+            assert!(parse_text(*reader, text).is_err(), "{text}");
         }
     }
 }
@@ -348,12 +348,12 @@ fn blocks_have_the_addresses_that_begin_so() {
         ("10.1.2.3/32", &["10.1.2.3"], &["10.1.2.2"]),
     ];
     for (text, good, bad) in table {
-        let block = read(AddressBlock::read, text).unwrap();
+        let block = parse_text(AddressBlock::parse_field, text).unwrap();
         for address in *good {
-            assert!(block.has(address.parse().unwrap()), "{text} and {address}");
+            assert!(block.contains(address.parse().unwrap()), "{text} and {address}");
         }
         for address in *bad {
-            assert!(!block.has(address.parse().unwrap()), "{text} and {address}");
+            assert!(!block.contains(address.parse().unwrap()), "{text} and {address}");
         }
     }
     for text in [
@@ -368,6 +368,6 @@ fn blocks_have_the_addresses_that_begin_so() {
         "fd00::1/64",
         "/8",
     ] {
-        assert!(read(AddressBlock::read, text).is_err(), "{text}");
+        assert!(parse_text(AddressBlock::parse_field, text).is_err(), "{text}");
     }
 }

@@ -4,32 +4,32 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::super::definition::Definition;
+use super::super::super::definition::VolumeDefinition;
 use super::super::super::writer::tests::{visible, volume};
-use super::super::super::writer::{Writer, Written};
+use super::super::super::writer::{VolumeWriter, WriteOutcome};
 use super::{
-    Action, Anchors, Credential, Known, Obtained, Readers, Served, VolumePath, Zeroizing, bundle,
+    VolumeAction, TrustAnchors, CredentialBundle, TestPlanInputs, CredentialState, VolumeReaders, OptionalApi, VolumePath, Zeroizing, bundle,
     certificates, decide, sources,
 };
-use crate::files::Files;
+use crate::files::FileSystem;
 use crate::testing::START;
 
 /// A volume, and what a loop would do with it.
-struct Story {
+struct DeliveryFixture {
     _dir: tempfile::TempDir,
-    writer: Writer,
-    definition: Definition,
+    writer: VolumeWriter,
+    definition: VolumeDefinition,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum DeliveryOutcome {
     Wrote,
     Same,
     Kept(String),
     Waits(String),
 }
 
-impl Story {
+impl DeliveryFixture {
     fn new(volume_sources: &[Value]) -> Self {
         let (dir, writer) = volume();
         Self { _dir: dir, writer, definition: sources(volume_sources).unwrap() }
@@ -42,16 +42,16 @@ impl Story {
     }
 
     /// One look at the world, by a process that has just begun.
-    fn look(&self, known: &Known) -> Outcome {
-        let writer = Writer::new(self.writer.directory(), Files::default());
+    fn deliver(&self, known: &TestPlanInputs) -> DeliveryOutcome {
+        let writer = VolumeWriter::new(self.writer.directory(), FileSystem::default());
         let was_ready = writer.read().unwrap().is_some();
-        match decide(&self.definition, Readers::default(), &known.world(), was_ready) {
-            Action::Write(payload) => match writer.write(&payload, START).unwrap() {
-                Written::Changed => Outcome::Wrote,
-                Written::Unchanged => Outcome::Same,
+        match decide(&self.definition, VolumeReaders::default(), &known.plan_inputs(), was_ready) {
+            VolumeAction::Write(payload) => match writer.write(&payload, START).unwrap() {
+                WriteOutcome::Changed => DeliveryOutcome::Wrote,
+                WriteOutcome::Unchanged => DeliveryOutcome::Same,
             },
-            Action::Keep(blocked) => Outcome::Kept(blocked.to_string()),
-            Action::Wait(blocked) => Outcome::Waits(blocked.to_string()),
+            VolumeAction::Keep(blocked) => DeliveryOutcome::Kept(blocked.to_string()),
+            VolumeAction::Wait(blocked) => DeliveryOutcome::Waits(blocked.to_string()),
         }
     }
 
@@ -65,7 +65,7 @@ impl Story {
 }
 
 fn pem(texts: &[&str]) -> String {
-    Anchors::from_pem(&texts.concat()).0.to_pem()
+    TrustAnchors::from_pem(&texts.concat()).0.to_pem()
 }
 
 const ZERO: &str = "combination of signerName and labelSelector matched zero ClusterTrustBundles";
@@ -75,24 +75,24 @@ const GONE: &str =
 #[test]
 fn by_name() {
     let texts = certificates(2);
-    let mut known = Known::with_bundles([bundle("b", "", &[], &texts[0])]);
-    let story = Story::anchors(json!({"name": "b"}));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    let mut known = TestPlanInputs::with_bundles([bundle("b", "", &[], &texts[0])]);
+    let story = DeliveryFixture::anchors(json!({"name": "b"}));
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[0]]));
-    assert_eq!(story.look(&known), Outcome::Same);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Same);
     known.set(bundle("b", "", &[], &texts[1]));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[1]]));
 }
 
 #[test]
 fn a_signers_bundle_by_name_is_as_new_as_any() {
     let texts = certificates(2);
-    let mut known = Known::with_bundles([bundle("a.b:c:d", "a.b/c", &[], &texts[0])]);
-    let story = Story::anchors(json!({"name": "a.b:c:d"}));
-    story.look(&known);
+    let mut known = TestPlanInputs::with_bundles([bundle("a.b:c:d", "a.b/c", &[], &texts[0])]);
+    let story = DeliveryFixture::anchors(json!({"name": "a.b:c:d"}));
+    story.deliver(&known);
     known.set(bundle("a.b:c:d", "a.b/c", &[], &texts[1]));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[1]]));
 }
 
@@ -100,23 +100,23 @@ fn a_signers_bundle_by_name_is_as_new_as_any() {
 fn several_by_signer_and_labels() {
     let texts = certificates(4);
     let live = [("env", "live")];
-    let mut known = Known::with_bundles([
+    let mut known = TestPlanInputs::with_bundles([
         bundle("a.b:c:1", "a.b/c", &live, &texts[0]),
         bundle("a.b:c:2", "a.b/c", &live, &texts[1..3].concat()),
         bundle("a.b:c:3", "a.b/c", &[("env", "canary")], &texts[3]),
         bundle("x.y:z:1", "x.y/z", &live, &texts[3]),
     ]);
     let labels = json!({"matchLabels": {"env": "live"}});
-    let story = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": labels}));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": labels}));
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[0], &texts[1], &texts[2]]));
     // Another bundle with nothing new in it is no reason to write.
     known.set(bundle("a.b:c:4", "a.b/c", &live, &texts[1]));
-    assert_eq!(story.look(&known), Outcome::Same);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Same);
     // The canary becomes one of them, and one of them goes.
     known.set(bundle("a.b:c:3", "a.b/c", &live, &texts[3]));
     known.remove("a.b:c:1");
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[1], &texts[2], &texts[3]]));
 }
 
@@ -129,20 +129,20 @@ fn missing_and_optional_starts_with_an_empty_file() {
         json!({"signerName": "a.b/c", "labelSelector": {}, "optional": true}),
     ];
     for which in which {
-        let story = Story::anchors(which.clone());
-        assert_eq!(story.look(&Known::new()), Outcome::Wrote, "{which}");
+        let story = DeliveryFixture::anchors(which.clone());
+        assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Wrote, "{which}");
         assert_eq!(story.ca(), "", "{which}");
-        assert_eq!(story.look(&Known::new()), Outcome::Same, "{which}");
+        assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Same, "{which}");
     }
     // It fills when there is something to fill it with, and is empty again when there is not.
-    let mut known = Known::new();
-    let story = Story::anchors(json!({"name": "b", "optional": true}));
-    story.look(&known);
+    let mut known = TestPlanInputs::new();
+    let story = DeliveryFixture::anchors(json!({"name": "b", "optional": true}));
+    story.deliver(&known);
     known.set(bundle("b", "", &[], &texts[0]));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[0]]));
     known.remove("b");
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), "");
 }
 
@@ -155,20 +155,20 @@ fn missing_and_not_optional_blocks() {
         (json!({"signerName": "a.b/c"}), ZERO),
     ];
     for (which, why) in cases {
-        let story = Story::anchors(which.clone());
-        assert_eq!(story.look(&Known::new()), Outcome::Waits(why.to_owned()), "{which}");
+        let story = DeliveryFixture::anchors(which.clone());
+        assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Waits(why.to_owned()), "{which}");
         assert!(!story.writer.directory().exists(), "{which}: not even a directory");
     }
     // It begins when there is one.
-    let mut known = Known::new();
-    let story = Story::anchors(json!({"name": "b"}));
-    story.look(&known);
+    let mut known = TestPlanInputs::new();
+    let story = DeliveryFixture::anchors(json!({"name": "b"}));
+    story.deliver(&known);
     known.set(bundle("b", "", &[], &texts[0]));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
 }
 
 #[test]
-fn what_was_good_stays_when_it_is_deleted() {
+fn delivered_anchors_survive_deletion() {
     let texts = certificates(2);
     let cases = [
         (json!({"name": "b"}), bundle("b", "", &[], &texts[0]), GONE),
@@ -179,19 +179,19 @@ fn what_was_good_stays_when_it_is_deleted() {
         ),
     ];
     for (which, there, why) in cases {
-        let mut known = Known::with_bundles([there.clone()]);
-        let story = Story::anchors(which);
-        assert_eq!(story.look(&known), Outcome::Wrote);
+        let mut known = TestPlanInputs::with_bundles([there.clone()]);
+        let story = DeliveryFixture::anchors(which);
+        assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
         known.remove(&there.name);
-        assert_eq!(story.look(&known), Outcome::Kept(why.to_owned()));
+        assert_eq!(story.deliver(&known), DeliveryOutcome::Kept(why.to_owned()));
         assert_eq!(story.ca(), pem(&[&texts[0]]));
         known.set(bundle(&there.name, &there.signer, &[], &texts[1]));
-        assert_eq!(story.look(&known), Outcome::Wrote);
+        assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
         assert_eq!(story.ca(), pem(&[&texts[1]]));
         // The same while the server is away, or has lost the API.
-        for bundles in [Served::Unsynced, Served::Missing, Served::Off] {
+        for bundles in [OptionalApi::Unsynced, OptionalApi::Missing, OptionalApi::Off] {
             known.bundles = bundles;
-            assert!(matches!(story.look(&known), Outcome::Kept(_)));
+            assert!(matches!(story.deliver(&known), DeliveryOutcome::Kept(_)));
             assert_eq!(story.ca(), pem(&[&texts[1]]));
         }
     }
@@ -200,18 +200,18 @@ fn what_was_good_stays_when_it_is_deleted() {
 #[test]
 fn nothing_and_everything_on_one_node() {
     let texts = certificates(2);
-    let known = Known::with_bundles([
+    let known = TestPlanInputs::with_bundles([
         bundle("a.b:c:1", "a.b/c", &[], &texts[0]),
         bundle("a.b:c:2", "a.b/c", &[("k", "v")], &texts[1]),
     ]);
-    let everything = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
-    let nothing = Story::anchors(json!({"signerName": "a.b/c"}));
-    let optional = Story::anchors(json!({"signerName": "a.b/c", "optional": true}));
+    let everything = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
+    let nothing = DeliveryFixture::anchors(json!({"signerName": "a.b/c"}));
+    let optional = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "optional": true}));
     for _ in 0..2 {
-        everything.look(&known);
+        everything.deliver(&known);
         assert_eq!(everything.ca(), pem(&[&texts[0], &texts[1]]));
-        assert_eq!(nothing.look(&known), Outcome::Waits(ZERO.to_owned()));
-        optional.look(&known);
+        assert_eq!(nothing.deliver(&known), DeliveryOutcome::Waits(ZERO.to_owned()));
+        optional.deliver(&known);
         assert_eq!(optional.ca(), "");
     }
 }
@@ -222,45 +222,45 @@ fn a_hundred_and_fifty_bundles() {
     let name = |number: usize| format!("a.b:c:{number}");
     let all = texts.iter().enumerate();
     let mut known =
-        Known::with_bundles(all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)));
-    let story = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+        TestPlanInputs::with_bundles(all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)));
+    let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 150);
     // In whatever order they come again, nothing is written.
     for (number, text) in texts.iter().enumerate().rev() {
         known.remove(&name(number));
         known.set(bundle(&name(number), "a.b/c", &[], text));
     }
-    assert_eq!(story.look(&known), Outcome::Same);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Same);
     known.remove(&name(75));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 149);
 }
 
 #[test]
 fn one_source_that_fails_holds_back_all_of_them() {
     let texts = certificates(2);
-    let mut known = Known::with_bundles([bundle("b", "", &[], &texts[0])]);
+    let mut known = TestPlanInputs::with_bundles([bundle("b", "", &[], &texts[0])]);
     let pair = |n: &str| {
-        Obtained::Is(Credential { key: Zeroizing::new(format!("key {n}")), chain: n.to_owned() })
+        CredentialState::Available(CredentialBundle { key: Zeroizing::new(format!("key {n}")), chain: n.to_owned() })
     };
-    let story = Story::new(&[
+    let story = DeliveryFixture::new(&[
         json!({"clusterTrustBundle": {"name": "b", "path": "ca.pem"}}),
         json!({"podCertificate": {
             "signerName": "a.b/c", "keyType": "ED25519", "credentialBundlePath": "pair",
         }}),
     ]);
-    assert_eq!(story.look(&known), Outcome::Waits("no credentials yet".to_owned()));
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Waits("no credentials yet".to_owned()));
     known.certificates.insert(1, pair("1"));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     let before = story.files();
     // Both change, but one of them cannot be had: readers keep two that were there together.
     known.set(bundle("b", "", &[], &texts[1]));
-    known.certificates.insert(1, Obtained::Not("denied".to_owned()));
-    assert_eq!(story.look(&known), Outcome::Kept("denied".to_owned()));
+    known.certificates.insert(1, CredentialState::Unavailable("denied".to_owned()));
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Kept("denied".to_owned()));
     assert_eq!(story.files(), before);
     known.certificates.insert(1, pair("2"));
-    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[1]]));
     assert_eq!(story.files()["pair"], "key 22");
     let path = VolumePath::parse("pair").unwrap();

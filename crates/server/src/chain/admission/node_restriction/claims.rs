@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use windlass_api::field::quote;
 
-use super::{Operation, Verdict, Written, forbidden};
+use super::{AdmissionOperation, AdmissionResult, NodeWrite, forbidden};
 
 /// Checks a write to a claim or to its status.
-pub fn check(written: &Written<'_>) -> Verdict {
+pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     if written.subresource != "status" {
         return forbidden("may only update PVC status");
     }
     let old = match written.operation {
-        Operation::Update(old) => old,
-        Operation::Create | Operation::Delete => {
+        AdmissionOperation::Update(old) => old,
+        AdmissionOperation::Create | AdmissionOperation::Delete => {
             let operation = quote(written.operation_name());
             return forbidden(format!("unexpected operation {operation}"));
         }
@@ -57,9 +57,9 @@ fn changed(old: &Value, new: &Value) -> Vec<String> {
 const STATUS: &[&str] =
     &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
 
-type Member<'a> = (&'a str, Option<&'a Value>, Option<&'a Value>);
+type MemberDiff<'a> = (&'a str, Option<&'a Value>, Option<&'a Value>);
 
-fn members<'a>(old: &'a Value, new: &'a Value, empty: &'a Map<String, Value>) -> Vec<Member<'a>> {
+fn members<'a>(old: &'a Value, new: &'a Value, empty: &'a Map<String, Value>) -> Vec<MemberDiff<'a>> {
     let [old, new] = [old, new].map(|value| value.as_object().unwrap_or(empty));
     let names: BTreeSet<&str> = old.keys().chain(new.keys()).map(String::as_str).collect();
     names.into_iter().map(|name| (name, old.get(name), new.get(name))).collect()

@@ -4,27 +4,27 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::{Operation, Verdict, Written, forbidden};
-use crate::registry::parts::{given, list};
+use super::{AdmissionOperation, AdmissionResult, NodeWrite, forbidden};
+use crate::registry::object_fields::{non_null, list};
 
 /// Checks a write to a Node or to its status.
-pub fn check(written: &Written<'_>) -> Verdict {
+pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let node = written.quoted();
     if written.name != written.node {
         let other = quote(written.name);
         return forbidden(format!("node {node} is not allowed to modify node {other}"));
     }
     match written.operation {
-        Operation::Create => create(&node, written.object),
-        Operation::Update(old) => update(&node, written.object, old),
-        Operation::Delete => Ok(()),
+        AdmissionOperation::Create => create(&node, written.object),
+        AdmissionOperation::Update(old) => update(&node, written.object, old),
+        AdmissionOperation::Delete => Ok(()),
     }
 }
 
-fn create(node: &str, new: &Value) -> Verdict {
-    if given(new, CONFIG_SOURCE).is_some() {
+fn create(node: &str, new: &Value) -> AdmissionResult {
+    if non_null(new, CONFIG_SOURCE).is_some() {
         // The words are Kubernetes' own.
         return forbidden(format!(
             "node {node} is not allowed to create pods with a non-nil configSource"
@@ -39,8 +39,8 @@ fn create(node: &str, new: &Value) -> Verdict {
     Ok(())
 }
 
-fn update(node: &str, new: &Value, old: &Value) -> Verdict {
-    if given(new, CONFIG_SOURCE).is_some_and(|source| Some(source) != given(old, CONFIG_SOURCE)) {
+fn update(node: &str, new: &Value, old: &Value) -> AdmissionResult {
+    if non_null(new, CONFIG_SOURCE).is_some_and(|source| Some(source) != non_null(old, CONFIG_SOURCE)) {
         return forbidden(format!(
             "node {node} is not allowed to update configSource to a new non-nil configSource"
         ));
@@ -65,7 +65,7 @@ const OWNERS: &str = "/metadata/ownerReferences";
 
 /// The labels that differ and that a node may not set, change or take away.
 fn forbidden_labels(new: &Value, old: &Value) -> String {
-    let labels: [BTreeSet<(&str, &str)>; 2] = [new, old].map(|o| Meta::of(o).labels().collect());
+    let labels: [BTreeSet<(&str, &str)>; 2] = [new, old].map(|o| ObjectMetaView::from_object(o).labels().collect());
     let changed = labels[0].symmetric_difference(&labels[1]).map(|(key, _)| *key);
     let bad: BTreeSet<&str> = changed.filter(|key| !may_set(key)).collect();
     bad.into_iter().collect::<Vec<_>>().join(", ")

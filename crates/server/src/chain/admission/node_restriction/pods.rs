@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::{Operation, Refusal, Verdict, Written, forbidden};
+use super::{AdmissionOperation, NodeRefusal, AdmissionResult, NodeWrite, forbidden};
 use crate::chain::authz::node::references::{self, MIRROR};
-use crate::registry::parts::{count, given, list, text};
+use crate::registry::object_fields::{count, non_null, list, text};
 
 /// Checks a write to a pod or to a part of it.
-pub fn check(written: &Written<'_>) -> Verdict {
+pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     match written.subresource {
-        "" => main(written),
+        "" => check_pod(written),
         "status" => status(written),
         "eviction" => eviction(written),
         other => forbidden(format!(
@@ -21,26 +21,26 @@ pub fn check(written: &Written<'_>) -> Verdict {
     }
 }
 
-fn main(written: &Written<'_>) -> Verdict {
+fn check_pod(written: &NodeWrite<'_>) -> AdmissionResult {
     let node = written.quoted();
     match written.operation {
-        Operation::Create => create(written, &node),
-        Operation::Delete if is_here(written, written.object) => Ok(()),
-        Operation::Delete => {
+        AdmissionOperation::Create => create(written, &node),
+        AdmissionOperation::Delete if is_bound_to_node(written, written.object) => Ok(()),
+        AdmissionOperation::Delete => {
             forbidden(format!("node {node} can only delete pods with spec.nodeName set to itself"))
         }
-        Operation::Update(_) => forbidden(format!(
+        AdmissionOperation::Update(_) => forbidden(format!(
             "unexpected operation {}, node {node} can only create and delete mirror pods",
             quote(written.operation_name())
         )),
     }
 }
 
-fn is_here(written: &Written<'_>, pod: &Value) -> bool {
+fn is_bound_to_node(written: &NodeWrite<'_>, pod: &Value) -> bool {
     text(pod, "/spec/nodeName") == written.node
 }
 
-fn create(written: &Written<'_>, node: &str) -> Verdict {
+fn create(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
     let pod = written.object;
     if !references::is_mirror(pod) {
         return forbidden(format!(
@@ -48,7 +48,7 @@ fn create(written: &Written<'_>, node: &str) -> Verdict {
             quote(MIRROR)
         ));
     }
-    if !is_here(written, pod) {
+    if !is_bound_to_node(written, pod) {
         return forbidden(format!(
             "node {node} can only create pods with spec.nodeName set to itself"
         ));
@@ -65,8 +65,8 @@ fn create(written: &Written<'_>, node: &str) -> Verdict {
 }
 
 /// A mirror pod goes with its node, so it must belong to it.
-fn owner(written: &Written<'_>, node: &str) -> Verdict {
-    let mut owners = Meta::of(written.object).owner_references();
+fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
+    let mut owners = ObjectMetaView::from_object(written.object).owner_references();
     let Some(owner) = owners.next() else {
         return forbidden(format!(
             "node {node} can only create pods with an owner reference set to itself"
@@ -93,9 +93,9 @@ fn owner(written: &Written<'_>, node: &str) -> Verdict {
         ));
     }
     let Some(found) = (written.find)("", "nodes", "", written.node) else {
-        return Err(Refusal::NotFound("node", written.node.to_owned()));
+        return Err(NodeRefusal::NotFound("node", written.node.to_owned()));
     };
-    let (asked, there) = (owner.uid, Meta::of(&found).uid());
+    let (asked, there) = (owner.uid, ObjectMetaView::from_object(&found).uid());
     if asked != there {
         let name = written.node;
         return forbidden(format!("node {name} UID mismatch: expected {asked} got {there}"));
@@ -126,13 +126,13 @@ fn referenced(pod: &Value) -> Result<Option<&'static str>, String> {
 }
 
 fn referenced_by_volume(volume: &Value) -> Result<Option<&'static str>, String> {
-    let sort = |sort: &str| given(volume, &format!("/{sort}")).is_some();
+    let sort = |sort: &str| non_null(volume, &format!("/{sort}")).is_some();
     if let Some((_, what)) = REFERRING.iter().find(|(s, _)| sort(s)) {
         return Ok(Some(what));
     }
     if sort("projected") {
         for source in references::sources(volume) {
-            let part = |part: &str| given(source, &format!("/{part}")).is_some();
+            let part = |part: &str| non_null(source, &format!("/{part}")).is_some();
             if let Some((_, what)) = REFERRING_SOURCES.iter().find(|(s, _)| part(s)) {
                 return Ok(Some(what));
             }
@@ -195,26 +195,26 @@ const INNOCENT: &[&str] = &[
     "vsphereVolume",
 ];
 
-fn status(written: &Written<'_>) -> Verdict {
+fn status(written: &NodeWrite<'_>) -> AdmissionResult {
     let node = written.quoted();
     let old = match written.operation {
-        Operation::Update(old) => old,
-        Operation::Create | Operation::Delete => return unexpected(written),
+        AdmissionOperation::Update(old) => old,
+        AdmissionOperation::Create | AdmissionOperation::Delete => return unexpected(written),
     };
     let new = written.object;
-    if !is_here(written, old) {
+    if !is_bound_to_node(written, old) {
         return forbidden(format!(
             "node {node} can only update pod status for pods with spec.nodeName set to itself"
         ));
     }
-    if !Meta::of(new).labels().eq(Meta::of(old).labels()) {
+    if !ObjectMetaView::from_object(new).labels().eq(ObjectMetaView::from_object(old).labels()) {
         return forbidden(format!("node {node} cannot update labels through pod status"));
     }
     // The claims in the status lead the node to devices.
     if device_claims(new) != device_claims(old) {
         return forbidden(format!("node {node} cannot update resource claim statues"));
     }
-    if given(new, EXTENDED) != given(old, EXTENDED) {
+    if non_null(new, EXTENDED) != non_null(old, EXTENDED) {
         return forbidden(format!("node {node} cannot update extended resource claim status"));
     }
     Ok(())
@@ -225,19 +225,19 @@ const EXTENDED: &str = "/status/extendedResourceClaimStatus";
 fn device_claims(pod: &Value) -> Vec<(&str, Option<&str>)> {
     let statuses = list(pod, "/status/resourceClaimStatuses").iter();
     statuses
-        .map(|s| (text(s, "/name"), given(s, "/resourceClaimName").and_then(Value::as_str)))
+        .map(|s| (text(s, "/name"), non_null(s, "/resourceClaimName").and_then(Value::as_str)))
         .collect()
 }
 
-fn eviction(written: &Written<'_>) -> Verdict {
+fn eviction(written: &NodeWrite<'_>) -> AdmissionResult {
     match written.operation {
-        Operation::Create => {}
-        Operation::Update(_) | Operation::Delete => {
+        AdmissionOperation::Create => {}
+        AdmissionOperation::Update(_) | AdmissionOperation::Delete => {
             return forbidden(format!("unexpected operation {}", written.operation_name()));
         }
     }
-    let pod = written.pod(written.name)?;
-    if !is_here(written, &pod) {
+    let pod = written.get_pod(written.name)?;
+    if !is_bound_to_node(written, &pod) {
         let node = written.node;
         return forbidden(format!(
             "node {node} can only evict pods with spec.nodeName set to itself"
@@ -246,6 +246,6 @@ fn eviction(written: &Written<'_>) -> Verdict {
     Ok(())
 }
 
-fn unexpected(written: &Written<'_>) -> Verdict {
+fn unexpected(written: &NodeWrite<'_>) -> AdmissionResult {
     forbidden(format!("unexpected operation {}", quote(written.operation_name())))
 }

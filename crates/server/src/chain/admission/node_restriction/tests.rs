@@ -2,32 +2,32 @@
 
 mod claims_and_tokens;
 mod mirror_pods;
-mod requests;
+mod certificate_requests;
 
 use serde_json::{Value, json};
 
 use super::*;
 
 /// A write of node-1, with the parts that differ changed.
-struct Case<'a> {
+struct NodeRestrictionCase<'a> {
     node: &'a str,
     at: &'a str,
     namespace: &'a str,
     name: &'a str,
-    operation: Operation<'a>,
+    operation: AdmissionOperation<'a>,
     object: Value,
     others: &'a [(&'a str, Value)],
     audiences: &'a [&'a str],
 }
 
-impl Default for Case<'_> {
+impl Default for NodeRestrictionCase<'_> {
     fn default() -> Self {
-        Case {
+        NodeRestrictionCase {
             node: "node-1",
             at: "",
             namespace: "ns",
             name: "",
-            operation: Operation::Create,
+            operation: AdmissionOperation::Create,
             object: Value::Null,
             others: &[],
             audiences: &[],
@@ -35,11 +35,11 @@ impl Default for Case<'_> {
     }
 }
 
-impl Case<'_> {
-    fn verdict(&self) -> Verdict {
+impl NodeRestrictionCase<'_> {
+    fn verdict(&self) -> AdmissionResult {
         let parts: Vec<&str> = self.at.split('/').collect();
         let user = format!("system:node:{}", self.node);
-        let written = Written {
+        let written = NodeWrite {
             node: self.node,
             user: &user,
             group: parts[0],
@@ -62,12 +62,12 @@ impl Case<'_> {
     }
 
     /// Empty for yes, else why not.
-    fn told(&self) -> String {
+    fn refusal_text(&self) -> String {
         match self.verdict() {
             Ok(()) => String::new(),
-            Err(Refusal::Forbidden(why)) => why,
-            Err(Refusal::NotFound(kind, name)) => format!("404 {kind} {name}"),
-            Err(Refusal::Failed(why)) => format!("500 {why}"),
+            Err(NodeRefusal::Forbidden(why)) => why,
+            Err(NodeRefusal::NotFound(kind, name)) => format!("404 {kind} {name}"),
+            Err(NodeRefusal::Failed(why)) => format!("500 {why}"),
         }
     }
 }
@@ -75,17 +75,17 @@ impl Case<'_> {
 #[test]
 fn a_node_without_a_name_writes_nothing() {
     for at in ["/nodes", "/pods", "/pods/status", "/configmaps", "g.io/things"] {
-        let case = Case { node: "", at, ..Case::default() };
-        assert_eq!(case.told(), "could not determine node from user \"system:node:\"", "{at}");
+        let case = NodeRestrictionCase { node: "", at, ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), "could not determine node from user \"system:node:\"", "{at}");
     }
 }
 
 #[test]
 fn other_kinds_are_left_to_authorization() {
     for at in ["/configmaps", "/events", "/serviceaccounts", "g.io/pods", "/namespaces/status"] {
-        for operation in [Operation::Create, Operation::Update(&Value::Null), Operation::Delete] {
-            let case = Case { at, operation, ..Case::default() };
-            assert_eq!(case.told(), "", "{at}");
+        for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&Value::Null), AdmissionOperation::Delete] {
+            let case = NodeRestrictionCase { at, operation, ..NodeRestrictionCase::default() };
+            assert_eq!(case.refusal_text(), "", "{at}");
         }
     }
 }
@@ -93,7 +93,7 @@ fn other_kinds_are_left_to_authorization() {
 #[test]
 fn a_node_writes_to_its_own_node_only() {
     let old = json!({"metadata": {"name": "node-2"}});
-    for operation in [Operation::Create, Operation::Update(&old), Operation::Delete] {
+    for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete] {
         for at in ["/nodes", "/nodes/status"] {
             for (name, why) in [
                 ("node-1", ""),
@@ -102,8 +102,8 @@ fn a_node_writes_to_its_own_node_only() {
                 ("node-11", "node \"node-1\" is not allowed to modify node \"node-11\""),
             ] {
                 let object = json!({"metadata": {"name": name}});
-                let case = Case { at, name, operation, object, ..Case::default() };
-                assert_eq!(case.told(), why, "{at} {name}");
+                let case = NodeRestrictionCase { at, name, operation, object, ..NodeRestrictionCase::default() };
+                assert_eq!(case.refusal_text(), why, "{at} {name}");
             }
         }
     }
@@ -154,17 +154,17 @@ fn labels_that_steer_pods_are_not_the_nodes_to_set() {
         let without = node(json!({"other": "x"}));
         let ask = |operation, object: &Value, at| {
             let object = object.clone();
-            Case { at, name: "node-1", operation, object, ..Case::default() }.told()
+            NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() }.refusal_text()
         };
         let set = format!("node \"node-1\" is not allowed to set the following labels: {key}");
         let change = format!("is not allowed to modify labels: {key}");
         let (set, change) = if may { Default::default() } else { (set, change) };
-        assert_eq!(ask(Operation::Create, &with, "/nodes"), set, "{key}");
+        assert_eq!(ask(AdmissionOperation::Create, &with, "/nodes"), set, "{key}");
         for at in ["/nodes", "/nodes/status"] {
-            assert_eq!(ask(Operation::Update(&without), &with, at), change, "{key} added");
-            assert_eq!(ask(Operation::Update(&with), &changed, at), change, "{key} changed");
-            assert_eq!(ask(Operation::Update(&with), &without, at), change, "{key} taken");
-            assert_eq!(ask(Operation::Update(&with), &with, at), "", "{key} kept");
+            assert_eq!(ask(AdmissionOperation::Update(&without), &with, at), change, "{key} added");
+            assert_eq!(ask(AdmissionOperation::Update(&with), &changed, at), change, "{key} changed");
+            assert_eq!(ask(AdmissionOperation::Update(&with), &without, at), change, "{key} taken");
+            assert_eq!(ask(AdmissionOperation::Update(&with), &with, at), "", "{key} kept");
         }
     }
 }
@@ -174,10 +174,10 @@ fn refused_labels_are_named_once_and_in_order() {
     let labels = json!({"k8s.io/b": "1", "a": "1", "kubernetes.io/a": "1", "k8s.io/a": "1"});
     let object = json!({"metadata": {"name": "node-1", "labels": labels}});
     let old = json!({"metadata": {"name": "node-1", "labels": {"k8s.io/a": "0"}}});
-    let operation = Operation::Update(&old);
-    let case = Case { at: "/nodes", name: "node-1", operation, object, ..Case::default() };
+    let operation = AdmissionOperation::Update(&old);
+    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", operation, object, ..NodeRestrictionCase::default() };
     let why = "is not allowed to modify labels: k8s.io/a, k8s.io/b, kubernetes.io/a";
-    assert_eq!(case.told(), why);
+    assert_eq!(case.refusal_text(), why);
 }
 
 #[test]
@@ -221,19 +221,19 @@ fn parts_of_a_node_that_stay() {
     ] {
         let (old, object) = (node(field, old), node(field, new));
         for at in ["/nodes", "/nodes/status"] {
-            let operation = Operation::Update(&old);
+            let operation = AdmissionOperation::Update(&old);
             let object = object.clone();
-            let case = Case { at, name: "node-1", operation, object, ..Case::default() };
-            assert_eq!(case.told(), why, "{field}: {old} to {new}");
+            let case = NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() };
+            assert_eq!(case.refusal_text(), why, "{field}: {old} to {new}");
         }
     }
     let object = node("spec.configSource", &source);
-    let case = Case { at: "/nodes", name: "node-1", object, ..Case::default() };
+    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
     let why = "node \"node-1\" is not allowed to create pods with a non-nil configSource";
-    assert_eq!(case.told(), why);
+    assert_eq!(case.refusal_text(), why);
     let object = node("spec.taints", &json!([taint]));
-    let case = Case { at: "/nodes", name: "node-1", object, ..Case::default() };
-    assert_eq!(case.told(), "", "a node brings the taints it was told to at registration");
+    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
+    assert_eq!(case.refusal_text(), "", "a node brings the taints it was told to at registration");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
     let csi = "can only access CSINode with the same name as the requesting node";
     let trust = "can only access NodeTrust with the same name as the requesting node";
     let old = json!({});
-    for operation in [Operation::Create, Operation::Update(&old), Operation::Delete] {
+    for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete] {
         for (at, namespace, name, why) in [
             ("coordination.k8s.io/leases", "kube-node-lease", "node-1", ""),
             ("coordination.k8s.io/leases", "kube-node-lease", "node-2", same),
@@ -257,25 +257,25 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
             ("windlass.dev/nodetrusts", "", "node-2", trust),
             ("windlass.dev/nodetrusts", "", "", trust),
         ] {
-            let case = Case { at, namespace, name, operation, ..Case::default() };
-            assert_eq!(case.told(), why, "{at} {namespace}/{name}");
+            let case = NodeRestrictionCase { at, namespace, name, operation, ..NodeRestrictionCase::default() };
+            assert_eq!(case.refusal_text(), why, "{at} {namespace}/{name}");
         }
     }
     let create = "can only create ResourceSlice with the same NodeName as the requesting node";
     let delete = "can only delete ResourceSlice with the same NodeName as the requesting node";
     let (mine, theirs) = (json!({"nodeName": "node-1"}), json!({"nodeName": "node-2"}));
     for (operation, spec, why) in [
-        (Operation::Create, &mine, ""),
-        (Operation::Create, &theirs, create),
-        (Operation::Create, &json!({"allNodes": true}), create),
-        (Operation::Update(&old), &mine, ""),
-        (Operation::Delete, &mine, ""),
-        (Operation::Delete, &theirs, delete),
-        (Operation::Delete, &json!({}), delete),
+        (AdmissionOperation::Create, &mine, ""),
+        (AdmissionOperation::Create, &theirs, create),
+        (AdmissionOperation::Create, &json!({"allNodes": true}), create),
+        (AdmissionOperation::Update(&old), &mine, ""),
+        (AdmissionOperation::Delete, &mine, ""),
+        (AdmissionOperation::Delete, &theirs, delete),
+        (AdmissionOperation::Delete, &json!({}), delete),
     ] {
         let at = "resource.k8s.io/resourceslices";
         let object = json!({"metadata": {"name": "node-1"}, "spec": spec});
-        let case = Case { at, name: "node-1", operation, object, ..Case::default() };
-        assert_eq!(case.told(), why, "{spec}");
+        let case = NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), why, "{spec}");
     }
 }

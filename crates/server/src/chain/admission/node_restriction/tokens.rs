@@ -5,14 +5,14 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_api::meta::Meta;
+use windlass_api::meta::ObjectMetaView;
 
-use super::{Verdict, Written, forbidden};
+use super::{AdmissionResult, NodeWrite, forbidden};
 use crate::chain::authz::node::references;
-use crate::registry::parts::{list, text, texts};
+use crate::registry::object_fields::{list, text, texts};
 
 /// Checks a request for a token.
-pub fn check(written: &Written<'_>) -> Verdict {
+pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let bound = |field| text(&written.object["spec"]["boundObjectRef"], field);
     let name = bound("/name");
     if (bound("/apiVersion"), bound("/kind")) != ("v1", "Pod") || name.is_empty() {
@@ -22,8 +22,8 @@ pub fn check(written: &Written<'_>) -> Verdict {
     if uid.is_empty() {
         return forbidden("node requested token with a pod binding without a uid");
     }
-    let pod = written.pod(name)?;
-    if uid != Meta::of(&pod).uid() {
+    let pod = written.get_pod(name)?;
+    if uid != ObjectMetaView::from_object(&pod).uid() {
         return forbidden(format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         ));
@@ -34,14 +34,14 @@ pub fn check(written: &Written<'_>) -> Verdict {
     audience(written, &pod)
 }
 
-fn audience(written: &Written<'_>, pod: &Value) -> Verdict {
+fn audience(written: &NodeWrite<'_>, pod: &Value) -> AdmissionResult {
     let mut asked = texts(written.object, "/spec/audiences");
     let audience = asked.next().unwrap_or_default();
     if asked.next().is_some() {
         return forbidden("node may only request 0 or 1 audiences");
     }
     let shown = quote(audience);
-    match is_asked_for(written, pod, audience) {
+    match is_requested(written, pod, audience) {
         Err(why) => forbidden(format!("error validating audience {shown}: {why}")),
         Ok(true) => Ok(()),
         Ok(false) if (written.may_request)(audience) => Ok(()),
@@ -53,7 +53,7 @@ fn audience(written: &Written<'_>, pod: &Value) -> Verdict {
 }
 
 /// Whether the pod has a token for the audience projected, or a driver of one of its volumes wants one.
-fn is_asked_for(written: &Written<'_>, pod: &Value, audience: &str) -> Result<bool, String> {
+fn is_requested(written: &NodeWrite<'_>, pod: &Value, audience: &str) -> Result<bool, String> {
     let mut problems: Vec<String> = Vec::new();
     let mut known = HashSet::new();
     for volume in list(pod, "/spec/volumes") {
@@ -64,7 +64,7 @@ fn is_asked_for(written: &Written<'_>, pod: &Value, audience: &str) -> Result<bo
         if projected {
             return Ok(true);
         }
-        match driver_wants(written, pod, volume, audience) {
+        match driver_requests(written, pod, volume, audience) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(problem) if known.insert(problem.clone()) => problems.push(problem),
@@ -78,8 +78,8 @@ fn is_asked_for(written: &Written<'_>, pod: &Value, audience: &str) -> Result<bo
     }
 }
 
-fn driver_wants(
-    written: &Written<'_>,
+fn driver_requests(
+    written: &NodeWrite<'_>,
     pod: &Value,
     volume: &Value,
     audience: &str,
@@ -97,7 +97,7 @@ fn driver_wants(
 }
 
 /// The driver of the volume that a claim is bound to; empty if it needs none.
-fn driver_of(written: &Written<'_>, claim: &str) -> Result<String, String> {
+fn driver_of(written: &NodeWrite<'_>, claim: &str) -> Result<String, String> {
     let found = (written.find)("", "persistentvolumeclaims", written.namespace, claim);
     let found = found.ok_or_else(|| missing("persistentvolumeclaim", claim))?;
     let name = text(&found, "/spec/volumeName");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::registry::parts::text;
+use crate::registry::object_fields::text;
 
 /// The lists of containers, and what one of them is called in messages.
 const INIT: (&str, &str) = ("initContainers", "init container");

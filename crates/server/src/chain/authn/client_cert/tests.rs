@@ -1,7 +1,7 @@
 use time::Duration;
 use time::macros::datetime;
 use windlass_pki::{
-    Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
 };
 
 use super::*;
@@ -16,19 +16,19 @@ fn days(from: i64, until: i64) -> Validity {
     Validity::new(NOW + Duration::days(from), NOW + Duration::days(until)).unwrap()
 }
 
-fn authority(name: &str, validity: Validity) -> Authority {
+fn authority(name: &str, validity: Validity) -> CertificateAuthority {
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
 
 fn leaf(
-    ca: &Authority,
+    ca: &CertificateAuthority,
     subject: Subject,
-    purposes: &[Purpose],
+    purposes: &[KeyPurpose],
     validity: Validity,
 ) -> CertificateDer<'static> {
     let key = PrivateKey::generate().unwrap();
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject,
         alt_names: vec![windlass_pki::AltName::Dns("a.example".into())],
         purposes: purposes.to_vec(),
@@ -43,20 +43,20 @@ fn jane() -> Subject {
     Subject::with_user_ids("jane", &["dev", "ops"], &["42"]).unwrap()
 }
 
-fn cas(cas: &[&Authority]) -> ClientCas {
+fn cas(cas: &[&CertificateAuthority]) -> ClientCas {
     let ders: Vec<CertificateDer<'_>> =
         cas.iter().map(|ca| ca.certificate().der().clone()).collect();
     ClientCas::new(&ders).unwrap()
 }
 
-fn name(cas: &ClientCas, chain: &[CertificateDer<'_>]) -> Result<String, Refused> {
+fn name(cas: &ClientCas, chain: &[CertificateDer<'_>]) -> Result<String, ClientCertError> {
     cas.verify(chain, NOW)?.user.map(|user| user.name.clone())
 }
 
 #[test]
 fn a_certificate_says_who_its_owner_is() {
     let (ca, other) = (authority("ca", days(-9, 9)), authority("other", days(-9, 9)));
-    let chain = [leaf(&ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+    let chain = [leaf(&ca, jane(), &[KeyPurpose::ClientAuth], days(-1, 1))];
     let verified = cas(&[&other, &ca]).verify(&chain, NOW).unwrap();
     let user = verified.user.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
@@ -70,13 +70,13 @@ fn a_certificate_says_who_its_owner_is() {
 fn only_what_the_cas_vouch_for_as_a_client_counts() {
     let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
     let trusted = cas(&[&ca]);
-    let client = [Purpose::ClientAuth];
+    let client = [KeyPurpose::ClientAuth];
     for (what, der, ok) in [
         ("good", leaf(&ca, jane(), &client, days(-1, 1)), true),
         ("no usage", leaf(&ca, jane(), &[], days(-1, 1)), true),
-        ("any usage", leaf(&ca, jane(), &[Purpose::Any], days(-1, 1)), true),
-        ("both", leaf(&ca, jane(), &[Purpose::ServerAuth, Purpose::ClientAuth], days(-1, 1)), true),
-        ("serving only", leaf(&ca, jane(), &[Purpose::ServerAuth], days(-1, 1)), false),
+        ("any usage", leaf(&ca, jane(), &[KeyPurpose::Any], days(-1, 1)), true),
+        ("both", leaf(&ca, jane(), &[KeyPurpose::ServerAuth, KeyPurpose::ClientAuth], days(-1, 1)), true),
+        ("serving only", leaf(&ca, jane(), &[KeyPurpose::ServerAuth], days(-1, 1)), false),
         ("expired", leaf(&ca, jane(), &client, days(-2, -1)), false),
         ("not yet valid", leaf(&ca, jane(), &client, days(1, 2)), false),
         ("another CA of that name", leaf(&other, jane(), &client, days(-1, 1)), false),
@@ -86,7 +86,7 @@ fn only_what_the_cas_vouch_for_as_a_client_counts() {
         assert_eq!(name(&trusted, std::slice::from_ref(&der)).is_ok(), ok, "{what}");
         assert!(name(&ClientCas::default(), &[der]).is_err(), "{what}");
     }
-    assert!(matches!(name(&trusted, &[]), Err(Refused::Unreadable)));
+    assert!(matches!(name(&trusted, &[]), Err(ClientCertError::Unreadable)));
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn a_certificate_without_one_name_is_nobody() {
     let ca = authority("ca", days(-9, 9));
     let trusted = cas(&[&ca]);
     let refused = |subject: Subject| {
-        name(&trusted, &[leaf(&ca, subject, &[Purpose::ClientAuth], days(-1, 1))]).unwrap_err()
+        name(&trusted, &[leaf(&ca, subject, &[KeyPurpose::ClientAuth], days(-1, 1))]).unwrap_err()
     };
     let nameless = Subject::new("", &["system:masters"]).unwrap();
-    assert!(matches!(refused(nameless), Refused::Nameless));
+    assert!(matches!(refused(nameless), ClientCertError::Nameless));
     let two = Subject::with_user_ids("jane", &[], &["42", "43"]).unwrap();
-    assert!(matches!(refused(two), Refused::UserId));
+    assert!(matches!(refused(two), ClientCertError::UserId));
 }
 
 #[test]
 fn a_ca_that_has_expired_vouches_for_nobody() {
     let ca = authority("ca", days(-9, 1));
-    let chain = [leaf(&ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+    let chain = [leaf(&ca, jane(), &[KeyPurpose::ClientAuth], days(-1, 1))];
     let trusted = cas(&[&ca]);
     assert!(trusted.verify(&chain, NOW).is_ok());
     assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
@@ -113,7 +113,7 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     let ending = |validity| {
         let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
         let subject = Subject::new("ca", &[]).unwrap();
-        cas(&[&Authority::self_signed(&subject, validity, key, serial()).unwrap()])
+        cas(&[&CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()])
     };
     assert!(ending(days(-9, -1)).verify(&chain, NOW).is_err());
     let soon = ending(Validity::lasting(NOW, Duration::hours(1)).unwrap());
@@ -123,13 +123,13 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
 #[test]
 fn intermediates_come_with_the_handshake() {
     let root = authority("root", days(-9, 9));
-    let between = |above: &Authority, name: &str, validity| {
+    let between = |above: &CertificateAuthority, name: &str, validity| {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
         above.intermediate(&subject, validity, key, serial()).unwrap()
     };
     let middle = between(&root, "middle", days(-9, 1));
     let chain = [
-        leaf(&middle, jane(), &[Purpose::ClientAuth], days(-1, 1)),
+        leaf(&middle, jane(), &[KeyPurpose::ClientAuth], days(-1, 1)),
         middle.certificate().der().clone(),
     ];
     let trusted = cas(&[&root]);
@@ -139,15 +139,15 @@ fn intermediates_come_with_the_handshake() {
     assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
     let long: Vec<_> = std::iter::repeat_n(chain[1].clone(), limits::CHAIN).collect();
     let long = [vec![chain[0].clone()], long].concat();
-    assert!(matches!(name(&trusted, &long), Err(Refused::LongChain)));
+    assert!(matches!(name(&trusted, &long), Err(ClientCertError::LongChain)));
     let mut deep = root;
     let mut path = Vec::new();
     for i in 0..limits::CHAIN - 1 {
         deep = between(&deep, &format!("ca {i}"), days(-9, 9));
         path.insert(0, deep.certificate().der().clone());
     }
-    path.insert(0, leaf(&deep, jane(), &[Purpose::ClientAuth], days(-1, 1)));
-    assert!(matches!(name(&trusted, &path), Err(Refused::Untrusted(_))));
+    path.insert(0, leaf(&deep, jane(), &[KeyPurpose::ClientAuth], days(-1, 1)));
+    assert!(matches!(name(&trusted, &path), Err(ClientCertError::Untrusted(_))));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_pem_file_may_hold_several_cas() {
     let text = format!("{}{}", one.certificate().to_pem(), two.certificate().to_pem());
     let trusted = ClientCas::from_pem(text.as_bytes()).unwrap();
     for ca in [&one, &two] {
-        let chain = [leaf(ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+        let chain = [leaf(ca, jane(), &[KeyPurpose::ClientAuth], days(-1, 1))];
         assert_eq!(name(&trusted, &chain).unwrap(), "jane");
     }
     assert!(trusted.overlaps(&cas(&[&two])));
@@ -187,7 +187,7 @@ fn wrapped(tag: u8, contents: &[u8]) -> Vec<u8> {
 }
 
 /// The certificate as one of version 1, without its extensions, signed by `ca`.
-pub fn version_1(certificate: &[u8], ca: &Authority) -> CertificateDer<'static> {
+pub fn version_1(certificate: &[u8], ca: &CertificateAuthority) -> CertificateDer<'static> {
     let (whole, start) = element(certificate);
     let (tbs, fields) = element(&whole[start..]);
     let (algorithm, _) = element(&whole[start + tbs.len()..]);
@@ -210,8 +210,8 @@ pub fn version_1(certificate: &[u8], ca: &Authority) -> CertificateDer<'static> 
 fn version_1_counts_as_in_go() {
     let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
     let trusted = cas(&[&authority("another", days(-9, 9)), &ca]);
-    let old = |issuer: &Authority, validity| {
-        version_1(&leaf(issuer, jane(), &[Purpose::ClientAuth], validity), issuer)
+    let old = |issuer: &CertificateAuthority, validity| {
+        version_1(&leaf(issuer, jane(), &[KeyPurpose::ClientAuth], validity), issuer)
     };
     let good = [old(&ca, days(-1, 1))];
     assert!(EndEntityCert::try_from(&good[0]).is_err(), "webpki reads it by now");
@@ -236,7 +236,7 @@ fn version_1_counts_as_in_go() {
         ("an intermediate", vec![old(&middle, days(-1, 1)), middle.certificate().der().clone()]),
         ("the CA itself", vec![version_1(ca.certificate().der(), &ca)]),
     ] {
-        assert!(matches!(name(&trusted, &chain), Err(Refused::OldIssuer)), "{what}");
+        assert!(matches!(name(&trusted, &chain), Err(ClientCertError::OldIssuer)), "{what}");
     }
     // What a version 1 certificate has issued counts for nothing: it is no CA.
     let below = version_1(&leaf(&middle, jane(), &[], days(-1, 1)), &middle);
@@ -254,10 +254,10 @@ fn version_1_needs_a_ca() {
     assert!(name(&trusted, &[old_root]).is_err(), "the CA's own certificate");
 
     let key = PrivateKey::generate().unwrap();
-    let request = Leaf {
+    let request = LeafTemplate {
         subject: Subject::new("root", &[]).unwrap(),
         alt_names: Vec::new(),
-        purposes: vec![Purpose::ClientAuth],
+        purposes: vec![KeyPurpose::ClientAuth],
         validity: days(-1, 1),
         public_key: key.public_key(),
         serial: serial(),
@@ -267,12 +267,12 @@ fn version_1_needs_a_ca() {
     let pem = key.to_pem().unwrap();
     let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
     let signer =
-        Authority::self_signed(&Subject::new("root", &[]).unwrap(), days(-9, 9), key, serial());
+        CertificateAuthority::self_signed(&Subject::new("root", &[]).unwrap(), days(-9, 9), key, serial());
     let below = version_1(&old_leaf_template(&root), &signer.unwrap());
     let trusted = ClientCas::new(&[no_ca]).unwrap();
-    assert!(matches!(name(&trusted, &[below]), Err(Refused::OldIssuer)));
+    assert!(matches!(name(&trusted, &[below]), Err(ClientCertError::OldIssuer)));
 }
 
-fn old_leaf_template(root: &Authority) -> Vec<u8> {
+fn old_leaf_template(root: &CertificateAuthority) -> Vec<u8> {
     leaf(root, jane(), &[], days(-1, 1)).to_vec()
 }

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::references;
-use crate::registry::parts::{list, text};
+use crate::registry::object_fields::{list, text};
 
 /// What a pod can lead its node to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum DependencyKind {
     /// Secrets, also of volumes.
     Secret,
     /// Config maps.
     ConfigMap,
     /// Service accounts.
-    Account,
+    ServiceAccount,
     /// Claims on volumes.
     Claim,
     /// Volumes, through the claims they are bound to.
@@ -33,81 +33,81 @@ pub enum What {
 }
 
 /// A namespace and a name. Never one text: `foo/bar` and `bar/foo` must not meet.
-type Place = (Box<str>, Box<str>);
+type NamespacedName = (Box<str>, Box<str>);
 
 /// What pods refer to, kept once for all of them.
-type Need = (What, Place);
+type PodDependency = (DependencyKind, NamespacedName);
 
 /// The index.
 #[derive(Debug, Default)]
-pub struct Graph {
-    pods: HashMap<Place, Bound>,
+pub struct NodeGraph {
+    pods: HashMap<NamespacedName, BoundPod>,
     /// How many pods on which node refer to an object.
-    needed: HashMap<Arc<Need>, HashMap<Arc<str>, usize>>,
-    volumes: HashMap<Box<str>, Volume>,
+    nodes_by_dependency: HashMap<Arc<PodDependency>, HashMap<Arc<str>, usize>>,
+    volumes: HashMap<Box<str>, BoundVolume>,
     /// The volumes that need a secret.
-    locked: HashMap<Place, HashSet<Box<str>>>,
+    volumes_by_secret: HashMap<NamespacedName, HashSet<Box<str>>>,
 }
 
 /// A pod that has a node.
 #[derive(Debug, PartialEq, Eq)]
-struct Bound {
+struct BoundPod {
     node: Arc<str>,
-    needs: Box<[Arc<Need>]>,
+    dependencies: Box<[Arc<PodDependency>]>,
 }
 
 /// A volume that has a claim.
 #[derive(Debug, PartialEq, Eq)]
-struct Volume {
-    claim: Place,
-    secrets: HashSet<Place>,
+struct BoundVolume {
+    claim: NamespacedName,
+    secrets: HashSet<NamespacedName>,
 }
 
-impl Graph {
+impl NodeGraph {
     /// Whether a pod on `node` leads to the object.
-    pub fn reaches(&self, what: What, namespace: &str, name: &str, node: &str) -> bool {
+    pub fn reaches(&self, what: DependencyKind, namespace: &str, name: &str, node: &str) -> bool {
         match what {
-            What::Volume => namespace.is_empty() && self.volume_reaches(name, node),
-            What::Secret => {
-                let secret = place(namespace, name);
-                let volumes = self.locked.get(&secret).into_iter().flatten();
+            DependencyKind::Volume => namespace.is_empty() && self.volume_reaches(name, node),
+            DependencyKind::Secret => {
+                let secret = namespaced_name(namespace, name);
+                let volumes = self.volumes_by_secret.get(&secret).into_iter().flatten();
                 let mut volumes = volumes.map(|volume| self.volume_reaches(volume, node));
-                volumes.any(|reached| reached) || self.needs(What::Secret, secret, node)
+                volumes.any(|reached| reached) || self.needs(DependencyKind::Secret, secret, node)
             }
-            What::ConfigMap | What::Account | What::Claim | What::DeviceClaim => {
-                self.needs(what, place(namespace, name), node)
+            DependencyKind::ConfigMap | DependencyKind::ServiceAccount | DependencyKind::Claim | DependencyKind::DeviceClaim => {
+                self.needs(what, namespaced_name(namespace, name), node)
             }
-            What::Attachment => false,
+            DependencyKind::Attachment => false,
         }
     }
 
     fn volume_reaches(&self, volume: &str, node: &str) -> bool {
         let volume = self.volumes.get(volume);
-        volume.is_some_and(|volume| self.needs(What::Claim, volume.claim.clone(), node))
+        volume.is_some_and(|volume| self.needs(DependencyKind::Claim, volume.claim.clone(), node))
     }
 
-    fn needs(&self, what: What, at: Place, node: &str) -> bool {
-        self.needed.get(&(what, at)).is_some_and(|nodes| nodes.contains_key(node))
+    fn needs(&self, what: DependencyKind, at: NamespacedName, node: &str) -> bool {
+        self.nodes_by_dependency.get(&(what, at)).is_some_and(|nodes| nodes.contains_key(node))
     }
 
     /// Takes in a pod as it is now.
-    pub fn put_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
-        let needs = needs(namespace, pod).into_iter().map(|need| self.shared(need)).collect();
-        let bound = Bound { node: node.into(), needs };
-        let at = place(namespace, name);
+    pub fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
+        let needs = dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
+        let bound = BoundPod { node: node.into(), dependencies: needs };
+        let at = namespaced_name(namespace, name);
         if self.pods.get(&at) == Some(&bound) {
             return;
         }
         self.remove_pod(namespace, name);
-        for need in &*bound.needs {
-            let nodes = self.needed.entry(need.clone()).or_default();
+        for need in &*bound.dependencies {
+            let nodes = self.nodes_by_dependency.entry(need.clone()).or_default();
             *nodes.entry(bound.node.clone()).or_default() += 1;
         }
         self.pods.insert(at, bound);
     }
 
-    fn shared(&self, need: Need) -> Arc<Need> {
-        match self.needed.get_key_value(&need) {
+    fn intern(&self, need: PodDependency) -> Arc<PodDependency> {
+        match self.nodes_by_dependency.get_key_value(&need) {
             Some((known, _)) => known.clone(),
             None => Arc::new(need),
         }
@@ -115,9 +115,9 @@ impl Graph {
 
     /// Forgets a pod.
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
-        let Some(bound) = self.pods.remove(&place(namespace, name)) else { return };
-        for need in bound.needs {
-            let Some(nodes) = self.needed.get_mut(&need) else { continue };
+        let Some(bound) = self.pods.remove(&namespaced_name(namespace, name)) else { return };
+        for need in bound.dependencies {
+            let Some(nodes) = self.nodes_by_dependency.get_mut(&need) else { continue };
             if let Some(count) = nodes.get_mut(&bound.node) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
@@ -125,35 +125,35 @@ impl Graph {
                 }
             }
             if nodes.is_empty() {
-                self.needed.remove(&need);
+                self.nodes_by_dependency.remove(&need);
             }
         }
     }
 
     /// Takes in a volume as it is now.
-    pub fn put_volume(&mut self, name: &str, object: &Value) {
+    pub fn upsert_volume(&mut self, name: &str, object: &Value) {
         self.remove_volume(name);
         if object["spec"]["claimRef"].is_null() {
             return;
         }
         let claim = |pointer| text(object, pointer);
-        let claim = place(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
+        let claim = namespaced_name(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
         let secrets = references::volume_secrets(object).into_iter();
-        let secrets: HashSet<Place> = secrets.map(|(n, s)| place(n, s)).collect();
+        let secrets: HashSet<NamespacedName> = secrets.map(|(n, s)| namespaced_name(n, s)).collect();
         for secret in &secrets {
-            self.locked.entry(secret.clone()).or_default().insert(name.into());
+            self.volumes_by_secret.entry(secret.clone()).or_default().insert(name.into());
         }
-        self.volumes.insert(name.into(), Volume { claim, secrets });
+        self.volumes.insert(name.into(), BoundVolume { claim, secrets });
     }
 
     /// Forgets a volume.
     pub fn remove_volume(&mut self, name: &str) {
         let Some(volume) = self.volumes.remove(name) else { return };
         for secret in volume.secrets {
-            let Some(volumes) = self.locked.get_mut(&secret) else { continue };
+            let Some(volumes) = self.volumes_by_secret.get_mut(&secret) else { continue };
             volumes.remove(name);
             if volumes.is_empty() {
-                self.locked.remove(&secret);
+                self.volumes_by_secret.remove(&secret);
             }
         }
     }
@@ -161,30 +161,30 @@ impl Graph {
     /// Forgets all pods.
     pub fn clear_pods(&mut self) {
         self.pods.clear();
-        self.needed.clear();
+        self.nodes_by_dependency.clear();
     }
 
     /// Forgets all volumes.
     pub fn clear_volumes(&mut self) {
         self.volumes.clear();
-        self.locked.clear();
+        self.volumes_by_secret.clear();
     }
 
     /// Whether nothing is left in any part of it.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
-            && self.needed.is_empty()
+            && self.nodes_by_dependency.is_empty()
             && self.volumes.is_empty()
-            && self.locked.is_empty()
+            && self.volumes_by_secret.is_empty()
     }
 }
 
-fn place(namespace: &str, name: &str) -> Place {
+fn namespaced_name(namespace: &str, name: &str) -> NamespacedName {
     (namespace.into(), name.into())
 }
 
-fn needs(namespace: &str, pod: &Value) -> BTreeSet<Need> {
+fn dependencies(namespace: &str, pod: &Value) -> BTreeSet<PodDependency> {
     // A node makes mirror pods itself: they must not lead it anywhere.
     if references::is_mirror(pod) {
         return BTreeSet::new();
@@ -192,21 +192,21 @@ fn needs(namespace: &str, pod: &Value) -> BTreeSet<Need> {
     let mut needs = BTreeSet::new();
     let mut add = |what, name: &str| {
         if !name.is_empty() {
-            needs.insert((what, place(namespace, name)));
+            needs.insert((what, namespaced_name(namespace, name)));
         }
     };
-    add(What::Account, text(pod, "/spec/serviceAccountName"));
+    add(DependencyKind::ServiceAccount, text(pod, "/spec/serviceAccountName"));
     for name in references::secrets(pod) {
-        add(What::Secret, name);
+        add(DependencyKind::Secret, name);
     }
     for name in references::config_maps(pod) {
-        add(What::ConfigMap, name);
+        add(DependencyKind::ConfigMap, name);
     }
     for volume in list(pod, "/spec/volumes") {
-        add(What::Claim, references::claim(pod, volume).as_deref().unwrap_or_default());
+        add(DependencyKind::Claim, references::claim(pod, volume).as_deref().unwrap_or_default());
     }
     for name in references::device_claims(pod) {
-        add(What::DeviceClaim, name);
+        add(DependencyKind::DeviceClaim, name);
     }
     needs
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::registry::parts::{given, list, text};
+use crate::registry::object_fields::{non_null, list, text};
 
 /// Marks the image of a pod that a node runs from a file of its own.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -62,11 +62,11 @@ pub fn config_maps(pod: &Value) -> Vec<&str> {
 
 /// The volume claim behind one of a pod's volumes, in the pod's namespace.
 pub fn claim(pod: &Value, volume: &Value) -> Option<String> {
-    if given(volume, "/persistentVolumeClaim").is_some() {
+    if non_null(volume, "/persistentVolumeClaim").is_some() {
         let name = text(volume, "/persistentVolumeClaim/claimName");
         return (!name.is_empty()).then(|| name.to_owned());
     }
-    given(volume, "/ephemeral")?;
+    non_null(volume, "/ephemeral")?;
     Some(format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name")))
 }
 
@@ -93,13 +93,13 @@ pub fn device_claims(pod: &Value) -> Vec<&str> {
 pub fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
     let claimed_in = text(volume, "/spec/claimRef/namespace");
     let mut found = Vec::new();
-    if given(volume, "/spec/azureFile").is_some() {
+    if non_null(volume, "/spec/azureFile").is_some() {
         let own = text(volume, "/spec/azureFile/secretNamespace");
         let namespace = if own.is_empty() { claimed_in } else { own };
         found.push((namespace, text(volume, "/spec/azureFile/secretName")));
     }
     for (pointer, falls_back) in REFERENCES {
-        let Some(reference) = given(volume, pointer) else { continue };
+        let Some(reference) = non_null(volume, pointer) else { continue };
         let own = text(reference, "/namespace");
         let namespace = if own.is_empty() && *falls_back { claimed_in } else { own };
         found.push((namespace, text(reference, "/name")));

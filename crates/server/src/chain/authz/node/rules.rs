@@ -1,9 +1,9 @@
 //! What every node may do, whichever pods run on it.
 
-use super::super::attributes::Resource;
-use crate::features::Features;
+use super::super::attributes::ResourceAttributes;
+use crate::feature_gates::ServerFeatureGates;
 
-struct Rule {
+struct NodeRule {
     groups: &'static [&'static str],
     resources: &'static [&'static str],
     verbs: &'static [&'static str],
@@ -12,37 +12,37 @@ struct Rule {
 const READ: &[&str] = &["get", "list", "watch"];
 
 /// Kinds that the node authorizer looks into itself are not here.
-const RULES: &[Rule] = &[
-    Rule { groups: &["authentication.k8s.io"], resources: &["tokenreviews"], verbs: &["create"] },
-    Rule {
+const RULES: &[NodeRule] = &[
+    NodeRule { groups: &["authentication.k8s.io"], resources: &["tokenreviews"], verbs: &["create"] },
+    NodeRule {
         groups: &["authorization.k8s.io"],
         resources: &["subjectaccessreviews", "localsubjectaccessreviews"],
         verbs: &["create"],
     },
-    Rule { groups: &[""], resources: &["services"], verbs: READ },
-    Rule { groups: &[""], resources: &["endpoints"], verbs: &["get"] },
-    Rule {
+    NodeRule { groups: &[""], resources: &["services"], verbs: READ },
+    NodeRule { groups: &[""], resources: &["endpoints"], verbs: &["get"] },
+    NodeRule {
         groups: &["", "events.k8s.io"],
         resources: &["events"],
         verbs: &["create", "update", "patch"],
     },
-    Rule {
+    NodeRule {
         groups: &["certificates.k8s.io"],
         resources: &["certificatesigningrequests"],
         verbs: &["create", "get", "list", "watch"],
     },
-    Rule { groups: &["storage.k8s.io"], resources: &["csidrivers"], verbs: READ },
-    Rule { groups: &["node.k8s.io"], resources: &["runtimeclasses"], verbs: READ },
+    NodeRule { groups: &["storage.k8s.io"], resources: &["csidrivers"], verbs: READ },
+    NodeRule { groups: &["node.k8s.io"], resources: &["runtimeclasses"], verbs: READ },
 ];
 
 /// Pods that project trust bundles need them.
-const TRUST_BUNDLES: Rule =
-    Rule { groups: &["certificates.k8s.io"], resources: &["clustertrustbundles"], verbs: READ };
+const TRUST_BUNDLES: NodeRule =
+    NodeRule { groups: &["certificates.k8s.io"], resources: &["clustertrustbundles"], verbs: READ };
 
 /// Whether a rule for all nodes lets it through.
-pub fn allow(verb: &str, of: &Resource<'_>, features: Features) -> bool {
+pub fn allow(verb: &str, of: &ResourceAttributes<'_>, features: ServerFeatureGates) -> bool {
     // No rule covers a subresource.
-    let covers = |rule: &Rule| {
+    let covers = |rule: &NodeRule| {
         of.subresource.is_empty()
             && rule.verbs.contains(&verb)
             && rule.groups.contains(&of.group)

@@ -1,52 +1,52 @@
 //! Decisions on requests of nodes, on caches filled by hand.
 
-mod following;
+mod graph_updates;
 mod tables;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_api::selector::fields::Selector;
-use windlass_store::Event;
+use windlass_api::selector::fields::FieldSelector;
+use windlass_store::ChangeEvent;
 
-use super::super::attributes::Target;
+use super::super::attributes::AuthorizationTarget;
 use super::*;
 use crate::cache::store_key;
 use crate::object::encode;
 use crate::registry::KINDS;
-use crate::registry::kind::{Kind, Selectable, Served};
+use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
 /// As it will be registered: all that the authorizer needs of it.
 static CERTIFICATE_REQUEST: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
-    served: &[Served { group: "certificates.k8s.io", version: "v1", type_name: "", convert: None }],
+    served: &[ServedVersion { group: "certificates.k8s.io", version: "v1", type_name: "", convert: None }],
     selectable: &[
-        Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" },
-        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
+        SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
+        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
     ],
     ..Kind::DEFAULT
 };
 
 /// Caches with an authorizer on them.
-struct World {
-    caches: Arc<Caches>,
-    registry: Registry,
+struct NodeAuthorizerFixture {
+    caches: Arc<ResourceCaches>,
+    registry: KindRegistry,
     authorizer: NodeAuthorizer,
     revision: Cell<u64>,
 }
 
-impl World {
-    fn new(features: Features) -> World {
+impl NodeAuthorizerFixture {
+    fn new(features: ServerFeatureGates) -> NodeAuthorizerFixture {
         let mut kinds = KINDS.to_vec();
         if !kinds.iter().any(|k| k.plural == CERTIFICATE_REQUEST.plural) {
             kinds.push(&CERTIFICATE_REQUEST);
         }
-        let caches = Arc::new(Caches::new(&kinds));
-        let registry = Registry::new(&kinds);
+        let caches = Arc::new(ResourceCaches::new(&kinds));
+        let registry = KindRegistry::new(&kinds);
         let authorizer = NodeAuthorizer::new(&caches, &registry, features);
-        World { caches, registry, authorizer, revision: Cell::new(0) }
+        NodeAuthorizerFixture { caches, registry, authorizer, revision: Cell::new(0) }
     }
 
     /// Stores an object; `at` is `group/plural/namespace/name`, with nothing for what there is not.
@@ -69,7 +69,7 @@ impl World {
     fn apply(&self, key: String, value: Option<bytes::Bytes>) {
         let revision = self.revision.get() + 1;
         self.revision.set(revision);
-        self.caches.apply(&[Event { revision, key, value, created: revision, previous: None }]);
+        self.caches.apply(&[ChangeEvent { revision, key, value, created: revision, previous: None }]);
     }
 
     fn place(&self, at: &str) -> (String, &'static Kind) {
@@ -83,15 +83,15 @@ impl World {
     }
 
     /// What node-1 is told; `at` is `group/plural[/subresource] namespace name`, `-` for nothing.
-    fn ask(&self, verb: &str, at: &str, selector: &str) -> Decision {
-        self.ask_as(&node("node-1"), verb, at, selector)
+    fn decide(&self, verb: &str, at: &str, selector: &str) -> Decision {
+        self.decide_as(&node("node-1"), verb, at, selector)
     }
 
-    fn ask_as(&self, user: &User, verb: &str, at: &str, selector: &str) -> Decision {
+    fn decide_as(&self, user: &User, verb: &str, at: &str, selector: &str) -> Decision {
         let words: Vec<&str> = at.split(' ').map(|w| if w == "-" { "" } else { w }).collect();
         let parts: Vec<&str> = words[0].split('/').collect();
-        let fields = (!selector.is_empty()).then(|| Selector::parse(selector).unwrap());
-        let target = Target::Resource(Resource {
+        let fields = (!selector.is_empty()).then(|| FieldSelector::parse(selector).unwrap());
+        let target = AuthorizationTarget::Resource(ResourceAttributes {
             group: parts[0],
             version: "v1",
             resource: parts[1],
@@ -100,12 +100,12 @@ impl World {
             name: words[2],
             fields: fields.as_ref(),
         });
-        self.authorizer.decide(&Attributes { user, verb, target })
+        self.authorizer.decide(&AuthorizationAttributes { user, verb, target })
     }
 
     /// Whether node-1 may get an object.
-    fn sees(&self, at: &str) -> bool {
-        self.ask("get", at, "").is_allow()
+    fn is_allowed(&self, at: &str) -> bool {
+        self.decide("get", at, "").is_allowed()
     }
 }
 

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_api::selector::labels::Selector;
+use windlass_api::selector::labels::LabelSelector;
 
-use super::index::{ClusterRole, Rules};
+use super::index::{ClusterRole, RuleList};
 
 /// Gives every aggregated role the rules of the roles it selects, and of those that these select.
 pub fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
     let aggregated = roles.iter().filter(|(_, role)| role.selectors.is_some());
-    let gathered: Vec<(Box<str>, Rules)> =
+    let gathered: Vec<(Box<str>, RuleList)> =
         aggregated.map(|(name, _)| (name.clone(), gather(roles, name))).collect();
     for (name, rules) in gathered {
         if let Some(role) = roles.get_mut(&name) {
@@ -25,7 +25,7 @@ pub fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
 
 /// The rules of all plain roles that can be reached from the role `start`. Each role is met once, so
 /// that roles which select each other come to an end.
-fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> Rules {
+fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> RuleList {
     let mut met = HashSet::from([start]);
     let mut known = HashSet::new();
     let mut rules = Vec::new();
@@ -50,7 +50,7 @@ fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> Rules {
 
 /// The selectors of an `aggregationRule`; `None` if there is no such rule. What is not a selector selects
 /// nothing: an empty one would select every role.
-pub fn selectors(rule: &Value) -> Option<Vec<Selector>> {
+pub fn selectors(rule: &Value) -> Option<Vec<LabelSelector>> {
     if rule.is_null() {
         return None;
     }
@@ -58,7 +58,7 @@ pub fn selectors(rule: &Value) -> Option<Vec<Selector>> {
     Some(all.filter_map(selector).collect())
 }
 
-fn selector(value: &Value) -> Option<Selector> {
+fn selector(value: &Value) -> Option<LabelSelector> {
     let object = value.as_object()?;
     let labels = match object.get("matchLabels") {
         None | Some(Value::Null) => true,
@@ -68,7 +68,7 @@ fn selector(value: &Value) -> Option<Selector> {
         None | Some(Value::Null) => true,
         Some(list) => list.as_array()?.iter().all(is_expression),
     };
-    if labels && expressions { Selector::from_object(value).ok() } else { None }
+    if labels && expressions { LabelSelector::from_object(value).ok() } else { None }
 }
 
 fn is_expression(value: &Value) -> bool {

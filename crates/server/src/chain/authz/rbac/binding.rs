@@ -10,11 +10,11 @@ use crate::user::User;
 
 /// A binding of a role to somebody.
 #[derive(Debug)]
-pub struct Binding {
+pub struct RoleBinding {
     name: Box<str>,
     /// Empty for a cluster role binding.
     namespace: Box<str>,
-    subjects: Vec<Subject>,
+    subjects: Vec<RbacSubject>,
     /// The role it gives.
     pub role: RoleRef,
 }
@@ -32,7 +32,7 @@ pub enum RoleRef {
 
 /// Somebody a role is given to.
 #[derive(Debug)]
-enum Subject {
+enum RbacSubject {
     User(Box<str>),
     Group(Box<str>),
     ServiceAccount { name: Box<str>, namespace: Box<str>, user: Box<str> },
@@ -65,15 +65,15 @@ impl RoleRef {
     }
 }
 
-impl Binding {
+impl RoleBinding {
     /// Reads a binding; `namespace` is empty for a cluster role binding. Subjects that cannot be read
     /// are nobody.
-    pub fn parse(namespace: &str, name: &str, binding: &Value) -> Binding {
+    pub fn parse(namespace: &str, name: &str, binding: &Value) -> RoleBinding {
         let subjects = binding["subjects"].as_array().into_iter().flatten();
-        Binding {
+        RoleBinding {
             name: name.into(),
             namespace: namespace.into(),
-            subjects: subjects.filter_map(|s| Subject::parse(s, namespace)).collect(),
+            subjects: subjects.filter_map(|s| RbacSubject::parse(s, namespace)).collect(),
             role: RoleRef::parse(&binding["roleRef"]),
         }
     }
@@ -91,24 +91,24 @@ impl Binding {
             let name = format!("{}/{}", self.name, self.namespace);
             format!("RoleBinding {}", quote(&name))
         };
-        let subject = self.subjects.iter().find(|s| s.is(user)).map(Subject::describe);
+        let subject = self.subjects.iter().find(|s| s.matches(user)).map(RbacSubject::describe);
         format!("{binding} of {kind} {} to {}", quote(role), subject.unwrap_or_default())
     }
 }
 
-impl Subject {
+impl RbacSubject {
     /// Reads a subject. A service account without a namespace is one of the binding's own.
-    fn parse(subject: &Value, namespace: &str) -> Option<Subject> {
+    fn parse(subject: &Value, namespace: &str) -> Option<RbacSubject> {
         let name = subject["name"].as_str()?;
         match subject["kind"].as_str()? {
-            "User" => Some(Subject::User(name.into())),
-            "Group" => Some(Subject::Group(name.into())),
+            "User" => Some(RbacSubject::User(name.into())),
+            "Group" => Some(RbacSubject::Group(name.into())),
             "ServiceAccount" => {
                 let given = &subject["namespace"];
                 let given = if given.is_null() { "" } else { given.as_str()? };
                 let namespace = if given.is_empty() { namespace } else { given };
                 let user = format!("system:serviceaccount:{namespace}:{name}").into();
-                let account = Subject::ServiceAccount {
+                let account = RbacSubject::ServiceAccount {
                     name: name.into(),
                     namespace: namespace.into(),
                     user,
@@ -119,19 +119,19 @@ impl Subject {
         }
     }
 
-    fn is(&self, user: &User) -> bool {
+    fn matches(&self, user: &User) -> bool {
         match self {
-            Subject::User(name) => *user.name == **name,
-            Subject::Group(name) => user.is_in(name),
-            Subject::ServiceAccount { user: name, .. } => *user.name == **name,
+            RbacSubject::User(name) => *user.name == **name,
+            RbacSubject::Group(name) => user.has_group(name),
+            RbacSubject::ServiceAccount { user: name, .. } => *user.name == **name,
         }
     }
 
     fn describe(&self) -> String {
         match self {
-            Subject::User(name) => format!("User {}", quote(name)),
-            Subject::Group(name) => format!("Group {}", quote(name)),
-            Subject::ServiceAccount { name, namespace, .. } => {
+            RbacSubject::User(name) => format!("User {}", quote(name)),
+            RbacSubject::Group(name) => format!("Group {}", quote(name)),
+            RbacSubject::ServiceAccount { name, namespace, .. } => {
                 format!("ServiceAccount {}", quote(&format!("{name}/{namespace}")))
             }
         }
@@ -140,25 +140,25 @@ impl Subject {
 
 /// The bindings of one namespace, or those of the cluster.
 #[derive(Debug, Default)]
-pub struct Bindings {
-    by_name: HashMap<Box<str>, Arc<Binding>>,
-    by_user: HashMap<Box<str>, ByName>,
-    by_group: HashMap<Box<str>, ByName>,
+pub struct BindingIndex {
+    by_name: HashMap<Box<str>, Arc<RoleBinding>>,
+    by_user: HashMap<Box<str>, BindingList>,
+    by_group: HashMap<Box<str>, BindingList>,
 }
 
 /// Bindings sorted by name.
-type ByName = Vec<Arc<Binding>>;
+type BindingList = Vec<Arc<RoleBinding>>;
 
-impl Bindings {
+impl BindingIndex {
     /// Puts in a binding, in place of one of the same name.
-    pub fn put(&mut self, binding: Binding) {
+    pub fn put(&mut self, binding: RoleBinding) {
         self.remove(&binding.name);
         let binding = Arc::new(binding);
         for subject in &binding.subjects {
             let (map, key) = match subject {
-                Subject::User(name) => (&mut self.by_user, name),
-                Subject::Group(name) => (&mut self.by_group, name),
-                Subject::ServiceAccount { user, .. } => (&mut self.by_user, user),
+                RbacSubject::User(name) => (&mut self.by_user, name),
+                RbacSubject::Group(name) => (&mut self.by_group, name),
+                RbacSubject::ServiceAccount { user, .. } => (&mut self.by_user, user),
             };
             let list = map.entry(key.clone()).or_default();
             // A subject may be named twice.
@@ -174,9 +174,9 @@ impl Bindings {
         let Some(binding) = self.by_name.remove(name) else { return };
         for subject in &binding.subjects {
             let (map, key) = match subject {
-                Subject::User(name) => (&mut self.by_user, name),
-                Subject::Group(name) => (&mut self.by_group, name),
-                Subject::ServiceAccount { user, .. } => (&mut self.by_user, user),
+                RbacSubject::User(name) => (&mut self.by_user, name),
+                RbacSubject::Group(name) => (&mut self.by_group, name),
+                RbacSubject::ServiceAccount { user, .. } => (&mut self.by_user, user),
             };
             let Some(list) = map.get_mut(key) else { continue };
             list.retain(|b| !Arc::ptr_eq(b, &binding));
@@ -192,7 +192,7 @@ impl Bindings {
     }
 
     /// The bindings that apply to `user`; one that names them in several ways comes several times.
-    pub fn of<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<Binding>> {
+    pub fn for_user<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<RoleBinding>> {
         let groups = user.groups.iter().filter_map(|g| self.by_group.get(g.as_str()));
         self.by_user.get(user.name.as_str()).into_iter().chain(groups).flatten()
     }

@@ -5,20 +5,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use windlass_api::selector::labels::Selector;
+use windlass_api::selector::labels::LabelSelector;
 
 use super::aggregate;
-use super::binding::{Binding, Bindings, RoleRef};
-use super::rule::Rule;
+use super::binding::{RoleBinding, BindingIndex, RoleRef};
+use super::rule::PolicyRule;
 use crate::object::Object;
 use crate::user::User;
 
 /// The rules of a role.
-pub type Rules = Arc<[Arc<Rule>]>;
+pub type RuleList = Arc<[Arc<PolicyRule>]>;
 
 /// Which of the four kinds an object is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Table {
+pub enum RbacKind {
     /// What may be done in a namespace.
     Roles,
     /// What may be done anywhere.
@@ -31,15 +31,15 @@ pub enum Table {
 
 /// All roles and bindings as of a revision.
 #[derive(Default)]
-pub struct Index {
+pub struct RbacIndex {
     /// The revision of the store up to which every change is in.
     pub revision: u64,
     /// By namespace and name.
-    roles: HashMap<Box<str>, HashMap<Box<str>, Rules>>,
+    roles: HashMap<Box<str>, HashMap<Box<str>, RuleList>>,
     cluster_roles: BTreeMap<Box<str>, ClusterRole>,
     /// By namespace.
-    bindings: HashMap<Box<str>, Bindings>,
-    cluster_bindings: Bindings,
+    bindings: HashMap<Box<str>, BindingIndex>,
+    cluster_bindings: BindingIndex,
     /// Whether a cluster role changed since aggregated ones were put together.
     unsettled: bool,
 }
@@ -47,78 +47,78 @@ pub struct Index {
 /// A cluster role.
 pub struct ClusterRole {
     /// What it allows; for an aggregated role put together by [`aggregate::resolve`].
-    pub rules: Rules,
+    pub rules: RuleList,
     /// What an aggregated role is put together from.
-    pub selectors: Option<Vec<Selector>>,
+    pub selectors: Option<Vec<LabelSelector>>,
     labels: Box<[(Box<str>, Box<str>)]>,
 }
 
 impl ClusterRole {
     /// Whether `selector` selects it.
-    pub fn is_selected(&self, selector: &Selector) -> bool {
+    pub fn is_selected(&self, selector: &LabelSelector) -> bool {
         selector.matches(|key| self.labels.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v))
     }
 }
 
 /// A binding that applies to somebody, and what it gives.
-pub struct Grant<'a> {
+pub struct RoleGrant<'a> {
     /// The binding.
-    pub binding: &'a Binding,
+    pub binding: &'a RoleBinding,
     /// The rules of its role; none if there is no such role.
-    pub rules: Option<&'a Rules>,
+    pub rules: Option<&'a RuleList>,
 }
 
-impl Index {
+impl RbacIndex {
     /// Takes in an object, in place of one of the same name.
-    pub fn put(&mut self, table: Table, object: &Object) {
+    pub fn upsert(&mut self, table: RbacKind, object: &Object) {
         let value = object.stored_value();
         let (namespace, name) = (object.namespace(), object.name());
         match table {
-            Table::Roles => {
+            RbacKind::Roles => {
                 let of_namespace = self.roles.entry(namespace.into()).or_default();
                 of_namespace.insert(name.into(), rules(&value));
             }
-            Table::ClusterRoles => {
+            RbacKind::ClusterRoles => {
                 let selectors = aggregate::selectors(&value["aggregationRule"]);
                 // What is stored in an aggregated role counts for nothing.
-                let own = if selectors.is_some() { Rules::default() } else { rules(&value) };
+                let own = if selectors.is_some() { RuleList::default() } else { rules(&value) };
                 let role = ClusterRole { rules: own, selectors, labels: object.labels.clone() };
                 self.cluster_roles.insert(name.into(), role);
                 self.unsettled = true;
             }
-            Table::RoleBindings => {
-                let binding = Binding::parse(namespace, name, &value);
+            RbacKind::RoleBindings => {
+                let binding = RoleBinding::parse(namespace, name, &value);
                 self.bindings.entry(namespace.into()).or_default().put(binding);
             }
-            Table::ClusterRoleBindings => {
-                self.cluster_bindings.put(Binding::parse("", name, &value));
+            RbacKind::ClusterRoleBindings => {
+                self.cluster_bindings.put(RoleBinding::parse("", name, &value));
             }
         }
     }
 
     /// Takes out an object.
-    pub fn remove(&mut self, table: Table, object: &Object) {
+    pub fn remove(&mut self, table: RbacKind, object: &Object) {
         let (namespace, name) = (object.namespace(), object.name());
         match table {
-            Table::Roles => {
+            RbacKind::Roles => {
                 let Some(of_namespace) = self.roles.get_mut(namespace) else { return };
                 of_namespace.remove(name);
                 if of_namespace.is_empty() {
                     self.roles.remove(namespace);
                 }
             }
-            Table::ClusterRoles => {
+            RbacKind::ClusterRoles => {
                 self.cluster_roles.remove(name);
                 self.unsettled = true;
             }
-            Table::RoleBindings => {
+            RbacKind::RoleBindings => {
                 let Some(of_namespace) = self.bindings.get_mut(namespace) else { return };
                 of_namespace.remove(name);
                 if of_namespace.is_empty() {
                     self.bindings.remove(namespace);
                 }
             }
-            Table::ClusterRoleBindings => self.cluster_bindings.remove(name),
+            RbacKind::ClusterRoleBindings => self.cluster_bindings.remove(name),
         }
     }
 
@@ -137,20 +137,20 @@ impl Index {
         &'a self,
         user: &'a User,
         namespace: &str,
-        mut see: impl FnMut(Grant<'a>) -> ControlFlow<B>,
+        mut see: impl FnMut(RoleGrant<'a>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        for binding in self.cluster_bindings.of(user) {
-            see(Grant { binding, rules: self.role(&binding.role, "") })?;
+        for binding in self.cluster_bindings.for_user(user) {
+            see(RoleGrant { binding, rules: self.role(&binding.role, "") })?;
         }
         let local = if namespace.is_empty() { None } else { self.bindings.get(namespace) };
-        for binding in local.into_iter().flat_map(|b| b.of(user)) {
-            see(Grant { binding, rules: self.role(&binding.role, namespace) })?;
+        for binding in local.into_iter().flat_map(|b| b.for_user(user)) {
+            see(RoleGrant { binding, rules: self.role(&binding.role, namespace) })?;
         }
         ControlFlow::Continue(())
     }
 
     /// The rules of the role that a binding in `namespace` names.
-    pub fn role(&self, role: &RoleRef, namespace: &str) -> Option<&Rules> {
+    pub fn role(&self, role: &RoleRef, namespace: &str) -> Option<&RuleList> {
         match role {
             RoleRef::Role(name) => self.roles.get(namespace)?.get(name),
             RoleRef::ClusterRole(name) => Some(&self.cluster_roles.get(name)?.rules),
@@ -159,6 +159,6 @@ impl Index {
     }
 }
 
-fn rules(role: &Value) -> Rules {
-    Rule::parse_all(&role["rules"]).into_iter().map(Arc::new).collect()
+fn rules(role: &Value) -> RuleList {
+    PolicyRule::parse_all(&role["rules"]).into_iter().map(Arc::new).collect()
 }

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::super::attributes::{Attributes, Target};
+use super::super::attributes::{AuthorizationAttributes, AuthorizationTarget};
 
 /// Verbs that are allowed on resources or paths.
 ///
 /// Names are compared, never taken for patterns: `*` alone stands for all, and beside it only `*/status`
 /// and paths that end in `*` stand for more than themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rule {
+pub struct PolicyRule {
     /// What may be done.
     pub verbs: Vec<String>,
     /// The groups of the resources; empty text is the core group.
@@ -25,12 +25,12 @@ pub struct Rule {
 /// Stands for everything.
 pub const ALL: &str = "*";
 
-impl Rule {
+impl PolicyRule {
     /// Reads a rule; `None` if it is not one. A list that cannot be read is not an empty list: where
     /// the names are broken, taking them for none would allow all.
-    pub fn parse(rule: &Value) -> Option<Rule> {
+    pub fn parse(rule: &Value) -> Option<PolicyRule> {
         rule.as_object()?;
-        Some(Rule {
+        Some(PolicyRule {
             verbs: texts(&rule["verbs"])?,
             api_groups: texts(&rule["apiGroups"])?,
             resources: texts(&rule["resources"])?,
@@ -40,8 +40,8 @@ impl Rule {
     }
 
     /// The rules of a role that can be read.
-    pub fn parse_all(rules: &Value) -> Vec<Rule> {
-        rules.as_array().into_iter().flatten().filter_map(Rule::parse).collect()
+    pub fn parse_all(rules: &Value) -> Vec<PolicyRule> {
+        rules.as_array().into_iter().flatten().filter_map(PolicyRule::parse).collect()
     }
 
     /// How large it is: the words in its lists, and itself.
@@ -51,34 +51,34 @@ impl Rule {
     }
 
     /// Whether it allows what is asked.
-    pub fn allows(&self, asked: &Asked<'_>) -> bool {
-        if !has(&self.verbs, ALL) && !has(&self.verbs, asked.verb) {
+    pub fn allows(&self, asked: &RuleQuery<'_>) -> bool {
+        if !contains(&self.verbs, ALL) && !contains(&self.verbs, asked.verb) {
             return false;
         }
         match &asked.what {
-            What::Resource { group, resource, subresource, name } => {
-                (has(&self.api_groups, ALL) || has(&self.api_groups, group))
+            RuleTarget::Resource { group, resource, subresource, name } => {
+                (contains(&self.api_groups, ALL) || contains(&self.api_groups, group))
                     && self.resources.iter().any(|r| covers_resource(r, resource, subresource))
                     && self.allows_name(name)
             }
-            What::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
+            RuleTarget::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
         }
     }
 
     /// A rule for some names says nothing of requests that have none.
     fn allows_name(&self, name: &str) -> bool {
         let names = &self.resource_names;
-        names.is_empty() || (!name.is_empty() && has(names, name))
+        names.is_empty() || (!name.is_empty() && contains(names, name))
     }
 }
 
 /// A request in the form that rules are matched with.
-pub struct Asked<'a> {
+pub struct RuleQuery<'a> {
     verb: &'a str,
-    what: What<'a>,
+    what: RuleTarget<'a>,
 }
 
-enum What<'a> {
+enum RuleTarget<'a> {
     Resource {
         group: &'a str,
         /// With the subresource.
@@ -89,19 +89,19 @@ enum What<'a> {
     Path(&'a str),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RuleQuery<'a> {
     /// What `attributes` ask for.
-    pub fn of(attributes: &'a Attributes<'_>) -> Asked<'a> {
+    pub fn from_attributes(attributes: &'a AuthorizationAttributes<'_>) -> RuleQuery<'a> {
         let what = match &attributes.target {
-            Target::Resource(resource) => What::Resource {
+            AuthorizationTarget::Resource(resource) => RuleTarget::Resource {
                 group: resource.group,
                 resource: resource.with_subresource(),
                 subresource: resource.subresource,
                 name: resource.name,
             },
-            Target::Path(path) => What::Path(path),
+            AuthorizationTarget::Path(path) => RuleTarget::Path(path),
         };
-        Asked { verb: attributes.verb, what }
+        RuleQuery { verb: attributes.verb, what }
     }
 }
 
@@ -116,7 +116,7 @@ pub fn covers_path(rule: &str, path: &str) -> bool {
 }
 
 /// Whether `text` is in `list`.
-pub fn has(list: &[String], text: &str) -> bool {
+pub fn contains(list: &[String], text: &str) -> bool {
     list.iter().any(|l| l == text)
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::attributes::Resource;
+use super::super::attributes::ResourceAttributes;
 use super::*;
 use crate::object::{Object, encode};
 use crate::registry::KINDS;
@@ -12,29 +12,29 @@ fn user(name: &str, groups: &[&str]) -> User {
     User { name: name.into(), groups, ..User::default() }
 }
 
-fn allows(rule: &Rule, verb: &str, resource: Resource<'_>) -> bool {
+fn allows(rule: &PolicyRule, verb: &str, resource: ResourceAttributes<'_>) -> bool {
     let user = user("u", &[]);
-    let asked = Attributes { user: &user, verb, target: Target::Resource(resource) };
-    rule.allows(&Asked::of(&asked))
+    let asked = AuthorizationAttributes { user: &user, verb, target: AuthorizationTarget::Resource(resource) };
+    rule.allows(&RuleQuery::from_attributes(&asked))
 }
 
-fn on<'a>(group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> Resource<'a> {
-    Resource { group, resource, subresource, name, ..Resource::default() }
+fn resource_attributes<'a>(group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> ResourceAttributes<'a> {
+    ResourceAttributes { group, resource, subresource, name, ..ResourceAttributes::default() }
 }
 
 #[test]
 fn rules_match_as_in_kubernetes() {
     let rule = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
         let value = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
-        Rule::parse(&value).unwrap()
+        PolicyRule::parse(&value).unwrap()
     };
-    let pods = on("", "pods", "", "");
-    let status = on("", "pods", "status", "p");
+    let pods = resource_attributes("", "pods", "", "");
+    let status = resource_attributes("", "pods", "status", "p");
     let cases = [
         (rule(&["get"], &[""], &["pods"], &[]), "get", pods.clone(), true),
         (rule(&["get"], &[""], &["pods"], &[]), "list", pods.clone(), false),
         (rule(&["*"], &[""], &["pods"], &[]), "anything", pods.clone(), true),
-        (rule(&["get"], &["*"], &["pods"], &[]), "get", on("x.io", "pods", "", ""), true),
+        (rule(&["get"], &["*"], &["pods"], &[]), "get", resource_attributes("x.io", "pods", "", ""), true),
         (rule(&["get"], &["apps"], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[""], &[], &[]), "get", pods.clone(), false),
@@ -51,11 +51,11 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["*"], &[]), "get", status.clone(), true),
         (rule(&["get"], &[""], &["po*"], &[]), "get", pods.clone(), false),
         // Names are names.
-        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", on("", "pods", "", "a.b"), true),
-        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", on("", "pods", "", "axb"), false),
-        (rule(&["get"], &[""], &["pods"], &["*"]), "get", on("", "pods", "", "axb"), false),
+        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", resource_attributes("", "pods", "", "a.b"), true),
+        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", resource_attributes("", "pods", "", "axb"), false),
+        (rule(&["get"], &[""], &["pods"], &["*"]), "get", resource_attributes("", "pods", "", "axb"), false),
         (rule(&["get"], &[""], &["pods"], &["a"]), "get", pods, false),
-        (rule(&["get"], &[""], &["pods"], &["a"]), "get", on("", "pods", "", "ab"), false),
+        (rule(&["get"], &[""], &["pods"], &["a"]), "get", resource_attributes("", "pods", "", "ab"), false),
     ];
     for (rule, verb, resource, want) in cases {
         let words = format!("{rule:?} {verb} {resource:?}");
@@ -76,20 +76,20 @@ fn paths_match_whole_or_by_what_they_begin_with() {
         ("/api/***", "/api/v1", true),
         ("*", "/anything", true),
     ] {
-        let rule = Rule::parse(&json!({"verbs": ["get"], "nonResourceURLs": [url]})).unwrap();
+        let rule = PolicyRule::parse(&json!({"verbs": ["get"], "nonResourceURLs": [url]})).unwrap();
         let somebody = user("u", &[]);
-        let at = |verb| Attributes { user: &somebody, verb, target: Target::Path(path) };
-        assert_eq!(rule.allows(&Asked::of(&at("get"))), want, "{url} {path}");
-        assert!(!rule.allows(&Asked::of(&at("post"))), "{url} {path}");
+        let at = |verb| AuthorizationAttributes { user: &somebody, verb, target: AuthorizationTarget::Path(path) };
+        assert_eq!(rule.allows(&RuleQuery::from_attributes(&at("get"))), want, "{url} {path}");
+        assert!(!rule.allows(&RuleQuery::from_attributes(&at("post"))), "{url} {path}");
     }
-    let resources = Rule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-    let (somebody, path) = (user("u", &[]), Target::Path("/healthz"));
-    let asked = Attributes { user: &somebody, verb: "get", target: path };
-    assert!(!resources.unwrap().allows(&Asked::of(&asked)), "no path is a resource");
+    let resources = PolicyRule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+    let (somebody, path) = (user("u", &[]), AuthorizationTarget::Path("/healthz"));
+    let asked = AuthorizationAttributes { user: &somebody, verb: "get", target: path };
+    assert!(!resources.unwrap().allows(&RuleQuery::from_attributes(&asked)), "no path is a resource");
 }
 
 #[test]
-fn what_cannot_be_read_allows_nothing() {
+fn unreadable_rules_allow_nothing() {
     for broken in [
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": "a"}),
         json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [1]}),
@@ -97,7 +97,7 @@ fn what_cannot_be_read_allows_nothing() {
         json!(["get"]),
         json!(null),
     ] {
-        assert_eq!(Rule::parse(&broken), None, "{broken}");
+        assert_eq!(PolicyRule::parse(&broken), None, "{broken}");
     }
     for broken in
         [json!("x"), json!({"matchLabels": "x"}), json!({"matchLabels": {"a": 1}}), json!(null)]
@@ -109,24 +109,24 @@ fn what_cannot_be_read_allows_nothing() {
 }
 
 /// Caches that a test writes into as the store would.
-struct World {
-    caches: Arc<Caches>,
-    rbac: Rbac,
+struct RbacFixture {
+    caches: Arc<ResourceCaches>,
+    rbac: RbacAuthorizer,
     revision: u64,
 }
 
-impl World {
-    fn new() -> World {
-        let caches = Arc::new(Caches::new(KINDS));
-        caches.loaded(0, 0);
-        let rbac = Rbac::new(&caches, &Registry::new(KINDS));
-        World { caches, rbac, revision: 0 }
+impl RbacFixture {
+    fn new() -> RbacFixture {
+        let caches = Arc::new(ResourceCaches::new(KINDS));
+        caches.finish_load(0, 0);
+        let rbac = RbacAuthorizer::new(&caches, &KindRegistry::new(KINDS));
+        RbacFixture { caches, rbac, revision: 0 }
     }
 
     fn write(&mut self, plural: &str, key: &str, value: Option<Value>) {
         self.revision += 1;
         let stored = value.map(|v| encode("K", "rbac.authorization.k8s.io/v1", &v, false));
-        let event = windlass_store::Event {
+        let event = windlass_store::ChangeEvent {
             key: format!("{GROUP}/{plural}/{key}"),
             revision: self.revision,
             created: self.revision,
@@ -149,9 +149,9 @@ impl World {
     }
 
     fn decide(&self, who: &User, verb: &str, namespace: &str) -> Decision {
-        let resource = Resource { namespace, ..on("", "configmaps", "", "") };
-        let target = Target::Resource(resource);
-        self.rbac.decide(&Attributes { user: who, verb, target })
+        let resource = ResourceAttributes { namespace, ..resource_attributes("", "configmaps", "", "") };
+        let target = AuthorizationTarget::Resource(resource);
+        self.rbac.decide(&AuthorizationAttributes { user: who, verb, target })
     }
 }
 
@@ -161,7 +161,7 @@ fn reader(verb: &str) -> Value {
 
 #[test]
 fn bindings_apply_to_those_they_name() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     world.cluster_role("read", json!({}), reader("get"));
     world.write("roles", "a/read", Some(json!({"metadata": {}, "rules": reader("list")["rules"]})));
     let (alice, dev) = (user("alice", &["x"]), user("bob", &["y", "dev"]));
@@ -197,32 +197,32 @@ fn bindings_apply_to_those_they_name() {
 }
 
 #[test]
-fn what_changes_counts_at_once() {
-    let mut world = World::new();
+fn changes_apply_immediately() {
+    let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     let to_alice = json!([{"kind": "User", "name": "alice"}, {"kind": "User", "name": "alice"}]);
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", to_alice.clone());
     let missing = r#"RBAC: clusterrole.rbac.authorization.k8s.io "read" not found"#;
     assert_eq!(world.decide(&alice, "get", ""), Decision::NoOpinion(missing.into()));
     world.cluster_role("read", json!({}), reader("get"));
-    assert!(world.decide(&alice, "get", "").is_allow());
+    assert!(world.decide(&alice, "get", "").is_allowed());
     world.cluster_role("read", json!({}), reader("list"));
-    assert!(!world.decide(&alice, "get", "").is_allow());
-    assert!(world.decide(&alice, "list", "").is_allow());
+    assert!(!world.decide(&alice, "get", "").is_allowed());
+    assert!(world.decide(&alice, "list", "").is_allowed());
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", json!([]));
-    assert!(!world.decide(&alice, "list", "").is_allow());
+    assert!(!world.decide(&alice, "list", "").is_allowed());
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", to_alice);
-    assert!(world.decide(&alice, "list", "").is_allow());
+    assert!(world.decide(&alice, "list", "").is_allowed());
     assert_eq!(world.rbac.resolve(&alice, "").rules.len(), 1);
     world.write("clusterrolebindings", "b", None);
-    assert!(!world.decide(&alice, "list", "").is_allow());
+    assert!(!world.decide(&alice, "list", "").is_allowed());
     world.write("clusterroles", "read", None);
     assert_eq!(world.rbac.role_rules(&RoleRef::ClusterRole("read".into()), ""), None);
 }
 
 #[test]
 fn changes_that_fell_out_of_the_window_are_found() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     world.cluster_role("read", json!({}), reader("get"));
     world.bind(
@@ -232,16 +232,16 @@ fn changes_that_fell_out_of_the_window_are_found() {
         "read",
         json!([{"kind": "User", "name": "alice"}]),
     );
-    assert!(world.decide(&alice, "get", "").is_allow());
+    assert!(world.decide(&alice, "get", "").is_allowed());
     world.write("clusterrolebindings", "b", None);
     // The change that took the grant away is forgotten before it is asked for.
-    world.caches.loaded(world.revision, world.revision);
-    assert!(!world.decide(&alice, "get", "").is_allow());
+    world.caches.finish_load(world.revision, world.revision);
+    assert!(!world.decide(&alice, "get", "").is_allowed());
 }
 
 #[test]
 fn a_panic_in_the_index_does_not_stay() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     world.cluster_role("read", json!({}), reader("get"));
     world.bind(
@@ -254,19 +254,19 @@ fn a_panic_in_the_index_does_not_stay() {
     let shared = world.rbac.0.clone();
     let broken = std::thread::spawn(move || {
         let mut index = shared.index.write().unwrap();
-        *index = Index::default();
+        *index = RbacIndex::default();
         index.revision = u64::MAX;
         panic!("on purpose");
     });
     assert!(broken.join().is_err());
-    assert!(world.decide(&alice, "get", "").is_allow());
+    assert!(world.decide(&alice, "get", "").is_allowed());
     world.write("clusterrolebindings", "b", None);
-    assert!(!world.decide(&alice, "get", "").is_allow());
+    assert!(!world.decide(&alice, "get", "").is_allowed());
 }
 
 #[test]
 fn aggregated_roles_have_the_rules_of_those_they_select() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     world.bind(
         "clusterrolebindings",
@@ -280,27 +280,27 @@ fn aggregated_roles_have_the_rules_of_those_they_select() {
     // What is stored in an aggregated role does not count.
     sum["rules"] = reader("delete")["rules"].clone();
     world.cluster_role("sum", json!({"part": "sum", "also": "mid"}), sum);
-    assert!(!world.decide(&alice, "delete", "").is_allow());
+    assert!(!world.decide(&alice, "delete", "").is_allowed());
     world.cluster_role("leaf", json!({"part": "sum"}), reader("get"));
-    assert!(world.decide(&alice, "get", "").is_allow());
+    assert!(world.decide(&alice, "get", "").is_allowed());
     // Through another aggregated role, which selects the first one in turn.
     world.cluster_role("mid", json!({"part": "sum"}), of(json!({"also": "mid"})));
     world.cluster_role("deep", json!({"also": "mid"}), reader("list"));
-    assert!(world.decide(&alice, "list", "").is_allow());
-    let names = |world: &World| world.rbac.resolve(&alice, "").rules.len();
+    assert!(world.decide(&alice, "list", "").is_allowed());
+    let names = |world: &RbacFixture| world.rbac.resolve(&alice, "").rules.len();
     assert_eq!(names(&world), 2);
     world.cluster_role("same", json!({"part": "sum"}), reader("get"));
     assert_eq!(names(&world), 2, "equal rules come once");
     world.cluster_role("leaf", json!({}), reader("get"));
     world.write("clusterroles", "same", None);
-    assert!(!world.decide(&alice, "get", "").is_allow(), "a label that goes takes the rules along");
+    assert!(!world.decide(&alice, "get", "").is_allowed(), "a label that goes takes the rules along");
     world.write("clusterroles", "mid", None);
-    assert!(!world.decide(&alice, "list", "").is_allow());
+    assert!(!world.decide(&alice, "list", "").is_allowed());
 }
 
 #[test]
 fn a_decision_among_thousands_of_bindings_is_quick() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     for i in 0..1000 {
         world.cluster_role(&format!("r{i}"), json!({}), reader("get"));
     }
@@ -310,11 +310,11 @@ fn a_decision_among_thousands_of_bindings_is_quick() {
         world.bind("rolebindings", &key, "ClusterRole", &role, subject);
     }
     let (known, stranger) = (user("u77", &["a", "b", "c"]), user("x", &["a", "b", "c"]));
-    assert!(world.decide(&known, "get", "ns27").is_allow());
+    assert!(world.decide(&known, "get", "ns27").is_allowed());
     let begun = std::time::Instant::now();
     for _ in 0..2000 {
-        assert!(!world.decide(&stranger, "get", "ns27").is_allow());
-        assert!(world.decide(&known, "get", "ns27").is_allow());
+        assert!(!world.decide(&stranger, "get", "ns27").is_allowed());
+        assert!(world.decide(&known, "get", "ns27").is_allowed());
     }
     let each = begun.elapsed() / 4000;
     // Unoptimised code on a busy machine; what must not happen is a walk over all bindings.
@@ -331,8 +331,8 @@ fn an_object_of_the_wrong_shape_is_harmless() {
         false,
     );
     let object = Object::new(&CLUSTER_ROLE_BINDING, "b", 1, &stored).unwrap();
-    let mut index = Index::default();
-    index.put(Table::ClusterRoleBindings, &object);
+    let mut index = RbacIndex::default();
+    index.upsert(RbacKind::ClusterRoleBindings, &object);
     let found = index.visit(&user("", &[""]), "", |_| ControlFlow::Break(()));
     assert_eq!(found, ControlFlow::Continue(()));
 }
@@ -341,17 +341,17 @@ fn an_object_of_the_wrong_shape_is_harmless() {
 /// one with an old role, would let alice delete.
 #[test]
 fn the_four_kinds_are_seen_as_they_were_at_one_time() {
-    let mut world = World::new();
+    let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|_| {
-            let (rbac, over, alice) = (Rbac(world.rbac.0.clone()), over.clone(), alice.clone());
+            let (rbac, over, alice) = (RbacAuthorizer(world.rbac.0.clone()), over.clone(), alice.clone());
             std::thread::spawn(move || {
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                    let target = Target::Resource(on("", "configmaps", "", ""));
-                    let asked = Attributes { user: &alice, verb: "delete", target };
-                    assert!(!rbac.decide(&asked).is_allow());
+                    let target = AuthorizationTarget::Resource(resource_attributes("", "configmaps", "", ""));
+                    let asked = AuthorizationAttributes { user: &alice, verb: "delete", target };
+                    assert!(!rbac.decide(&asked).is_allowed());
                 }
             })
         })
@@ -360,9 +360,9 @@ fn the_four_kinds_are_seen_as_they_were_at_one_time() {
         world.cluster_role("r", json!({}), reader("get"));
         let to_alice = json!([{"kind": "User", "name": "alice"}]);
         world.bind("clusterrolebindings", "b", "ClusterRole", "r", to_alice);
-        assert!(world.decide(&alice, "get", "").is_allow());
+        assert!(world.decide(&alice, "get", "").is_allowed());
         world.write("clusterrolebindings", "b", None);
-        assert!(!world.decide(&alice, "get", "").is_allow());
+        assert!(!world.decide(&alice, "get", "").is_allowed());
         world.cluster_role("r", json!({}), reader("delete"));
     }
     over.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -1,18 +1,18 @@
 //! Affinity to nodes and to other pods.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 
-use super::super::read::{int, list, part, text, texts};
-use super::{label_name, say};
+use super::super::fields::{int, list, part, text, texts};
+use super::{label_name, report_all};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// The rules of `spec.affinity`.
-pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn check(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(affinity) = part(spec, "affinity") else { return };
     if let Some(nodes) = part(affinity, "nodeAffinity") {
         node_affinity(nodes, &path.child("nodeAffinity"), errors);
@@ -32,7 +32,7 @@ pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn node_affinity(nodes: &Value, path: &Path, errors: &mut Errors) {
+fn node_affinity(nodes: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(required) = part(nodes, REQUIRED) {
         let at = path.child(REQUIRED).child("nodeSelectorTerms");
         let terms = list(required, "nodeSelectorTerms");
@@ -51,7 +51,7 @@ fn node_affinity(nodes: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn weight(weighted: &Value, path: &Path, errors: &mut Errors) {
+fn weight(weighted: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let weight = int(weighted, "weight").unwrap_or_default();
     if !(1..=100).contains(&weight) {
         errors.invalid(&path.child("weight"), &weight.into(), "must be in the range 1-100");
@@ -59,7 +59,7 @@ fn weight(weighted: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A term; only where it is required need its values be possible labels.
-fn node_term(term: &Value, strict: bool, path: &Path, errors: &mut Errors) {
+fn node_term(term: &Value, strict: bool, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, rule) in list(term, "matchExpressions").iter().enumerate() {
         node_rule(rule, strict, &path.child("matchExpressions").index(index), errors);
     }
@@ -68,7 +68,7 @@ fn node_term(term: &Value, strict: bool, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn node_rule(rule: &Value, strict: bool, path: &Path, errors: &mut Errors) {
+fn node_rule(rule: &Value, strict: bool, path: &FieldPath, errors: &mut FieldErrors) {
     let values = texts(rule, "values");
     let at = path.child("values");
     match text(rule, "operator") {
@@ -91,12 +91,12 @@ fn node_rule(rule: &Value, strict: bool, path: &Path, errors: &mut Errors) {
     label_name(&path.child("key"), text(rule, "key"), errors);
     if strict {
         for (index, value) in values.into_iter().enumerate() {
-            say(&at.index(index), value, names::label_value(value), errors);
+            report_all(&at.index(index), value, names::label_value(value), errors);
         }
     }
 }
 
-fn field_rule(rule: &Value, path: &Path, errors: &mut Errors) {
+fn field_rule(rule: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let values = texts(rule, "values");
     match text(rule, "operator") {
         "In" | "NotIn" => {
@@ -115,18 +115,18 @@ fn field_rule(rule: &Value, path: &Path, errors: &mut Errors) {
         return errors.invalid_str(&path.child("key"), text(rule, "key"), detail);
     }
     for (index, value) in values.into_iter().enumerate() {
-        say(&path.child("values").index(index), value, names::dns1123_subdomain(value), errors);
+        report_all(&path.child("values").index(index), value, names::dns1123_subdomain(value), errors);
     }
 }
 
-fn pod_term(term: &Value, path: &Path, errors: &mut Errors) {
+fn pod_term(term: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for field in ["labelSelector", "namespaceSelector"] {
         if let Some(labels) = part(term, field) {
             labels::validate_label_selector(&path.child(field), labels, errors);
         }
     }
     for namespace in texts(term, "namespaces") {
-        say(&path.child("namespace"), namespace, names::dns1123_label(namespace), errors);
+        report_all(&path.child("namespace"), namespace, names::dns1123_label(namespace), errors);
     }
     let key = text(term, "topologyKey");
     if key.is_empty() {

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::read::{flag, int, list, optional_text, part, text};
+use super::super::fields::{flag, int, list, optional_text, part, text};
 use super::{
-    Context, env, handlers, in_range, mounts, one_of, required_name, resources, say, security,
+    PodContext, env, handlers, in_range, mounts, one_of, required_name, resources, report_all, security,
 };
 
 /// The containers proper; there must be one.
-pub fn regular(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+pub fn regular(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let containers = list(spec, "containers");
     if containers.is_empty() {
         return errors.required(path, "");
@@ -20,23 +20,23 @@ pub fn regular(spec: &Value, context: &Context, path: &Path, errors: &mut Errors
     let mut seen = BTreeSet::new();
     for (index, container) in containers.iter().enumerate() {
         let at = path.index(index);
-        any(container, context, &at, errors);
+        validate_common(container, context, &at, errors);
         if !seen.insert(text(container, "name")) {
             errors.duplicate(&at.child("name"), &text(container, "name").into());
         }
-        handlers::all(container, context.grace, &at, errors);
+        handlers::validate_handlers(container, context.grace, &at, errors);
         restart_policy(container, &at, errors);
     }
     host_port_conflicts(containers, path, errors);
 }
 
 /// The containers that run before, or (sidecars) from before on.
-pub fn init(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+pub fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen: BTreeSet<&str> =
         list(spec, "containers").iter().map(|container| text(container, "name")).collect();
     for (index, container) in list(spec, "initContainers").iter().enumerate() {
         let at = path.index(index);
-        any(container, context, &at, errors);
+        validate_common(container, context, &at, errors);
         restart_policy(container, &at, errors);
         let name = text(container, "name");
         if seen.contains(name) {
@@ -47,7 +47,7 @@ pub fn init(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {
         // They run one by one, so only ports within one can conflict.
         host_port_conflicts(std::slice::from_ref(container), path, errors);
         if text(container, "restartPolicy") == "Always" {
-            handlers::all(container, context.grace, &at, errors);
+            handlers::validate_handlers(container, context.grace, &at, errors);
             continue;
         }
         for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -69,7 +69,7 @@ pub fn init(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {
 }
 
 /// The containers that someone put into a running pod to look around.
-pub fn ephemeral(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+pub fn ephemeral(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let others: BTreeSet<&str> = list(spec, "containers")
         .iter()
@@ -79,7 +79,7 @@ pub fn ephemeral(spec: &Value, context: &Context, path: &Path, errors: &mut Erro
     let mut seen = others.clone();
     for (index, container) in list(spec, "ephemeralContainers").iter().enumerate() {
         let at = path.index(index);
-        any(container, context, &at, errors);
+        validate_common(container, context, &at, errors);
         image_is_trimmed(container, &at, errors);
         if !seen.insert(text(container, "name")) {
             errors.duplicate(&at.child("name"), &text(container, "name").into());
@@ -116,7 +116,7 @@ pub fn ephemeral(spec: &Value, context: &Context, path: &Path, errors: &mut Erro
 }
 
 /// No blanks around the image.
-pub fn image_is_trimmed(container: &Value, path: &Path, errors: &mut Errors) {
+pub fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let image = text(container, "image");
     if image != image.trim() {
         let detail = "must not have leading or trailing whitespace";
@@ -125,7 +125,7 @@ pub fn image_is_trimmed(container: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// On the host's network a port is the host's port.
-pub fn host_network_ports(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if !flag(spec, "hostNetwork") {
         return;
     }
@@ -142,7 +142,7 @@ pub fn host_network_ports(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// What holds for containers of every kind.
-fn any(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+fn validate_common(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     required_name(&path.child("name"), text(container, "name"), names::dns1123_label, errors);
     super::required(path, container, "image", errors);
     one_of(
@@ -162,14 +162,14 @@ fn any(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
         errors,
     );
     let wanted = part(container, "resources").unwrap_or(&Value::Null);
-    resources::of_container(wanted, &context.claims, &path.child("resources"), errors);
+    resources::container_resources(wanted, &context.claims, &path.child("resources"), errors);
     resize_policy(container, context, &path.child("resizePolicy"), errors);
     if let Some(rules) = part(container, "securityContext") {
-        security::of_container(rules, context, &path.child("securityContext"), errors);
+        security::container_security_context(rules, context, &path.child("securityContext"), errors);
     }
 }
 
-fn ports(container: &Value, path: &Path, errors: &mut Errors) {
+fn ports(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, port) in list(container, "ports").iter().enumerate() {
         let at = path.index(index);
@@ -179,7 +179,7 @@ fn ports(container: &Value, path: &Path, errors: &mut Errors) {
             if broken.is_empty() && !seen.insert(name) {
                 errors.duplicate(&at.child("name"), &name.into());
             }
-            say(&at.child("name"), name, broken, errors);
+            report_all(&at.child("name"), name, broken, errors);
         }
         match int(port, "containerPort").unwrap_or_default() {
             0 => errors.required(&at.child("containerPort"), ""),
@@ -194,7 +194,7 @@ fn ports(container: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn host_port_conflicts(containers: &[Value], path: &Path, errors: &mut Errors) {
+fn host_port_conflicts(containers: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     let mut taken = BTreeSet::new();
     for (index, container) in containers.iter().enumerate() {
         let path = path.index(index).child("ports");
@@ -208,7 +208,7 @@ fn host_port_conflicts(containers: &[Value], path: &Path, errors: &mut Errors) {
     }
 }
 
-fn resize_policy(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+fn resize_policy(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, policy) in list(container, "resizePolicy").iter().enumerate() {
         let resource = text(policy, "resourceName");
@@ -226,7 +226,7 @@ fn resize_policy(container: &Value, context: &Context, path: &Path, errors: &mut
 }
 
 /// A container's own restart policy.
-fn restart_policy(container: &Value, path: &Path, errors: &mut Errors) {
+fn restart_policy(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(policy) = optional_text(container, "restartPolicy") else {
         if !list(container, "restartPolicyRules").is_empty() {
             let detail = "must specify restartPolicy when restart rules are used";

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::read::{int, list, part, text};
-use super::{paths, required, required_name, say};
+use super::super::fields::{int, list, part, text};
+use super::{paths, required, required_name, report_all};
 
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
@@ -37,7 +37,7 @@ const RESOURCES: [&str; 6] = [
 ];
 
 /// The variables of a container.
-pub fn variables(container: &Value, path: &Path, errors: &mut Errors) {
+pub fn variables(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, variable) in list(container, "env").iter().enumerate() {
         let at = path.index(index);
         required_name(&at.child("name"), text(variable, "name"), names::env_var_name, errors);
@@ -47,7 +47,7 @@ pub fn variables(container: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn value_from(source: &Value, value: &str, path: &Path, errors: &mut Errors) {
+fn value_from(source: &Value, value: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let mut count = 0;
     let mut given = |field: &str| {
         let part = part(source, field);
@@ -64,7 +64,7 @@ fn value_from(source: &Value, value: &str, path: &Path, errors: &mut Errors) {
         let Some(reference) = given(kind) else { continue };
         let at = path.child(kind);
         let name = text(reference, "name");
-        say(&at.child("name"), name, names::dns1123_subdomain(name), errors);
+        report_all(&at.child("name"), name, names::dns1123_subdomain(name), errors);
         required_name(&at.child("key"), text(reference, "key"), names::config_map_key, errors);
     }
     if let Some(file) = given("fileKeyRef") {
@@ -87,7 +87,7 @@ fn value_from(source: &Value, value: &str, path: &Path, errors: &mut Errors) {
 }
 
 /// Whole Secrets and ConfigMaps as variables.
-pub fn sources(container: &Value, path: &Path, errors: &mut Errors) {
+pub fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, source) in list(container, "envFrom").iter().enumerate() {
         let at = path.index(index);
         super::name(&at.child("prefix"), text(source, "prefix"), names::env_var_name, errors);
@@ -109,7 +109,7 @@ pub fn sources(container: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// Files that variables are read from lie in volumes that the pod itself fills.
-pub fn files_are_in_empty_dirs(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let volumes: BTreeMap<&str, &Value> =
         list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
@@ -134,7 +134,7 @@ pub fn files_are_in_empty_dirs(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// One file of the downward API; the errors stand at the source, without the file's number.
-pub fn downward_file(file: &Value, path: &Path, errors: &mut Errors) {
+pub fn downward_file(file: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, file, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), text(file, "path"), errors);
     match (part(file, "fieldRef"), part(file, "resourceFieldRef")) {
@@ -155,7 +155,7 @@ pub fn downward_file(file: &Value, path: &Path, errors: &mut Errors) {
     paths::mode(&path.child("mode"), int(file, "mode"), errors);
 }
 
-fn field_ref(reference: &Value, known: &[&str], path: &Path, errors: &mut Errors) {
+fn field_ref(reference: &Value, known: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
     let (version, field) = (text(reference, "apiVersion"), text(reference, "fieldPath"));
     if version.is_empty() {
         return errors.required(&path.child("apiVersion"), "");
@@ -170,9 +170,9 @@ fn field_ref(reference: &Value, known: &[&str], path: &Path, errors: &mut Errors
     match subscripted(field) {
         Some(("metadata.annotations", key)) => {
             let key = key.to_lowercase();
-            say(path, &key, names::qualified_name(&key), errors);
+            report_all(path, &key, names::qualified_name(&key), errors);
         }
-        Some(("metadata.labels", key)) => say(path, key, names::qualified_name(key), errors),
+        Some(("metadata.labels", key)) => report_all(path, key, names::qualified_name(key), errors),
         Some((whole, _)) => errors.invalid_str(path, whole, "does not support subscript"),
         // The old name of spec.nodeName.
         None if field == "spec.host" && known.contains(&"spec.nodeName") => {}
@@ -206,7 +206,7 @@ fn subscripted(field: &str) -> Option<(&str, &str)> {
     (!whole.is_empty()).then_some((whole, key))
 }
 
-fn resource_ref(reference: &Value, in_volume: bool, path: &Path, errors: &mut Errors) {
+fn resource_ref(reference: &Value, in_volume: bool, path: &FieldPath, errors: &mut FieldErrors) {
     let resource = text(reference, "resource");
     let huge =
         resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::super::read::{list, part};
+use super::super::fields::{list, part};
 
 /// An object with these fields, each value already encoded.
 pub fn object(fields: &[(&str, String)]) -> String {

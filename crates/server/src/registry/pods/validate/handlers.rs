@@ -1,14 +1,14 @@
 //! Probes and lifecycle hooks, which do the same few things in different places.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::read::{int, list, part, text};
-use super::{in_range, say};
+use super::super::fields::{int, list, part, text};
+use super::{in_range, report_all};
 
 /// The hooks and probes of a container.
-pub fn all(container: &Value, grace: Option<i64>, path: &Path, errors: &mut Errors) {
+pub fn validate_handlers(container: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(hooks) = part(container, "lifecycle") {
         let path = path.child("lifecycle");
         for hook in ["postStart", "preStop"] {
@@ -25,7 +25,7 @@ pub fn all(container: &Value, grace: Option<i64>, path: &Path, errors: &mut Erro
     }
 }
 
-fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &Path, errors: &mut Errors) {
+fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], grace, path, errors);
     for field in [
         "initialDelaySeconds",
@@ -60,7 +60,7 @@ fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &Path, errors: &mu
 }
 
 /// One action of the `kinds` that its place allows: the first counts, every other is one too many.
-fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &Path, errors: &mut Errors) {
+fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = false;
     for kind in kinds {
         let Some(action) = part(action, kind) else { continue };
@@ -85,7 +85,7 @@ fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &Path, erro
     }
 }
 
-fn http_get(get: &Value, path: &Path, errors: &mut Errors) {
+fn http_get(get: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     super::required(path, get, "path", errors);
     port(get, &path.child("port"), errors);
     let scheme = text(get, "scheme");
@@ -107,9 +107,9 @@ fn http_get(get: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A port by its number or by its name.
-fn port(action: &Value, path: &Path, errors: &mut Errors) {
+fn port(action: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     match part(action, "port") {
-        Some(Value::String(name)) => say(path, name, names::port_name(name), errors),
+        Some(Value::String(name)) => report_all(path, name, names::port_name(name), errors),
         other => {
             let number = other.and_then(Value::as_i64).unwrap_or_default();
             in_range(path, number, 1, 65535, errors);
@@ -117,7 +117,7 @@ fn port(action: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn sleep(sleep: &Value, grace: Option<i64>, path: &Path, errors: &mut Errors) {
+fn sleep(sleep: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     let seconds = int(sleep, "seconds").unwrap_or_default();
     let Some(grace) = grace else { return };
     if seconds < 0 || seconds > grace {

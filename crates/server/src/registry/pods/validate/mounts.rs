@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::super::read::{flag, list, optional_text, part, text};
-use super::{Context, paths};
+use super::super::fields::{flag, list, optional_text, part, text};
+use super::{PodContext, paths};
 
 /// The mounts and raw devices of a container.
-pub fn check(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+pub fn check(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let by_name = |field, target| -> BTreeMap<&str, &str> {
         list(container, field).iter().map(|m| (text(m, "name"), text(m, target))).collect()
     };
@@ -21,10 +21,10 @@ pub fn check(container: &Value, context: &Context, path: &Path, errors: &mut Err
 
 fn mounts(
     container: &Value,
-    context: &Context,
+    context: &PodContext,
     devices: &BTreeMap<&str, &str>,
-    path: &Path,
-    errors: &mut Errors,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
 ) {
     let mut taken = BTreeSet::new();
     let device_paths: BTreeSet<&str> = devices.values().copied().collect();
@@ -54,7 +54,7 @@ fn mounts(
 }
 
 /// What is wrong inside a sub-path is said without the mount's number, as upstream does.
-fn sub_paths(mount: &Value, path: &Path, at: &Path, errors: &mut Errors) {
+fn sub_paths(mount: &Value, path: &FieldPath, at: &FieldPath, errors: &mut FieldErrors) {
     let (plain, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     paths::local(&path.child("subPath"), plain, errors);
     if !plain.is_empty() && !expression.is_empty() {
@@ -64,7 +64,7 @@ fn sub_paths(mount: &Value, path: &Path, at: &Path, errors: &mut Errors) {
     paths::local(&path.child("subPathExpr"), expression, errors);
 }
 
-fn propagation(mount: &Value, container: &Value, path: &Path, errors: &mut Errors) {
+fn propagation(mount: &Value, container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
     let Some(mode) = optional_text(mount, "mountPropagation") else { return };
     if !MODES.contains(&mode) {
@@ -78,7 +78,7 @@ fn propagation(mount: &Value, container: &Value, path: &Path, errors: &mut Error
     }
 }
 
-fn recursive_read_only(mount: &Value, path: &Path, errors: &mut Errors) {
+fn recursive_read_only(mount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     match optional_text(mount, "recursiveReadOnly") {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
@@ -98,10 +98,10 @@ fn recursive_read_only(mount: &Value, path: &Path, errors: &mut Errors) {
 
 fn devices(
     container: &Value,
-    context: &Context,
+    context: &PodContext,
     mounts: &BTreeMap<&str, &str>,
-    path: &Path,
-    errors: &mut Errors,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
 ) {
     let mut names = BTreeSet::new();
     let mut targets = BTreeSet::new();

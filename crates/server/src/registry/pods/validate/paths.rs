@@ -1,9 +1,9 @@
 //! Paths of files in volumes: they must not lead out of the volume.
 
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
 /// Relative, without `..` elements, and not beginning with `..`, which the node keeps to itself.
-pub fn local_and_not_reserved(path: &Path, target: &str, errors: &mut Errors) {
+pub fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     local(path, target, errors);
     if target.starts_with("..") && !target.starts_with("../") {
         errors.invalid_str(path, target, "must not start with '..'");
@@ -11,7 +11,7 @@ pub fn local_and_not_reserved(path: &Path, target: &str, errors: &mut Errors) {
 }
 
 /// Relative, and without `..` elements.
-pub fn local(path: &Path, target: &str, errors: &mut Errors) {
+pub fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if target.starts_with('/') {
         errors.invalid_str(path, target, "must be a relative path");
     }
@@ -19,7 +19,7 @@ pub fn local(path: &Path, target: &str, errors: &mut Errors) {
 }
 
 /// Without `..` elements.
-pub fn no_backsteps(path: &Path, target: &str, errors: &mut Errors) {
+pub fn no_backsteps(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if has_backsteps(target) {
         errors.invalid_str(path, target, "must not contain '..'");
     }
@@ -31,7 +31,7 @@ pub fn has_backsteps(target: &str) -> bool {
 }
 
 /// A file mode that may be left out.
-pub fn mode(path: &Path, mode: Option<i64>, errors: &mut Errors) {
+pub fn mode(path: &FieldPath, mode: Option<i64>, errors: &mut FieldErrors) {
     if let Some(mode) = mode
         && !(0..=0o777).contains(&mode)
     {

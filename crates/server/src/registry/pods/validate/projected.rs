@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 use windlass_api::signer_name::{SignerName, is_kubernetes, trust_bundle_name_rule};
 
-use super::super::read::{entries, int, list, optional_text, part, text};
+use super::super::fields::{entries, int, list, optional_text, part, text};
 use super::{env, go_json, paths};
 
 const KEY_TYPES: [&str; 6] =
@@ -22,16 +22,16 @@ const MAX_KUBERNETES_LIFETIME: i64 = 86400;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// The rules of one projected volume.
-pub fn check(volume: &Value, path: &Path, errors: &mut Errors) {
+pub fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     paths::mode(&path.child("defaultMode"), int(volume, "defaultMode"), errors);
-    let mut taken = Paths { volume: path, taken: BTreeSet::new() };
+    let mut taken = ProjectedPaths { volume: path, taken: BTreeSet::new() };
     for (index, source) in list(volume, "sources").iter().enumerate() {
         source_rules(source, &path.child("sources").index(index), &mut taken, errors);
     }
 }
 
 /// Tokens need a service account.
-pub fn no_tokens(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn no_tokens(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, volume) in list(spec, "volumes").iter().enumerate() {
         let Some(projected) = part(volume, "projected") else { continue };
         let path = path.child("volumes").index(index).child("projected").child("sources");
@@ -48,21 +48,21 @@ pub fn no_tokens(spec: &Value, path: &Path, errors: &mut Errors) {
 
 /// The paths that sources of the volume have taken, compared as they are written. Tokens and whole
 /// objects do not take part: the later source wins, silently.
-struct Paths<'a> {
-    volume: &'a Path,
+struct ProjectedPaths<'a> {
+    volume: &'a FieldPath,
     taken: BTreeSet<String>,
 }
 
-impl Paths<'_> {
+impl ProjectedPaths<'_> {
     /// Takes `path`; a conflict is said of `shown`, at the volume.
-    fn take(&mut self, path: &str, shown: &str, errors: &mut Errors) {
+    fn claim_path(&mut self, path: &str, shown: &str, errors: &mut FieldErrors) {
         if !self.taken.insert(path.to_owned()) {
             errors.invalid_str(self.volume, shown, "conflicting duplicate paths");
         }
     }
 }
 
-fn source_rules(source: &Value, path: &Path, taken: &mut Paths, errors: &mut Errors) {
+fn source_rules(source: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let mut count = 0;
     for kind in ["secret", "configMap"] {
         if let Some(object) = part(source, kind) {
@@ -76,7 +76,7 @@ fn source_rules(source: &Value, path: &Path, taken: &mut Paths, errors: &mut Err
             env::downward_file(file, &path.child("downwardAPI"), errors);
             let target = text(file, "path");
             if !target.is_empty() {
-                taken.take(target, target, errors);
+                taken.claim_path(target, target, errors);
             }
         }
     }
@@ -99,7 +99,7 @@ fn source_rules(source: &Value, path: &Path, taken: &mut Paths, errors: &mut Err
     }
 }
 
-fn whole_object(object: &Value, path: &Path, taken: &mut Paths, errors: &mut Errors) {
+fn whole_object(object: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let name = text(object, "name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -108,20 +108,20 @@ fn whole_object(object: &Value, path: &Path, taken: &mut Paths, errors: &mut Err
         key_to_path(item, &path.child("items").index(index), errors);
         let target = text(item, "path");
         if !target.is_empty() {
-            taken.take(target, name, errors);
+            taken.claim_path(target, name, errors);
         }
     }
 }
 
 /// One key of a Secret or ConfigMap and the file it goes to.
-pub fn key_to_path(item: &Value, path: &Path, errors: &mut Errors) {
+pub fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     super::required(path, item, "key", errors);
     super::required(path, item, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), text(item, "path"), errors);
     paths::mode(&path.child("mode"), int(item, "mode"), errors);
 }
 
-fn service_account_token(token: &Value, path: &Path, volume: &Path, errors: &mut Errors) {
+fn service_account_token(token: &Value, path: &FieldPath, volume: &FieldPath, errors: &mut FieldErrors) {
     let seconds = int(token, "expirationSeconds").unwrap_or_default();
     let at = path.child("expirationSeconds");
     if seconds < 600 {
@@ -136,7 +136,7 @@ fn service_account_token(token: &Value, path: &Path, volume: &Path, errors: &mut
     }
 }
 
-fn cluster_trust_bundle(bundle: &Value, path: &Path, taken: &mut Paths, errors: &mut Errors) {
+fn cluster_trust_bundle(bundle: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let name = optional_text(bundle, "name");
     let signer = optional_text(bundle, "signerName");
     match (name, signer) {
@@ -152,10 +152,10 @@ fn cluster_trust_bundle(bundle: &Value, path: &Path, taken: &mut Paths, errors: 
     let target = text(bundle, "path");
     super::required(path, bundle, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), target, errors);
-    taken.take(target, target, errors);
+    taken.claim_path(target, target, errors);
 }
 
-fn bundle_by_name(bundle: &Value, name: &str, path: &Path, errors: &mut Errors) {
+fn bundle_by_name(bundle: &Value, name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let at = path.child("name");
     if name.is_empty() {
         errors.required(&at, "must be a valid object name");
@@ -174,7 +174,7 @@ fn bundle_by_name(bundle: &Value, name: &str, path: &Path, errors: &mut Errors) 
     }
 }
 
-fn bundles_by_signer(bundle: &Value, signer: &str, path: &Path, errors: &mut Errors) {
+fn bundles_by_signer(bundle: &Value, signer: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let at = path.child("signerName");
     if signer.is_empty() {
         errors.required(&at, "must be a valid signer name");
@@ -197,7 +197,7 @@ fn shown_bundle(bundle: &Value) -> String {
     ])
 }
 
-fn pod_certificate(certificate: &Value, path: &Path, taken: &mut Paths, errors: &mut Errors) {
+fn pod_certificate(certificate: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let signer = text(certificate, "signerName");
     SignerName::parse(&path.child("signerName"), signer, errors);
     user_annotations(certificate, &path.child("userAnnotations"), errors);
@@ -214,7 +214,7 @@ fn pod_certificate(certificate: &Value, path: &Path, taken: &mut Paths, errors: 
         if !target.is_empty() {
             files += 1;
             paths::local_and_not_reserved(&path.child(field), target, errors);
-            taken.take(target, target, errors);
+            taken.claim_path(target, target, errors);
         }
     }
     if files == 0 {
@@ -224,7 +224,7 @@ fn pod_certificate(certificate: &Value, path: &Path, taken: &mut Paths, errors: 
     }
 }
 
-fn lifetime(seconds: i64, signer: &str, path: &Path, errors: &mut Errors) {
+fn lifetime(seconds: i64, signer: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let longest = if is_kubernetes(signer) { MAX_KUBERNETES_LIFETIME } else { MAX_LIFETIME };
     if seconds < MIN_LIFETIME {
         let detail = format!("if provided, maxExpirationSeconds must be >= {MIN_LIFETIME}");
@@ -236,7 +236,7 @@ fn lifetime(seconds: i64, signer: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn user_annotations(certificate: &Value, path: &Path, errors: &mut Errors) {
+fn user_annotations(certificate: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in entries(certificate, "userAnnotations") {
         names::domain_prefixed_key(path, &key.to_lowercase(), errors);

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::amount::Amount;
-use super::super::read::{entries, list, optional_text, part, text};
-use super::say;
+use super::super::nano_quantity::NanoQuantity;
+use super::super::fields::{entries, list, optional_text, part, text};
+use super::report_all;
 
 /// Names without a prefix that mean a resource somewhere in the API.
 const STANDARD: [&str; 20] = [
@@ -35,13 +35,13 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// The resources of a container.
-pub fn of_container(resources: &Value, claims: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
+pub fn container_resources(resources: &Value, claims: &BTreeSet<&str>, path: &FieldPath, errors: &mut FieldErrors) {
     requirements(resources, container_resource, path, errors);
     claim_names(resources, claims, &path.child("claims"), errors);
 }
 
 /// The resources of the pod as a whole.
-pub fn of_pod(spec: &Value, resources: &Value, path: &Path, errors: &mut Errors) {
+pub fn pod_resources(spec: &Value, resources: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if part(resources, "claims").is_some() {
         let detail = "claims may not be set for Resources at pod-level";
         errors.forbidden(&path.child("claims"), detail);
@@ -53,9 +53,9 @@ pub fn of_pod(spec: &Value, resources: &Value, path: &Path, errors: &mut Errors)
             let Some(whole) = resources.pointer("/limits").and_then(|all| all.get(name)) else {
                 continue;
             };
-            if Amount::of(limit) > Amount::of(whole) {
+            if NanoQuantity::from_value(limit) > NanoQuantity::from_value(whole) {
                 let at = path.child("containers").index(index).key(name).child("limits");
-                let detail = format!("must be less than or equal to pod limits of {}", bare(whole));
+                let detail = format!("must be less than or equal to pod limits of {}", unquoted_quantity(whole));
                 errors.invalid(&at, limit, &detail);
             }
         }
@@ -63,7 +63,7 @@ pub fn of_pod(spec: &Value, resources: &Value, path: &Path, errors: &mut Errors)
 }
 
 /// What running the pod costs beside its containers.
-pub fn overhead(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(overhead) = part(spec, "overhead") {
         let as_limits = serde_json::json!({ "limits": overhead });
         requirements(&as_limits, container_resource, path, errors);
@@ -71,7 +71,7 @@ pub fn overhead(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// The claims a pod has.
-pub fn pod_claims(claims: &[Value], path: &Path, errors: &mut Errors) {
+pub fn pod_claims(claims: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = path.index(index);
@@ -81,7 +81,7 @@ pub fn pod_claims(claims: &[Value], path: &Path, errors: &mut Errors) {
         } else if !seen.insert(name) {
             errors.duplicate(&at.child("name"), &name.into());
         } else {
-            say(&at.child("name"), name, names::dns1123_label(name), errors);
+            report_all(&at.child("name"), name, names::dns1123_label(name), errors);
         }
         let fields = ["resourceClaimName", "resourceClaimTemplateName"];
         let given: Vec<&str> =
@@ -98,7 +98,7 @@ pub fn pod_claims(claims: &[Value], path: &Path, errors: &mut Errors) {
         }
         for field in given {
             let name = text(claim, field);
-            say(&at.child(field), name, names::dns1123_subdomain(name), errors);
+            report_all(&at.child(field), name, names::dns1123_subdomain(name), errors);
         }
     }
 }
@@ -115,8 +115,8 @@ fn shown_claim(claim: &Value) -> String {
 }
 
 /// The rule for the amounts of one resource: never negative, and whole where it is counted.
-pub fn quantity(name: &str, amount: &Value, path: &Path, errors: &mut Errors) {
-    let value = Amount::of(amount);
+pub fn quantity(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+    let value = NanoQuantity::from_value(amount);
     if value.sign().is_lt() {
         errors.invalid(path, amount, "must be greater than or equal to 0");
     }
@@ -125,9 +125,9 @@ pub fn quantity(name: &str, amount: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-type NameCheck = fn(&str, &Path, &mut Errors);
+type NameCheck = fn(&str, &FieldPath, &mut FieldErrors);
 
-fn requirements(resources: &Value, check: NameCheck, path: &Path, errors: &mut Errors) {
+fn requirements(resources: &Value, check: NameCheck, path: &FieldPath, errors: &mut FieldErrors) {
     let (limits_at, requests_at) = (path.child("limits"), path.child("requests"));
     for (name, limit) in entries(resources, "limits") {
         let at = limits_at.key(name);
@@ -158,9 +158,9 @@ fn proportion(
     name: &str,
     request: &Value,
     limit: Option<&Value>,
-    limits_at: &Path,
-    requests_at: &Path,
-    errors: &mut Errors,
+    limits_at: &FieldPath,
+    requests_at: &FieldPath,
+    errors: &mut FieldErrors,
 ) {
     let overcommit = is_native(name) && !is_huge_pages(name);
     let Some(limit) = limit else {
@@ -170,25 +170,25 @@ fn proportion(
         }
         return;
     };
-    let (asked, most) = (Amount::of(request), Amount::of(limit));
+    let (asked, most) = (NanoQuantity::from_value(request), NanoQuantity::from_value(limit));
     if asked != most && !overcommit {
-        let detail = format!("must be equal to {name} limit of {}", bare(limit));
+        let detail = format!("must be equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     } else if asked > most {
-        let detail = format!("must be less than or equal to {name} limit of {}", bare(limit));
+        let detail = format!("must be less than or equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     }
 }
 
-fn huge_pages(name: &str, amount: &Value, path: &Path, errors: &mut Errors) {
+fn huge_pages(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
-    if !Amount::of(amount).is_multiple_of(Amount::of_text(size)) {
-        let detail = format!("{} is not positive integer multiple of {name}", bare(amount));
+    if !NanoQuantity::from_value(amount).is_multiple_of(NanoQuantity::from_text(size)) {
+        let detail = format!("{} is not positive integer multiple of {name}", unquoted_quantity(amount));
         errors.invalid(path, amount, &detail);
     }
 }
 
-fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
+fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut all: Option<String> = None;
     for (index, claim) in list(resources, "claims").iter().enumerate() {
@@ -211,14 +211,14 @@ fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &
             // All names stand in each of these errors.
             let detail = match errors.is_full() {
                 true => "",
-                false => all.get_or_insert_with(|| known_claims(known)).as_str(),
+                false => all.get_or_insert_with(|| claim_list_text(known)).as_str(),
             };
             errors.not_found_because(&at, name, detail);
         }
     }
 }
 
-fn known_claims(known: &BTreeSet<&str>) -> String {
+fn claim_list_text(known: &BTreeSet<&str>) -> String {
     let names: Vec<&str> = known.iter().copied().collect();
     let rest = match names.as_slice() {
         [] => " which is empty".to_owned(),
@@ -227,7 +227,7 @@ fn known_claims(known: &BTreeSet<&str>) -> String {
     format!("must be one of the names in pod.spec.resourceClaims{rest}")
 }
 
-fn container_resource(name: &str, path: &Path, errors: &mut Errors) {
+fn container_resource(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     resource(name, path, errors);
     if !name.contains('/') {
         let usable = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
@@ -239,7 +239,7 @@ fn container_resource(name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn pod_resource(name: &str, path: &Path, errors: &mut Errors) {
+fn pod_resource(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let before = errors.len();
     resource(name, path, errors);
     let usable = matches!(name, "cpu" | "memory") || is_huge_pages(name);
@@ -248,10 +248,10 @@ fn pod_resource(name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn resource(name: &str, path: &Path, errors: &mut Errors) {
+fn resource(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let broken = names::qualified_name(name);
     let well_formed = broken.is_empty();
-    say(path, name, broken, errors);
+    report_all(path, name, broken, errors);
     let standard =
         STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
     if well_formed && !name.contains('/') && !standard {
@@ -279,6 +279,6 @@ fn is_counted(name: &str) -> bool {
 }
 
 /// A quantity without quotes.
-fn bare(amount: &Value) -> String {
+fn unquoted_quantity(amount: &Value) -> String {
     amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)
 }

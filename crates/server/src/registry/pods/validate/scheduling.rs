@@ -3,17 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 
-use super::super::read::{int, list, optional_text, part, text, texts};
-use super::{label_name, say};
+use super::super::fields::{int, list, optional_text, part, text, texts};
+use super::{label_name, report_all};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The taints a pod puts up with.
-pub fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Errors) {
+pub fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = path.index(index);
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
@@ -53,22 +53,22 @@ pub fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Errors) {
 }
 
 /// What a taint does to a pod that does not tolerate it.
-pub fn taint_effect(path: &Path, effect: &str, errors: &mut Errors) {
+pub fn taint_effect(path: &FieldPath, effect: &str, errors: &mut FieldErrors) {
     super::one_of(path, effect, &EFFECTS, errors);
 }
 
 /// Readiness gates, then scheduling gates.
-pub fn gates(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
         let at = path.child("readinessGates").index(index).child("conditionType");
         let kind = text(gate, "conditionType");
-        say(&at, kind, names::qualified_name(kind), errors);
+        report_all(&at, kind, names::qualified_name(kind), errors);
     }
     let mut seen = BTreeSet::new();
     for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let at = path.child("schedulingGates").index(index);
         let name = text(gate, "name");
-        say(&at, name, names::qualified_name(name), errors);
+        report_all(&at, name, names::qualified_name(name), errors);
         if !seen.insert(name) {
             errors.duplicate(&at, &name.into());
         }
@@ -76,20 +76,20 @@ pub fn gates(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// Names in the pod's hosts file.
-pub fn host_aliases(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.index(index);
         let ip = text(alias, "ip");
-        say(&at.child("ip"), ip, names::ip_address(ip), errors);
+        report_all(&at.child("ip"), ip, names::ip_address(ip), errors);
         for (index, name) in texts(alias, "hostnames").into_iter().enumerate() {
             let at = at.child("hostnames").index(index);
-            say(&at, name, names::dns1123_subdomain(name), errors);
+            report_all(&at, name, names::dns1123_subdomain(name), errors);
         }
     }
 }
 
 /// How the pod resolves names.
-pub fn dns_config(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MAX_SERVERS: usize = 3;
     const MAX_SEARCHES: usize = 32;
     const MAX_SEARCH_CHARS: usize = 2048;
@@ -111,7 +111,7 @@ pub fn dns_config(spec: &Value, path: &Path, errors: &mut Errors) {
         errors.invalid(&at, &servers.clone().into(), &detail);
     }
     for (index, server) in servers.into_iter().enumerate() {
-        say(&at.index(index), server, names::ip_address(server), errors);
+        report_all(&at.index(index), server, names::ip_address(server), errors);
     }
     let searches = texts(config, "searches");
     let at = path.child("searches");
@@ -137,7 +137,7 @@ pub fn dns_config(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A domain to search in, where underscores occur in practice; `.` searches nowhere.
-fn search_path(path: &Path, search: &str, errors: &mut Errors) {
+fn search_path(path: &FieldPath, search: &str, errors: &mut FieldErrors) {
     if search == "." {
         return;
     }
@@ -155,7 +155,7 @@ fn search_path(path: &Path, search: &str, errors: &mut Errors) {
 }
 
 /// How pods are spread over the cluster.
-pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn spread(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let constraints = list(spec, "topologySpreadConstraints");
     let pair = |c| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
     let last: HashMap<_, _> = constraints.iter().enumerate().map(|(i, c)| (pair(c), i)).collect();
@@ -193,7 +193,7 @@ pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn min_domains(constraint: &Value, action: &str, path: &Path, errors: &mut Errors) {
+fn min_domains(constraint: &Value, action: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(domains) = int(constraint, "minDomains") else { return };
     if domains <= 0 {
         errors.invalid(path, &domains.into(), "must be greater than zero");
@@ -205,7 +205,7 @@ fn min_domains(constraint: &Value, action: &str, path: &Path, errors: &mut Error
     }
 }
 
-fn match_label_keys(constraint: &Value, path: &Path, errors: &mut Errors) {
+fn match_label_keys(constraint: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let keys = texts(constraint, "matchLabelKeys");
     if !keys.is_empty() && part(constraint, "labelSelector").is_none() {
         return errors.forbidden(path, "must not be specified when labelSelector is not set");

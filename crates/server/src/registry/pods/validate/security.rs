@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::super::read::{flag, int, list, optional_flag, optional_text, part, text, texts};
-use super::{Context, in_range, paths};
+use super::super::fields::{flag, int, list, optional_flag, optional_text, part, text, texts};
+use super::{PodContext, in_range, paths};
 
 const MAX_ID: i64 = i32::MAX as i64;
 
 /// The rules of the pod's context.
-pub fn of_pod(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(context) = part(spec, "securityContext") else { return };
-    ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
+    validate_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
     for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
         let group = group.as_i64().unwrap_or_default();
         in_range(&path.child("supplementalGroups").index(index), group, 0, MAX_ID, errors);
@@ -30,8 +30,8 @@ pub fn of_pod(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// The rules of a container's context.
-pub fn of_container(rules: &Value, context: &Context, path: &Path, errors: &mut Errors) {
-    ids(rules, &["runAsUser", "runAsGroup"], path, errors);
+pub fn container_security_context(rules: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+    validate_ids(rules, &["runAsUser", "runAsGroup"], path, errors);
     supported(rules, "procMount", &["Default", "Unmasked"], path, errors);
     if context.host_users && text(rules, "procMount") == "Unmasked" {
         let detail = "`hostUsers` must be false to use `Unmasked`";
@@ -44,7 +44,7 @@ pub fn of_container(rules: &Value, context: &Context, path: &Path, errors: &mut 
     app_armor(rules, &path.child("appArmorProfile"), errors);
 }
 
-fn escalation(rules: &Value, path: &Path, errors: &mut Errors) {
+fn escalation(rules: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if flag(rules, "privileged") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         errors.invalid(path, rules, detail);
@@ -58,7 +58,7 @@ fn escalation(rules: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A pod with users of its own cannot share the host's processes.
-pub fn host_users(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if optional_flag(spec, "hostUsers") != Some(false) {
         return;
     }
@@ -80,7 +80,7 @@ pub fn host_users(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// A pod for Linux has no options for Windows.
-pub fn no_windows_options(spec: &Value, path: &Path, errors: &mut Errors) {
+pub fn no_windows_options(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
     let set = |holder: &Value| {
         part(holder, "securityContext").is_some_and(|c| part(c, "windowsOptions").is_some())
@@ -98,7 +98,7 @@ pub fn no_windows_options(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn ids(context: &Value, fields: &[&str], path: &Path, errors: &mut Errors) {
+fn validate_ids(context: &Value, fields: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
     for field in fields {
         if let Some(id) = int(context, field) {
             in_range(&path.child(field), id, 0, MAX_ID, errors);
@@ -106,7 +106,7 @@ fn ids(context: &Value, fields: &[&str], path: &Path, errors: &mut Errors) {
     }
 }
 
-fn supported(context: &Value, field: &str, known: &[&str], path: &Path, errors: &mut Errors) {
+fn supported(context: &Value, field: &str, known: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(value) = optional_text(context, field)
         && !known.contains(&value)
     {
@@ -114,14 +114,14 @@ fn supported(context: &Value, field: &str, known: &[&str], path: &Path, errors: 
     }
 }
 
-fn profiles(context: &Value, path: &Path, errors: &mut Errors) {
+fn profiles(context: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     seccomp(context, &path.child("seccompProfile"), errors);
     app_armor(context, &path.child("appArmorProfile"), errors);
 }
 
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-fn seccomp(context: &Value, path: &Path, errors: &mut Errors) {
+fn seccomp(context: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(profile) = part(context, "seccompProfile") else { return };
     let kind = text(profile, "type");
     if kind.is_empty() {
@@ -146,7 +146,7 @@ fn seccomp(context: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn app_armor(context: &Value, path: &Path, errors: &mut Errors) {
+fn app_armor(context: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const REQUIRED: &str = "must be set when AppArmor type is Localhost";
     let Some(profile) = part(context, "appArmorProfile") else { return };
     let at = path.child("localhostProfile");
@@ -174,7 +174,7 @@ fn app_armor(context: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Errors) {
+fn sysctls(spec: &Value, context: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, sysctl) in list(context, "sysctls").iter().enumerate() {
         let at = path.index(index).child("name");

@@ -4,29 +4,29 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
 use super::super::qos;
-use super::super::read::{
+use super::super::fields::{
     annotation, below, entries, first_by, int, list, list_mut, part, restore, set, spec,
     status as status_of, text,
 };
 use super::update::annotation_changes;
-use super::{MIRROR, metadata_and_spec, say};
-use crate::registry::pods::amount::Amount;
+use super::{MIRROR, metadata_and_spec, report_all};
+use crate::registry::pods::nano_quantity::NanoQuantity;
 
 /// The rules of a changed status (new, old).
-pub fn status(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     annotation_changes(new, old, errors);
-    let path = Path::new("status");
+    let path = FieldPath::new("status");
     let (new_status, old_status) = (status_of(new), status_of(old));
     conditions(new_status, &path.child("conditions"), errors);
     let (nominated, before) =
         (text(new_status, "nominatedNodeName"), text(old_status, "nominatedNodeName"));
     if nominated != before && !nominated.is_empty() {
         let at = path.child("nominatedNodeName");
-        say(&at, nominated, names::dns1123_subdomain(nominated), errors);
+        report_all(&at, nominated, names::dns1123_subdomain(nominated), errors);
         if !text(spec(old), "nodeName").is_empty() {
             errors.forbidden(&at, "may not be set on pods that are already bound to a node");
         }
@@ -54,18 +54,18 @@ pub fn status(new: &Value, old: &Value, errors: &mut Errors) {
     addresses(new_status, &path.child("hostIPs"), "hostIPs", errors);
 }
 
-fn conditions(status: &Value, path: &Path, errors: &mut Errors) {
+fn conditions(status: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, condition) in list(status, "conditions").iter().enumerate() {
         let at = path.index(index);
         generation(condition, &at, errors);
         let kind = text(condition, "type");
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            say(&at.child("Type"), kind, names::qualified_name(kind), errors);
+            report_all(&at.child("Type"), kind, names::qualified_name(kind), errors);
         }
     }
 }
 
-fn generation(object: &Value, path: &Path, errors: &mut Errors) {
+fn generation(object: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(generation) = int(object, "observedGeneration").filter(|number| *number < 0) {
         let at = path.child("observedGeneration");
         errors.invalid(&at, &generation.into(), "must be a non-negative integer");
@@ -78,8 +78,8 @@ fn transitions(
     old: &Value,
     field: &str,
     containers: Option<&str>,
-    path: &Path,
-    errors: &mut Errors,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
 ) {
     let now = first_by(list(new_status, field), "name");
     let declared = first_by(containers.map_or(&[][..], |field| list(spec(old), field)), "name");
@@ -114,10 +114,10 @@ fn may_restart(spec: &Value, container: Option<&Value>, exit_code: i64) -> bool 
     }
 }
 
-fn addresses(status: &Value, path: &Path, field: &str, errors: &mut Errors) {
+fn addresses(status: &Value, path: &FieldPath, field: &str, errors: &mut FieldErrors) {
     let ips: Vec<&str> = list(status, field).iter().map(|ip| text(ip, "ip")).collect();
     for (index, ip) in ips.iter().enumerate() {
-        say(&path.index(index), ip, names::ip_address(ip), errors);
+        report_all(&path.index(index), ip, names::ip_address(ip), errors);
     }
     if ips.len() < 2 {
         return;
@@ -142,13 +142,13 @@ fn shown_address(ip: &str) -> String {
 }
 
 /// The rules of added ephemeral containers (new, old).
-pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
         let detail = "static pods do not support ephemeral containers";
-        return errors.forbidden(&Path::default(), detail);
+        return errors.forbidden(&FieldPath::default(), detail);
     }
     metadata_and_spec(new, errors);
-    let path = Path::new("spec").child("ephemeralContainers");
+    let path = FieldPath::new("spec").child("ephemeralContainers");
     let now = first_by(list(spec(new), "ephemeralContainers"), "name");
     for before in list(spec(old), "ephemeralContainers") {
         let name = windlass_api::field::quote(text(before, "name"));
@@ -163,15 +163,15 @@ pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// The rules of a resize (new, old).
-pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn resize(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
-        return errors.forbidden(&Path::default(), "static pods cannot be resized");
+        return errors.forbidden(&FieldPath::default(), "static pods cannot be resized");
     }
     if spec(old).pointer("/os/name").is_some_and(|os| os == "windows") {
-        return errors.forbidden(&Path::default(), "windows pods cannot be resized");
+        return errors.forbidden(&FieldPath::default(), "windows pods cannot be resized");
     }
     metadata_and_spec(new, errors);
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let class = text(status_of(old), "qosClass");
     if class != qos::class(new) {
         let detail = "Pod QOS Class may not change as a result of resizing";
@@ -189,7 +189,7 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-fn resized_container(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+fn resized_container(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (field, what) in [("requests", "requests"), ("limits", "limits")] {
         let now = new.pointer(&format!("/resources/{field}")).unwrap_or(&Value::Null);
         let resources = part(old, "resources").unwrap_or(&Value::Null);
@@ -202,7 +202,7 @@ fn resized_container(new: &Value, old: &Value, path: &Path, errors: &mut Errors)
         text(policy, "resourceName") == "memory"
             && text(policy, "restartPolicy") == "RestartContainer"
     });
-    let memory = |container: &Value| container.pointer("/resources/limits/memory").map(Amount::of);
+    let memory = |container: &Value| container.pointer("/resources/limits/memory").map(NanoQuantity::from_value);
     if let (Some(now), Some(before)) = (memory(new), memory(old))
         && now < before
         && !restarts

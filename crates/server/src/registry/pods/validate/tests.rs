@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use windlass_api::field::Errors;
+use windlass_api::field::FieldErrors;
 
 use super::super::{defaults, prepare};
 use super::*;
@@ -13,7 +13,7 @@ fn pod(change: Value) -> Value {
         spec[field] = value.clone();
     }
     let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
-    defaults::pod(&mut pod);
+    defaults::default_pod(&mut pod);
     prepare::create(&mut pod);
     pod
 }
@@ -35,15 +35,15 @@ fn volume(source: Value) -> Value {
     pod(json!({"volumes": [volume]}))
 }
 
-fn said(pod: &Value) -> Vec<String> {
-    let mut errors = Errors::new();
+fn error_texts(pod: &Value) -> Vec<String> {
+    let mut errors = FieldErrors::new();
     create(pod, &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 
 fn check(cases: &[(Value, &[&str])]) {
     for (pod, expected) in cases {
-        assert_eq!(said(pod), *expected, "{pod}");
+        assert_eq!(error_texts(pod), *expected, "{pod}");
     }
 }
 
@@ -129,7 +129,7 @@ fn specs() {
 #[test]
 fn names_are_checked() {
     for (field, label) in [("nodeName", false), ("serviceAccountName", false), ("hostname", true)] {
-        let words = said(&pod(json!({field: "A_b"})));
+        let words = error_texts(&pod(json!({field: "A_b"})));
         let grammar = if label { "RFC 1123 label" } else { "RFC 1123 subdomain" };
         assert_eq!(words.len(), 1, "{field}");
         let start = format!("spec.{field}: Invalid value: \"A_b\": a lowercase {grammar} must");
@@ -569,6 +569,6 @@ fn projections_beyond_the_recorded_ones() {
         ),
     ];
     for (pod, expected) in cases {
-        assert_eq!(said(pod), *expected, "{pod}");
+        assert_eq!(error_texts(pod), *expected, "{pod}");
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::super::read::{entries, int, list, list_mut, metadata, part, restore, set, spec, text};
+use super::super::fields::{entries, int, list, list_mut, metadata, part, restore, set, spec, text};
 use super::{APPARMOR_PREFIX, MIRROR, annotations, metadata_and_spec, scheduling};
 
 const IMMUTABLE: &str = "pod updates may not change fields other than \
@@ -14,10 +14,10 @@ const IMMUTABLE: &str = "pod updates may not change fields other than \
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// The rules of a changed pod (new, old).
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(new, errors);
     annotation_changes(new, old, errors);
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let (new_spec, old_spec) = (spec(new), spec(old));
     for field in ["containers", "initContainers"] {
         let (new, old) = (list(new_spec, field), list(old_spec, field));
@@ -49,8 +49,8 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// The annotations that say how a pod came to be may not change.
-pub fn annotation_changes(new: &Value, old: &Value, errors: &mut Errors) {
-    let path = Path::new("metadata").child("annotations");
+pub fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let path = FieldPath::new("metadata").child("annotations");
     let all = |pod| -> BTreeMap<&str, &Value> {
         entries(metadata(pod), "annotations").into_iter().collect()
     };
@@ -80,7 +80,7 @@ pub fn annotation_changes(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// A deadline may be set and brought forward. False if the rest need not be looked at.
-fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut Errors) -> bool {
+fn deadline(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) -> bool {
     let (new, old) = (int(new, "activeDeadlineSeconds"), int(old, "activeDeadlineSeconds"));
     match (new, old) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
@@ -102,7 +102,7 @@ fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut Errors) -> bool 
     }
 }
 
-fn added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+fn added_tolerations(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     // As text, in which fields are sorted: values cannot be hashed.
     let untimed = |toleration: &Value| {
         let mut rest = toleration.clone();
@@ -117,7 +117,7 @@ fn added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Errors)
     scheduling::tolerations(list(new, "tolerations"), path, errors);
 }
 
-fn removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+fn removed_gates(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let known: BTreeSet<&str> =
         list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
     for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
@@ -149,7 +149,7 @@ fn without_mutable_fields(new: &Value, old: &Value) -> Value {
 }
 
 /// While gates keep it from being scheduled, a pod may become choosier about nodes.
-fn gated(rest: &mut Value, old: &Value, path: &Path, errors: &mut Errors) {
+fn gated(rest: &mut Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let kept = entries(old, "nodeSelector").into_iter().all(|(key, value)| {
         rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value)
     });
@@ -175,7 +175,7 @@ fn node_affinity(spec: &Value) -> Value {
     spec.pointer("/affinity/nodeAffinity").cloned().unwrap_or_default()
 }
 
-fn node_affinity_additions(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+fn node_affinity_additions(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const TERMS: &str = "/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let terms = |affinity: &Value| {
         affinity.pointer(TERMS).and_then(Value::as_array).cloned().unwrap_or_default()

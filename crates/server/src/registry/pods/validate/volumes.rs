@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 
-use super::super::amount::Amount;
-use super::super::read::{entries, flag, int, list, optional_text, part, text, texts};
-use super::{env, one_of, paths, projected, required, required_name, say};
+use super::super::nano_quantity::NanoQuantity;
+use super::super::fields::{entries, flag, int, list, optional_text, part, text, texts};
+use super::{env, one_of, paths, projected, required, required_name, report_all};
 
 /// Checks all volumes; the valid ones, by name.
 pub fn check<'a>(
     volumes: &'a [Value],
     pod_name: &str,
-    path: &Path,
-    errors: &mut Errors,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
 ) -> BTreeMap<&'a str, &'a Value> {
     // Without the pod's name there is no telling what its claims will be called.
     let own_claims: BTreeSet<String> = volumes
@@ -27,7 +27,7 @@ pub fn check<'a>(
     let mut valid = BTreeMap::new();
     for (index, volume) in volumes.iter().enumerate() {
         let at = path.index(index);
-        let mut found = Errors::new();
+        let mut found = FieldErrors::new();
         source(volume, pod_name, &at, &mut found);
         let name = text(volume, "name");
         required_name(&at.child("name"), name, names::dns1123_label, &mut found);
@@ -53,23 +53,23 @@ pub fn check<'a>(
 
 /// A kind of volume source: its field, the two names that errors give it (upstream misspells
 /// some), and its rules.
-struct Source {
+struct VolumeSourceRule {
     field: &'static str,
     in_forbidden: &'static str,
     in_path: &'static str,
-    rules: fn(&Value, &Path, &mut Errors),
+    rules: fn(&Value, &FieldPath, &mut FieldErrors),
 }
 
-const fn source_kind(field: &'static str, rules: fn(&Value, &Path, &mut Errors)) -> Source {
-    Source { field, in_forbidden: field, in_path: field, rules }
+const fn source_kind(field: &'static str, rules: fn(&Value, &FieldPath, &mut FieldErrors)) -> VolumeSourceRule {
+    VolumeSourceRule { field, in_forbidden: field, in_path: field, rules }
 }
 
 /// In the order in which they are looked for: the first one counts, every other is one too many.
-const SOURCES: [Source; 30] = [
+const SOURCES: [VolumeSourceRule; 30] = [
     source_kind("emptyDir", empty_dir),
     source_kind("hostPath", host_path),
     source_kind("gitRepo", git_repo),
-    Source {
+    VolumeSourceRule {
         field: "gcePersistentDisk",
         in_forbidden: "gcePersistentDisk",
         in_path: "persistentDisk",
@@ -96,9 +96,9 @@ const SOURCES: [Source; 30] = [
         required(path, source, "volumeID", errors);
         secret_ref(source, path, errors);
     }),
-    Source { field: "cephfs", in_forbidden: "cephFS", in_path: "cephfs", rules: monitors },
+    VolumeSourceRule { field: "cephfs", in_forbidden: "cephFS", in_path: "cephfs", rules: monitors },
     source_kind("quobyte", quobyte),
-    Source {
+    VolumeSourceRule {
         field: "downwardAPI",
         in_forbidden: "downwarAPI",
         in_path: "downwardAPI",
@@ -134,7 +134,7 @@ const SOURCES: [Source; 30] = [
     }),
 ];
 
-fn source(volume: &Value, pod_name: &str, path: &Path, errors: &mut Errors) {
+fn source(volume: &Value, pod_name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = false;
     for kind in &SOURCES {
         let Some(source) = part(volume, kind.field) else { continue };
@@ -170,26 +170,26 @@ fn source(volume: &Value, pod_name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn all_required(source: &Value, fields: &[&str], path: &Path, errors: &mut Errors) {
+fn all_required(source: &Value, fields: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
     for field in fields {
         required(path, source, field, errors);
     }
 }
 
-fn secret_ref(source: &Value, path: &Path, errors: &mut Errors) {
+fn secret_ref(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(secret) = part(source, "secretRef") {
         required(&path.child("secretRef"), secret, "name", errors);
     }
 }
 
-fn empty_dir(source: &Value, path: &Path, errors: &mut Errors) {
-    if part(source, "sizeLimit").is_some_and(|limit| Amount::of(limit).sign().is_lt()) {
+fn empty_dir(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+    if part(source, "sizeLimit").is_some_and(|limit| NanoQuantity::from_value(limit).sign().is_lt()) {
         let detail = "SizeLimit field must be a valid resource quantity";
         errors.forbidden(&path.child("sizeLimit"), detail);
     }
 }
 
-fn host_path(source: &Value, path: &Path, errors: &mut Errors) {
+fn host_path(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const TYPES: [&str; 8] = [
         "",
         "BlockDevice",
@@ -210,12 +210,12 @@ fn host_path(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn git_repo(source: &Value, path: &Path, errors: &mut Errors) {
+fn git_repo(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, source, "repository", errors);
     paths::local(&path.child("directory"), text(source, "directory"), errors);
 }
 
-fn partitioned_disk(disk: &Value, id: &str, path: &Path, errors: &mut Errors) {
+fn partitioned_disk(disk: &Value, id: &str, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, disk, id, errors);
     let partition = int(disk, "partition").unwrap_or_default();
     if !(0..=255).contains(&partition) {
@@ -225,7 +225,7 @@ fn partitioned_disk(disk: &Value, id: &str, path: &Path, errors: &mut Errors) {
 }
 
 /// A Secret or ConfigMap as a volume.
-fn keyed(source: &Value, name: &str, path: &Path, errors: &mut Errors) {
+fn keyed(source: &Value, name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, source, name, errors);
     paths::mode(&path.child("defaultMode"), int(source, "defaultMode"), errors);
     for (index, item) in list(source, "items").iter().enumerate() {
@@ -233,21 +233,21 @@ fn keyed(source: &Value, name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn downward_api(source: &Value, path: &Path, errors: &mut Errors) {
+fn downward_api(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     paths::mode(&path.child("defaultMode"), int(source, "defaultMode"), errors);
     for file in list(source, "items") {
         env::downward_file(file, path, errors);
     }
 }
 
-fn nfs(source: &Value, path: &Path, errors: &mut Errors) {
+fn nfs(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     all_required(source, &["server", "path"], path, errors);
     if !text(source, "path").starts_with('/') {
         errors.invalid_str(&path.child("path"), text(source, "path"), "must be an absolute path");
     }
 }
 
-fn iscsi(source: &Value, path: &Path, errors: &mut Errors) {
+fn iscsi(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, source, "targetPortal", errors);
     match text(source, "iqn") {
         "" => errors.required(&path.child("iqn"), ""),
@@ -264,11 +264,11 @@ fn iscsi(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn iscsi_name(path: &Path, name: &str, errors: &mut Errors) {
+fn iscsi_name(path: &FieldPath, name: &str, errors: &mut FieldErrors) {
     let good = match name.get(..3) {
         Some("iqn") => is_iqn(name),
-        Some("eui") => is_fixed(name, 16),
-        Some("naa") => is_fixed(name, 32),
+        Some("eui") => is_alphanumeric_of_length(name, 16),
+        Some("naa") => is_alphanumeric_of_length(name, 32),
         _ => {
             let words = "must be valid format starting with iqn, eui, or naa";
             return errors.invalid_str(path, name, words);
@@ -298,12 +298,12 @@ fn is_iqn(name: &str) -> bool {
         && !rest.contains(|c: char| ",;*&$|".contains(c) || c.is_ascii_whitespace())
 }
 
-fn is_fixed(name: &str, digits: usize) -> bool {
+fn is_alphanumeric_of_length(name: &str, digits: usize) -> bool {
     let rest = name.as_bytes().get(4..).unwrap_or_default();
     rest.len() == digits && rest.iter().all(u8::is_ascii_alphanumeric)
 }
 
-fn flocker(source: &Value, path: &Path, errors: &mut Errors) {
+fn flocker(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (name, uuid) = (text(source, "datasetName"), text(source, "datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
         errors.required(path, "one of datasetName and datasetUUID is required");
@@ -317,13 +317,13 @@ fn flocker(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn monitors(source: &Value, path: &Path, errors: &mut Errors) {
+fn monitors(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if list(source, "monitors").is_empty() {
         errors.required(&path.child("monitors"), "");
     }
 }
 
-fn quobyte(source: &Value, path: &Path, errors: &mut Errors) {
+fn quobyte(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let words = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
@@ -348,7 +348,7 @@ fn is_host_port(pair: &str) -> bool {
     }
 }
 
-fn fibre_channel(source: &Value, path: &Path, errors: &mut Errors) {
+fn fibre_channel(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (targets, wwids) = (list(source, "targetWWNs"), list(source, "wwids"));
     let at = path.child("targetWWNs");
     if targets.is_empty() && wwids.is_empty() {
@@ -367,7 +367,7 @@ fn fibre_channel(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn flex_volume(source: &Value, path: &Path, errors: &mut Errors) {
+fn flex_volume(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, source, "driver", errors);
     for (key, _) in entries(source, "options") {
         let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
@@ -379,7 +379,7 @@ fn flex_volume(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn azure_disk(source: &Value, path: &Path, errors: &mut Errors) {
+fn azure_disk(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MANAGED_URI: &str = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/\
                                microsoft.compute/disks/{disk-id}";
     const BLOB_URI: &str =
@@ -407,7 +407,7 @@ fn azure_disk(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn storageos(source: &Value, path: &Path, errors: &mut Errors) {
+fn storageos(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(source, "volumeName");
     required_name(&path.child("volumeName"), name, names::dns1123_label, errors);
     let namespace = text(source, "volumeNamespace");
@@ -415,7 +415,7 @@ fn storageos(source: &Value, path: &Path, errors: &mut Errors) {
     secret_ref(source, path, errors);
 }
 
-fn csi(source: &Value, path: &Path, errors: &mut Errors) {
+fn csi(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let driver = text(source, "driver");
     let at = path.child("driver");
     if driver.is_empty() {
@@ -424,16 +424,16 @@ fn csi(source: &Value, path: &Path, errors: &mut Errors) {
     if driver.len() > 63 {
         errors.too_long(&at, 63);
     }
-    say(&at, driver, names::dns1123_subdomain(&driver.to_lowercase()), errors);
+    report_all(&at, driver, names::dns1123_subdomain(&driver.to_lowercase()), errors);
     if let Some(secret) = part(source, "nodePublishSecretRef") {
         match text(secret, "name") {
             "" => errors.required(&path.child("nodePublishSecretRef").child("name"), ""),
-            name => say(&path.child("name"), name, names::dns1123_subdomain(name), errors),
+            name => report_all(&path.child("name"), name, names::dns1123_subdomain(name), errors),
         }
     }
 }
 
-fn ephemeral(source: &Value, path: &Path, errors: &mut Errors) {
+fn ephemeral(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let at = path.child("volumeClaimTemplate");
     let Some(template) = part(source, "volumeClaimTemplate") else {
         return errors.required(&at, "");
@@ -451,7 +451,7 @@ fn ephemeral(source: &Value, path: &Path, errors: &mut Errors) {
     claim(part(template, "spec").unwrap_or(&Value::Null), &at.child("spec"), errors);
 }
 
-fn claim(spec: &Value, path: &Path, errors: &mut Errors) {
+fn claim(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = texts(spec, "accessModes");
     let at = path.child("accessModes");
@@ -471,7 +471,7 @@ fn claim(spec: &Value, path: &Path, errors: &mut Errors) {
     let at = path.child("resources").key("storage");
     match spec.pointer("/resources/requests/storage") {
         None => errors.required(&at, ""),
-        Some(amount) if !Amount::of(amount).sign().is_gt() => {
+        Some(amount) if !NanoQuantity::from_value(amount).sign().is_gt() => {
             errors.invalid(&at, amount, "must be greater than zero");
         }
         Some(_) => {}

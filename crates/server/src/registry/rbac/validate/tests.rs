@@ -1,6 +1,6 @@
 //! The rules, in tables.
 
-use super::super::super::parts::tests::{change_refusals, refusals};
+use super::super::super::object_fields::tests::{change_refusals, refusals};
 use super::super::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use super::*;
 

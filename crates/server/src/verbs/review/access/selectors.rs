@@ -1,7 +1,7 @@
 //! The selectors of a question about a list.
 
 use serde_json::{Value, json};
-use windlass_api::selector::fields::{Requirement, Selector};
+use windlass_api::selector::fields::{FieldRequirement, FieldSelector};
 use windlass_api::selector::labels;
 
 use super::{text, texts};
@@ -9,22 +9,22 @@ use super::{text, texts};
 /// What is selected, as far as it can be read. Requirements hold together, so that leaving out one that
 /// cannot be read asks for more, and is safe.
 #[derive(Default)]
-pub struct Selectors {
+pub struct ReviewSelectors {
     /// The fields selected by.
-    pub fields: Option<Selector>,
+    pub fields: Option<FieldSelector>,
     /// What was left out.
     pub errors: Vec<String>,
 }
 
-impl Selectors {
+impl ReviewSelectors {
     /// Reads the selectors of `resourceAttributes`.
-    pub fn parse(attributes: &Value) -> Selectors {
-        let mut found = Selectors::default();
+    pub fn parse(attributes: &Value) -> ReviewSelectors {
+        let mut found = ReviewSelectors::default();
         let (fields, labels) = (&attributes["fieldSelector"], &attributes["labelSelector"]);
         let (requirements, failed) = field_requirements(fields);
         found.note("fieldSelector", requirements.len(), failed);
         if !requirements.is_empty() {
-            found.fields = Some(Selector::of(requirements));
+            found.fields = Some(FieldSelector::from_requirements(requirements));
         }
         let (read, failed) = label_requirements(labels);
         found.note("labelSelector", read, failed);
@@ -42,21 +42,21 @@ impl Selectors {
 }
 
 /// The requirements that can be read, and whether there are others.
-fn field_requirements(selector: &Value) -> (Vec<Requirement>, bool) {
+fn field_requirements(selector: &Value) -> (Vec<FieldRequirement>, bool) {
     let list = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
-        return match Selector::parse(text(&selector["rawSelector"])) {
+        return match FieldSelector::parse(text(&selector["rawSelector"])) {
             Ok(selector) => (selector.requirements().to_vec(), false),
             Err(_) => (Vec::new(), true),
         };
     }
-    let read: Vec<Requirement> = list.iter().filter_map(field_requirement).collect();
+    let read: Vec<FieldRequirement> = list.iter().filter_map(field_requirement).collect();
     let failed = read.len() < list.len();
     (read, failed)
 }
 
 /// Only one value, and only whether the field has it or not.
-fn field_requirement(requirement: &Value) -> Option<Requirement> {
+fn field_requirement(requirement: &Value) -> Option<FieldRequirement> {
     let mut values = texts(&requirement["values"]);
     let equal = match text(&requirement["operator"]) {
         "In" => true,
@@ -64,17 +64,17 @@ fn field_requirement(requirement: &Value) -> Option<Requirement> {
         _ => return None,
     };
     let value = values.pop().filter(|_| values.is_empty())?;
-    Some(Requirement { field: text(&requirement["key"]).to_owned(), equal, value })
+    Some(FieldRequirement { field: text(&requirement["key"]).to_owned(), equal, value })
 }
 
 /// How many requirements on labels can be read, and whether there are others.
 fn label_requirements(selector: &Value) -> (usize, bool) {
     let list = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
-        return (0, labels::Selector::parse(text(&selector["rawSelector"])).is_err());
+        return (0, labels::LabelSelector::parse(text(&selector["rawSelector"])).is_err());
     }
     let reads = |requirement: &&Value| {
-        labels::Selector::from_object(&json!({"matchExpressions": [requirement]})).is_ok()
+        labels::LabelSelector::from_object(&json!({"matchExpressions": [requirement]})).is_ok()
     };
     let read = list.iter().filter(reads).count();
     (read, read < list.len())
@@ -129,7 +129,7 @@ mod tests {
                 vec![ignored("labelSelector")],
             ),
         ] {
-            let found = Selectors::parse(&attributes);
+            let found = ReviewSelectors::parse(&attributes);
             assert_eq!(found.fields.unwrap_or_default().to_string(), fields, "{attributes}");
             assert_eq!(found.errors, errors, "{attributes}");
         }

@@ -1,39 +1,39 @@
 //! The rules on questions about access.
 
 use serde_json::Value;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
 use super::{text, texts};
 
 /// A question is about a resource or about a path.
-pub fn spec(spec: &Value, errors: &mut Errors) {
+pub fn spec(spec: &Value, errors: &mut FieldErrors) {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     if resource.is_null() == path.is_null() {
         let words = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.invalid(&Path::new("spec"), path, words);
+        errors.invalid(&FieldPath::new("spec"), path, words);
     }
 }
 
 /// A question is about somebody.
-pub fn subject(spec: &Value, errors: &mut Errors) {
+pub fn subject(spec: &Value, errors: &mut FieldErrors) {
     let user = text(&spec["user"]);
     if user.is_empty() && texts(&spec["groups"]).is_empty() {
-        let at = Path::new("spec").child("user");
+        let at = FieldPath::new("spec").child("user");
         errors.invalid_str(&at, user, "at least one of user or group must be specified");
     }
 }
 
 /// The selectors of a question about a resource.
-pub fn attributes(spec: &Value, errors: &mut Errors) {
+pub fn attributes(spec: &Value, errors: &mut FieldErrors) {
     let attributes = &spec["resourceAttributes"];
-    let at = Path::new("spec.resourceAttributes");
+    let at = FieldPath::new("spec.resourceAttributes");
     selector(&attributes["fieldSelector"], &at.child("fieldSelector"), field, errors);
     selector(&attributes["labelSelector"], &at.child("labelSelector"), label, errors);
 }
 
 /// Nothing but `allowed` stands in the metadata. The bookkeeping of fields is not the client's.
-pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut Errors) {
+pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut FieldErrors) {
     let fields = metadata.as_object().into_iter().flatten();
     let empty = |value: &Value| match value {
         Value::Null => true,
@@ -46,30 +46,30 @@ pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut Er
         *name != "managedFields" && !allowed.contains(&name.as_str()) && !empty(value)
     });
     if others.next().is_some() {
-        errors.invalid(&Path::new("metadata"), metadata, words);
+        errors.invalid(&FieldPath::new("metadata"), metadata, words);
     }
 }
 
 /// A question in a namespace is about a resource in it.
-pub fn local(question: &Value, errors: &mut Errors) {
+pub fn local(question: &Value, errors: &mut FieldErrors) {
     let spec = &question["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let namespace = text(&resource["namespace"]);
     if !resource.is_null() && namespace != text(&question["metadata"]["namespace"]) {
-        let at = Path::new("spec.resourceAttributes.namespace");
+        let at = FieldPath::new("spec.resourceAttributes.namespace");
         errors.invalid_str(&at, namespace, "must match metadata.namespace");
     }
     if !path.is_null() {
-        let at = Path::new("spec.nonResourceAttributes");
+        let at = FieldPath::new("spec.nonResourceAttributes");
         errors.invalid(&at, path, "disallowed on this kind of request");
     }
 }
 
 fn selector(
     selector: &Value,
-    at: &Path,
-    check_key: fn(&Value, &Path, &mut Errors),
-    errors: &mut Errors,
+    at: &FieldPath,
+    check_key: fn(&Value, &FieldPath, &mut FieldErrors),
+    errors: &mut FieldErrors,
 ) {
     if selector.is_null() {
         return;
@@ -92,7 +92,7 @@ fn selector(
 }
 
 /// Operators that are not known are let through: a client may be newer than this server.
-fn operator(requirement: &Value, at: &Path, errors: &mut Errors) {
+fn operator(requirement: &Value, at: &FieldPath, errors: &mut FieldErrors) {
     let (at, values) = (at.child("values"), texts(&requirement["values"]));
     match text(&requirement["operator"]) {
         "In" | "NotIn" if values.is_empty() => {
@@ -106,13 +106,13 @@ fn operator(requirement: &Value, at: &Path, errors: &mut Errors) {
     }
 }
 
-fn field(requirement: &Value, at: &Path, errors: &mut Errors) {
+fn field(requirement: &Value, at: &FieldPath, errors: &mut FieldErrors) {
     if text(&requirement["key"]).is_empty() {
         errors.required(&at.child("key"), "must be specified");
     }
 }
 
-fn label(requirement: &Value, at: &Path, errors: &mut Errors) {
+fn label(requirement: &Value, at: &FieldPath, errors: &mut FieldErrors) {
     let key = text(&requirement["key"]);
     for words in names::qualified_name(key) {
         errors.invalid_str(&at.child("key"), key, &words);

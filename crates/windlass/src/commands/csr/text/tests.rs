@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use windlass_pki::{
-    AltNames, IssuedSubject, KeyKind, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom,
-    Validity, issue, pem, write_request,
+    AltNames, IssuedSubject, KeyKind, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom,
+    Validity, issue, pem, build_csr,
 };
 
 use super::*;
@@ -15,7 +15,7 @@ fn encoded(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-fn object_of(request: &str, status: Value) -> Request {
+fn csr_object(request: &str, status: Value) -> CsrObject {
     serde_json::from_value(json!({
         "metadata": {"name": "csr-abc", "creationTimestamp": "2026-11-16T11:57:00Z"},
         "spec": {
@@ -31,14 +31,14 @@ fn object_of(request: &str, status: Value) -> Request {
     .unwrap()
 }
 
-fn asked(key: &PrivateKey) -> String {
+fn csr_pem(key: &PrivateKey) -> String {
     let names = AltNames {
         dns_names: vec!["web.example.com".into(), "odd,name".into()],
         ip_addresses: vec!["192.0.2.7".parse().unwrap()],
         ..AltNames::default()
     };
     let subject = IssuedSubject::new("web, O=system:masters", &["dev\u{1b}[2J"]);
-    write_request(key, &subject, &names).unwrap()
+    build_csr(key, &subject, &names).unwrap()
 }
 
 fn certificate(key: &PrivateKey) -> String {
@@ -48,12 +48,12 @@ fn certificate(key: &PrivateKey) -> String {
         let subject = Subject::new("example web CA", &[]).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let key = PrivateKey::generate().unwrap();
-        windlass_pki::Authority::self_signed(&subject, validity, key, serial).unwrap()
+        windlass_pki::CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
     };
-    let leaf = Leaf {
+    let leaf = LeafTemplate {
         subject: Subject::new("web", &[]).unwrap(),
         alt_names: vec![windlass_pki::AltName::Dns("web.example.com".into())],
-        purposes: vec![Purpose::ServerAuth],
+        purposes: vec![KeyPurpose::ServerAuth],
         validity: Validity::new(NOW - time::Duration::MINUTE, NOW + time::Duration::DAY).unwrap(),
         public_key: key.public_key(),
         serial: Serial::random(&SystemRandom::new()).unwrap(),
@@ -65,8 +65,8 @@ fn certificate(key: &PrivateKey) -> String {
 #[test]
 fn a_pending_request_in_words() {
     let key = PrivateKey::generate().unwrap();
-    let request = object_of(&asked(&key), json!({}));
-    let view = View::of(&request, NOW);
+    let request = csr_object(&csr_pem(&key), json!({}));
+    let view = CsrView::from_csr(&request, NOW);
     let expected = "  Name:        csr-abc
   Signer:      example.com/web
   Asked by:    bob (groups: dev, system:authenticated), 3m ago
@@ -88,7 +88,7 @@ Conditions
   none
 ";
     assert_eq!(show(&view, &request, None), expected);
-    let wide = show(&view, &request, Some(Format::Wide));
+    let wide = show(&view, &request, Some(OutputFormat::Wide));
     assert!(wide.starts_with(expected) && wide.contains("BEGIN CERTIFICATE REQUEST"), "{wide}");
     assert_eq!(
         line(&view),
@@ -100,7 +100,7 @@ Conditions
 
 #[test]
 fn a_certificate_in_words() {
-    let key = PrivateKey::generate_of(KeyKind::P384).unwrap();
+    let key = PrivateKey::generate_kind(KeyKind::P384).unwrap();
     let other = PrivateKey::generate().unwrap();
     for (holder, told) in [(&key, "ECDSA P-384, the request's"), (&other, "NOT the request's")] {
         let approved = json!({
@@ -109,8 +109,8 @@ fn a_certificate_in_words() {
         });
         let status =
             json!({"conditions": [approved], "certificate": encoded(&certificate(holder))});
-        let request = object_of(&asked(&key), status);
-        let view = View::of(&request, NOW);
+        let request = csr_object(&csr_pem(&key), status);
+        let view = CsrView::from_csr(&request, NOW);
         let text = show(&view, &request, None);
         for words in [
             "State:       Approved,Issued",
@@ -131,11 +131,11 @@ fn a_certificate_in_words() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn undecodable_requests_show_the_reason() {
     let status =
         json!({"conditions": [{"type": "Denied", "status": "True"}], "certificate": encoded("x")});
-    let request = object_of("rubbish", status);
-    let view = View::of(&request, NOW);
+    let request = csr_object("rubbish", status);
+    let view = CsrView::from_csr(&request, NOW);
     let text = show(&view, &request, None);
     assert!(text.contains("PEM block type must be CERTIFICATE REQUEST"), "{text}");
     assert!(text.contains("must contain at least one CERTIFICATE PEM block"), "{text}");
@@ -147,12 +147,12 @@ fn what_cannot_be_read_says_why() {
 #[test]
 fn a_list_looks_as_kubectl_s() {
     let key = PrivateKey::generate().unwrap();
-    let views = [View::of(&object_of(&asked(&key), json!({})), NOW)];
+    let views = [CsrView::from_csr(&csr_object(&csr_pem(&key), json!({})), NOW)];
     let expected = "NAME      AGE   SIGNERNAME        REQUESTOR   REQUESTEDDURATION   CONDITION\n\
                     csr-abc   3m    example.com/web   bob         24h                 Pending\n";
     assert_eq!(list(&views, None), expected);
-    let wide = list(&views, Some(Format::Wide));
+    let wide = list(&views, Some(OutputFormat::Wide));
     assert!(wide.contains("NAMES") && wide.contains("DNS:web.example.com"), "{wide}");
-    let names = list(&views, Some(Format::Name));
+    let names = list(&views, Some(OutputFormat::Name));
     assert_eq!(names, "certificatesigningrequest.certificates.k8s.io/csr-abc\n");
 }

@@ -2,29 +2,29 @@ use std::path::Path;
 
 use time::Duration as Span;
 use time::macros::datetime;
-use windlass_controllers::publish::anchors::{Record, Records};
-use windlass_controllers::signers::config::Signers;
+use windlass_controllers::publisher::anchors::{AnchorRecord, AnchorRecords};
+use windlass_controllers::signers::config::SignersConfig;
 use windlass_pki::{
-    Authority, Issuance, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
-    Usages, Validity, issue_certificate,
+    CertificateAuthority, CertificateTemplate, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
+    CertificateUsages, Validity, issue_certificate,
 };
 
-use super::super::authority;
-use super::super::server::Bundle;
+use super::super::signer_ca;
+use super::super::server::SignerBundle;
 use super::*;
-use crate::expiry::Monitored;
+use crate::expiry::MonitoredCertificate;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const NAME: &str = "a.b/c";
 
 /// A CA that ends after so long.
-fn files(left: Span) -> Ca {
+fn files(left: Span) -> SignerCa {
     let (from, until) = (NOW - Span::DAY, NOW + left);
-    Ca::Files(Box::new(Files {
+    SignerCa::Files(Box::new(CaFiles {
         certificate: "ca.crt".into(),
         key: "ca.key".into(),
         mode: 0o600,
-        facts: authority::Facts {
+        facts: signer_ca::CaCertificateInfo {
             subject: "CN=ca".into(),
             serial: "01".into(),
             key: "ECDSA P-256".into(),
@@ -38,35 +38,35 @@ fn files(left: Span) -> Ca {
     }))
 }
 
-fn with(ca: Ca, change: impl FnOnce(&mut Files)) -> Ca {
-    let Ca::Files(mut files) = ca else { panic!() };
+fn with_files(ca: SignerCa, change: impl FnOnce(&mut CaFiles)) -> SignerCa {
+    let SignerCa::Files(mut files) = ca else { panic!() };
     change(&mut files);
-    Ca::Files(files)
+    SignerCa::Files(files)
 }
 
 /// Kubernetes' own signers and one that signs requests for up to a day, and publishes.
-fn facts(ca: Ca) -> Facts {
+fn facts(ca: SignerCa) -> CheckInputs {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, publish: {}, \
         ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
-    let Signers { signers } = Signers::parse(Path::new("signers.yaml"), text).unwrap();
-    let mut known = Known::built_in(None);
-    known.extend(signers.iter().map(|custom| Known { ca: ca.clone(), ..Known::custom(custom) }));
-    let bundle = Bundle {
+    let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap();
+    let mut known = LocalSigner::built_in(None);
+    known.extend(signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }));
+    let bundle = SignerBundle {
         name: "a.b:c:anchors".into(),
         signer: NAME.into(),
         ours: true,
         anchors: vec![b"old".to_vec(), b"anchor".to_vec()],
         facts: Vec::new(),
-        records: Records::new(),
+        records: AnchorRecords::new(),
         lacking: Vec::new(),
     };
-    let seen = Seen { bundles: vec![bundle], ..Seen::default() };
-    Facts { bad_file: None, known, own: Vec::new(), server: Ok(seen) }
+    let seen = ServerSnapshot { bundles: vec![bundle], ..ServerSnapshot::default() };
+    CheckInputs { bad_file: None, known, own: Vec::new(), server: Ok(seen) }
 }
 
-fn told(facts: &Facts) -> Vec<String> {
+fn finding_lines(facts: &CheckInputs) -> Vec<String> {
     let found = findings(facts, NOW);
-    let line = |found: &Finding| {
+    let line = |found: &SignerFinding| {
         let signer = found.signer.as_deref().unwrap_or("-");
         format!("{} {signer}: {}", found.severity.name(), found.message)
     };
@@ -84,24 +84,24 @@ fn certificates_of_the_server_itself_are_reported() {
         let key = windlass_pki::PrivateKey::generate().unwrap();
         let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
         let made =
-            windlass_pki::Authority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
+            windlass_pki::CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
         std::fs::write(&file, made.certificate().to_pem()).unwrap();
-        let monitored = Monitored::file("serving", Role::Renewed, &file);
-        Facts { own: vec![monitored.read().unwrap()], ..facts(files(Span::days(365))) }
+        let monitored = MonitoredCertificate::file("serving", CertificateRole::Renewed, &file);
+        CheckInputs { own: vec![monitored.read().unwrap()], ..facts(files(Span::days(365))) }
     };
     for (days, severity, said) in [(299, "error", "expired"), (310, "warning", "expires")] {
-        let lines = told(&made(days));
+        let lines = finding_lines(&made(days));
         let wanted = format!("{} {said} ", file.display());
         let found = lines.iter().any(|line| line.contains(&wanted) && line.contains(severity));
         assert!(found, "{lines:?}");
     }
-    assert_eq!(told(&made(365)), [""; 0]);
+    assert_eq!(finding_lines(&made(365)), [""; 0]);
 }
 
 #[test]
 fn cas_are_looked_at() {
     let year = Span::days(365);
-    let table: Vec<(Ca, &[&str])> = vec![
+    let table: Vec<(SignerCa, &[&str])> = vec![
         (files(year), &[]),
         (files(Span::days(30)), &[]),
         (
@@ -117,31 +117,31 @@ fn cas_are_looked_at() {
         ),
         (files(-Span::SECOND), &["error a.b/c: ca.crt expired at 2026-06-01T11:59:59Z"]),
         (
-            with(files(year), |files| files.valid.0 = NOW + Span::SECOND),
+            with_files(files(year), |files| files.valid.0 = NOW + Span::SECOND),
             &["error a.b/c: ca.crt is not valid before 2026-06-01T12:00:01Z"],
         ),
         (
-            with(files(year), |files| files.mode = 0o640),
+            with_files(files(year), |files| files.mode = 0o640),
             &["warning a.b/c: ca.key is open to others than its owner: its mode is 0640"],
         ),
-        (Ca::Unusable("ca.crt is empty".into()), &["error a.b/c: ca.crt is empty"]),
+        (SignerCa::Unusable("ca.crt is empty".into()), &["error a.b/c: ca.crt is empty"]),
         (
-            Ca::ToBeMade("/nowhere/ca".into()),
+            SignerCa::ToBeMade("/nowhere/ca".into()),
             &["note a.b/c: its CA in /nowhere/ca will be made at start"],
         ),
     ];
     for (ca, wanted) in table {
-        assert_eq!(told(&facts(ca.clone())), wanted, "{ca:?}");
+        assert_eq!(finding_lines(&facts(ca.clone())), wanted, "{ca:?}");
     }
 }
 
 #[test]
 fn bundles_have_the_ca() {
     let ca = files(Span::days(365));
-    let change = |change: fn(&mut Seen)| {
+    let change = |change: fn(&mut ServerSnapshot)| {
         let mut facts = facts(ca.clone());
         change(facts.server.as_mut().unwrap());
-        told(&facts)
+        finding_lines(&facts)
     };
     let lacks = "error a.b/c: the trust bundle a.b:c:anchors does not have the CA of ca.crt";
     assert_eq!(change(|seen| seen.bundles[0].anchors.truncate(1)), [lacks]);
@@ -155,12 +155,12 @@ fn bundles_have_the_ca() {
     // Whoever may not see bundles does not know.
     let refused = change(|seen| {
         seen.bundles.clear();
-        seen.of_bundles = Sight::Refused("forbidden".into());
+        seen.bundle_access = ListOutcome::Forbidden("forbidden".into());
     });
     assert_eq!(refused, ["error -: ClusterTrustBundles are left out: forbidden"]);
     let absent = change(|seen| {
         seen.bundles.clear();
-        (seen.of_bundles, seen.of_pods) = (Sight::Absent, Sight::Absent);
+        (seen.bundle_access, seen.pod_request_access) = (ListOutcome::NotServed, ListOutcome::NotServed);
     });
     assert_eq!(
         absent,
@@ -172,8 +172,8 @@ fn bundles_have_the_ca() {
     );
 }
 
-fn asked(name: &str, api: Api, state: State, seconds: i64) -> Asked {
-    Asked {
+fn signer_request(name: &str, api: Api, state: RequestState, seconds: i64) -> SignerRequest {
+    SignerRequest {
         signer: NAME.into(),
         name: name.into(),
         api,
@@ -186,18 +186,18 @@ fn asked(name: &str, api: Api, state: State, seconds: i64) -> Asked {
 
 #[test]
 fn requests_that_wait_for_too_long_are_told() {
-    let request = |name, state, seconds| asked(name, Api::Request, state, seconds);
-    let pod = |name, state, seconds| asked(name, Api::Pod, state, seconds);
-    let of = |signer: &str, asked: Asked| Asked { signer: signer.into(), ..asked };
-    let (approve, sign) = (State::ToApprove, State::ToSign);
-    let delayed = Asked {
+    let request = |name, state, seconds| signer_request(name, Api::Request, state, seconds);
+    let pod = |name, state, seconds| signer_request(name, Api::Pod, state, seconds);
+    let of = |signer: &str, asked: SignerRequest| SignerRequest { signer: signer.into(), ..asked };
+    let (approve, sign) = (RequestState::ToApprove, RequestState::ToSign);
+    let delayed = SignerRequest {
         why: Some("windlass.dev/SigningDelayed SignerExpired: it has".into()),
         ..request("b", sign, 200)
     };
     let unknown = "no signer of this name is known here";
-    let table: Vec<(Vec<Asked>, Vec<String>)> = vec![
+    let table: Vec<(Vec<SignerRequest>, Vec<String>)> = vec![
         (vec![request("a", sign, 60), request("b", approve, 3600)], vec![]),
-        (vec![request("a", State::Denied, 9999), request("b", State::Issued, 9999)], vec![]),
+        (vec![request("a", RequestState::Denied, 9999), request("b", RequestState::Issued, 9999)], vec![]),
         (
             vec![request("a", sign, 61), delayed, request("c", sign, 5)],
             vec!["error a.b/c: CertificateSigningRequests approved but not signed: 2, the oldest is b, \
@@ -234,7 +234,7 @@ fn requests_that_wait_for_too_long_are_told() {
         (
             vec![
                 of("x.y/z", request("a", approve, 5)),
-                of("x.y/z", request("b", State::Issued, 50)),
+                of("x.y/z", request("b", RequestState::Issued, 50)),
             ],
             vec![],
         ),
@@ -247,8 +247,8 @@ fn requests_that_wait_for_too_long_are_told() {
     ];
     for (asked, wanted) in table {
         let mut facts = facts(files(Span::days(365)));
-        facts.server.as_mut().unwrap().asked = asked.clone();
-        assert_eq!(told(&facts), wanted, "{asked:?}");
+        facts.server.as_mut().unwrap().requests = asked.clone();
+        assert_eq!(finding_lines(&facts), wanted, "{asked:?}");
     }
 }
 
@@ -257,22 +257,22 @@ fn errors_come_first_and_trouble_is_one_finding() {
     let mut facts = facts(files(Span::DAY));
     facts.known.truncate(5);
     facts.bad_file = Some("signers.yaml:1:1: kind: is missing".into());
-    let stranger = Asked { signer: "x.y/z".into(), ..asked("a", Api::Request, State::ToSign, 99) };
-    facts.server.as_mut().unwrap().asked = vec![stranger];
+    let stranger = SignerRequest { signer: "x.y/z".into(), ..signer_request("a", Api::Request, RequestState::ToSign, 99) };
+    facts.server.as_mut().unwrap().requests = vec![stranger];
     // The signer may be one of the file, so nothing is said of that.
     let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
                  for 99s";
-    assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
-    facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
-    assert_eq!(told(&facts).last().unwrap(), "error -: cannot reach it");
-    facts.server = Err(Trouble::NoServer("no kubeconfig".into()));
-    assert_eq!(told(&facts).last().unwrap(), "warning -: no server was looked at: no kubeconfig");
-    facts.server = Err(Trouble::NotAsked);
-    assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
+    assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
+    facts.server = Err(SnapshotError::Unreachable("cannot reach it".into()));
+    assert_eq!(finding_lines(&facts).last().unwrap(), "error -: cannot reach it");
+    facts.server = Err(SnapshotError::NoServer("no kubeconfig".into()));
+    assert_eq!(finding_lines(&facts).last().unwrap(), "warning -: no server was looked at: no kubeconfig");
+    facts.server = Err(SnapshotError::NotRequested);
+    assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
     let mut facts = self::facts(files(Span::DAY * 2));
-    facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
+    facts.server = Err(SnapshotError::Unreachable("cannot reach it".into()));
     let severities = findings(&facts, NOW).into_iter().map(|found| found.severity);
-    assert_eq!(severities.collect::<Vec<_>>(), [Severity::Error, Severity::Warning]);
+    assert_eq!(severities.collect::<Vec<_>>(), [FindingSeverity::Error, FindingSeverity::Warning]);
 }
 
 #[test]
@@ -295,12 +295,12 @@ fn wildcards_that_several_share_are_told() {
     ];
     for (names, who, shared) in table {
         let text = text(names, who);
-        let Signers { signers } = Signers::parse(Path::new("signers.yaml"), &text).unwrap();
-        let known = Known { ca: Ca::Elsewhere, ..Known::custom(&signers[0]) };
-        let facts = Facts {
+        let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
+        let known = LocalSigner { ca: SignerCa::Elsewhere, ..LocalSigner::custom(&signers[0]) };
+        let facts = CheckInputs {
             bad_file: None,
             known: vec![known],
-            server: Err(Trouble::NotAsked),
+            server: Err(SnapshotError::NotRequested),
             own: Vec::new(),
         };
         let wanted = shared.map(|shared| {
@@ -309,46 +309,46 @@ fn wildcards_that_several_share_are_told() {
                  tie names to the requester, for example {{node}}.example.com"
             )
         });
-        assert_eq!(told(&facts), Vec::from_iter(wanted), "{names} {who}");
+        assert_eq!(finding_lines(&facts), Vec::from_iter(wanted), "{names} {who}");
     }
 }
 
-fn authority_of(name: &str) -> Authority {
+fn test_authority(name: &str) -> CertificateAuthority {
     let validity = Validity::new(NOW - Span::DAY, NOW + Span::days(99)).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
 /// A request with a certificate of this CA that ends after so long.
-fn issued(name: &str, ca: &Authority, left: Span) -> Asked {
+fn issued(name: &str, ca: &CertificateAuthority, left: Span) -> SignerRequest {
     let key = PrivateKey::generate().unwrap();
     let issued = issue_certificate(
         ca,
-        &Issuance {
+        &CertificateTemplate {
             subject: IssuedSubject::new("leaf", &[]),
             alt_names: windlass_pki::AltNames::default(),
-            usages: Usages::from_names(&["digital signature", "server auth"]).unwrap(),
+            usages: CertificateUsages::from_names(&["digital signature", "server auth"]).unwrap(),
             validity: Validity::new(NOW - Span::HOUR, NOW + left).unwrap(),
             public_key: &SubjectKey::from_der(key.public_key().as_der()).unwrap(),
             serial: Serial::random(&SystemRandom::new()).unwrap(),
         },
     );
     let chain = Some(issued.unwrap().to_pem());
-    Asked { chain, ..asked(name, Api::Request, State::Issued, 50) }
+    SignerRequest { chain, ..signer_request(name, Api::Request, RequestState::Issued, 50) }
 }
 
 /// The finding: both leaves are of a CA whose anchor has left the bundle, and nothing was wrong.
 #[test]
 fn certificates_without_a_published_anchor_are_told() {
-    let (old, new) = (authority_of("ca"), authority_of("ca"));
-    let der = |ca: &Authority| ca.certificate().der().to_vec();
-    let facts_with = |anchors: Vec<Vec<u8>>, asked: Vec<Asked>| {
-        let ca = with(files(Span::days(99)), |files| files.anchor = der(&new));
+    let (old, new) = (test_authority("ca"), test_authority("ca"));
+    let der = |ca: &CertificateAuthority| ca.certificate().der().to_vec();
+    let facts_with = |anchors: Vec<Vec<u8>>, asked: Vec<SignerRequest>| {
+        let ca = with_files(files(Span::days(99)), |files| files.anchor = der(&new));
         let mut facts = facts(ca);
         let seen = facts.server.as_mut().unwrap();
         seen.bundles[0].anchors = anchors;
-        seen.asked = asked;
+        seen.requests = asked;
         facts
     };
     let leaves = || {
@@ -359,14 +359,14 @@ fn certificates_without_a_published_anchor_are_told() {
             issued("expired", &old, -Span::SECOND),
         ]
     };
-    assert_eq!(told(&facts_with(vec![der(&new), der(&old)], leaves())), [""; 0]);
+    assert_eq!(finding_lines(&facts_with(vec![der(&new), der(&old)], leaves())), [""; 0]);
     let lost = "error a.b/c: certificates issued under a CA whose trust anchor is not published: 2, \
                 the last to expire is of two, at 2026-06-02T11:00:00Z; renew them, or publish the \
                 anchor again";
-    assert_eq!(told(&facts_with(vec![der(&new)], leaves())), [lost]);
+    assert_eq!(finding_lines(&facts_with(vec![der(&new)], leaves())), [lost]);
     // Of a signer that publishes nothing, nobody knows how it is trusted.
-    let elsewhere = Asked { signer: "x.y/z".into(), ..issued("one", &old, Span::HOUR) };
-    assert_eq!(told(&facts_with(vec![der(&new)], vec![elsewhere])), [""; 0]);
+    let elsewhere = SignerRequest { signer: "x.y/z".into(), ..issued("one", &old, Span::HOUR) };
+    assert_eq!(finding_lines(&facts_with(vec![der(&new)], vec![elsewhere])), [""; 0]);
 }
 
 #[test]
@@ -376,9 +376,9 @@ fn a_ca_that_waits_for_nodes_is_told() {
         let bundle = &mut facts.server.as_mut().unwrap().bundles[0];
         let name: String =
             windlass_pki::fingerprint(b"anchor").iter().map(|byte| format!("{byte:02x}")).collect();
-        bundle.records = Records::from([(name, Record { hold_until, ..Record::default() })]);
+        bundle.records = AnchorRecords::from([(name, AnchorRecord { hold_until, ..AnchorRecord::default() })]);
         bundle.lacking = lacking.iter().map(|node| (*node).to_owned()).collect();
-        told(&facts)
+        finding_lines(&facts)
     };
     assert_eq!(held(None, &[]), [""; 0]);
     assert_eq!(held(Some(NOW), &["n1"]), [""; 0]);

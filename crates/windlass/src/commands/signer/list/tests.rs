@@ -1,14 +1,14 @@
 use time::macros::datetime;
 
-use super::super::asked::{Asked, Kind as Api, State};
-use windlass_controllers::publish::anchors::Records;
+use super::super::certificate_requests::{SignerRequest, RequestApi as Api, RequestState};
+use windlass_controllers::publisher::anchors::AnchorRecords;
 
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
-fn certificate(days: i64) -> Facts {
-    Facts {
+fn certificate(days: i64) -> CaCertificateInfo {
+    CaCertificateInfo {
         subject: "CN=ca".into(),
         serial: "4b:af".into(),
         key: "ECDSA P-256".into(),
@@ -18,21 +18,21 @@ fn certificate(days: i64) -> Facts {
     }
 }
 
-fn bundle(name: &str, signer: &str, days: i64) -> Bundle {
+fn bundle(name: &str, signer: &str, days: i64) -> SignerBundle {
     let facts = vec![certificate(days)];
-    Bundle {
+    SignerBundle {
         name: name.into(),
         signer: signer.into(),
         ours: true,
         anchors: Vec::new(),
         facts,
-        records: Records::new(),
+        records: AnchorRecords::new(),
         lacking: Vec::new(),
     }
 }
 
-fn seen() -> Seen {
-    let asked = |signer: &str, api, state, seconds| Asked {
+fn snapshot() -> ServerSnapshot {
+    let asked = |signer: &str, api, state, seconds| SignerRequest {
         signer: signer.into(),
         name: "r".into(),
         api,
@@ -42,21 +42,21 @@ fn seen() -> Seen {
         chain: None,
     };
     let client = "kubernetes.io/kube-apiserver-client";
-    Seen {
-        asked: vec![
-            asked(client, Api::Request, State::ToSign, 90),
-            asked(client, Api::Request, State::Denied, 5),
-            asked(client, Api::Request, State::Failed, 5),
-            asked("x.y/z", Api::Request, State::ToApprove, 5),
-            asked("x.y/z", Api::Pod, State::Issued, 5),
+    ServerSnapshot {
+        requests: vec![
+            asked(client, Api::Request, RequestState::ToSign, 90),
+            asked(client, Api::Request, RequestState::Denied, 5),
+            asked(client, Api::Request, RequestState::Failed, 5),
+            asked("x.y/z", Api::Request, RequestState::ToApprove, 5),
+            asked("x.y/z", Api::Pod, RequestState::Issued, 5),
         ],
         bundles: vec![bundle("x.y:b:one", "x.y/b", 400), bundle("x.y:b:two", "x.y/b", 40)],
-        ..Seen::default()
+        ..ServerSnapshot::default()
     }
 }
 
 /// The words of the line of a signer.
-fn words_of(text: &str, name: &str) -> Vec<String> {
+fn row_words(text: &str, name: &str) -> Vec<String> {
     let mut lines = text.lines().map(|line| line.split("   ").map(str::trim));
     let line = lines.find_map(|mut line| (line.next()? == name).then_some(line));
     line.unwrap().filter(|word| !word.is_empty()).map(str::to_owned).collect()
@@ -64,32 +64,32 @@ fn words_of(text: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn every_name_has_a_line() {
-    let rows = rows(&Known::built_in(None), Some(&seen()));
+    let rows = rows(&LocalSigner::built_in(None), Some(&snapshot()));
     let text = text(&rows, None, NOW);
     assert_eq!(rows.len(), 7, "{text}");
     assert_eq!(
-        words_of(&text, "kubernetes.io/kube-apiserver-client"),
+        row_words(&text, "kubernetes.io/kube-apiserver-client"),
         ["built-in", "<unknown>", "0", "1 (90s)", "2", "0", "<none>"]
     );
-    assert_eq!(words_of(&text, "x.y/z"), ["unknown", "<unknown>", "1", "0", "0", "1", "<none>"]);
+    assert_eq!(row_words(&text, "x.y/z"), ["unknown", "<unknown>", "1", "0", "0", "1", "<none>"]);
     // Of several, the first that ends.
     assert_eq!(
-        words_of(&text, "x.y/b"),
+        row_words(&text, "x.y/b"),
         ["unknown", "40d", "0", "0", "0", "0", "x.y:b:one, x.y:b:two"]
     );
-    let wide = super::text(&rows, Some(Format::Wide), NOW);
-    let wide = words_of(&wide, "x.y/b");
+    let wide = super::text(&rows, Some(OutputFormat::Wide), NOW);
+    let wide = row_words(&wide, "x.y/b");
     assert_eq!(wide[8..], ["4b:af,4b:af", "0123456789abcdef,0123456789abcdef", "unknown here"]);
-    let names = super::text(&rows, Some(Format::Name), NOW);
+    let names = super::text(&rows, Some(OutputFormat::Name), NOW);
     assert_eq!(names.lines().count(), 7);
 }
 
 #[test]
 fn without_a_server_nothing_is_counted() {
-    let rows = rows(&Known::built_in(None), None);
+    let rows = rows(&LocalSigner::built_in(None), None);
     let text = text(&rows, None, NOW);
     assert_eq!(
-        words_of(&text, "kubernetes.io/legacy-unknown"),
+        row_words(&text, "kubernetes.io/legacy-unknown"),
         ["built-in", "<unknown>", "-", "-", "-", "-", "-"]
     );
     let document = serde_json::to_value(&rows).unwrap();
@@ -97,19 +97,19 @@ fn without_a_server_nothing_is_counted() {
     assert_eq!(document[0]["ca"]["from"], "unknown");
     // What nobody may see is not none, and what the server does not have is.
     let table = [
-        (Sight::Refused("no".into()), Sight::Clear, ["-", "-"]),
-        (Sight::Clear, Sight::Refused("no".into()), ["-", "-"]),
-        (Sight::Clear, Sight::Absent, ["0", "1 (90s)"]),
+        (ListOutcome::Forbidden("no".into()), ListOutcome::Complete, ["-", "-"]),
+        (ListOutcome::Complete, ListOutcome::Forbidden("no".into()), ["-", "-"]),
+        (ListOutcome::Complete, ListOutcome::NotServed, ["0", "1 (90s)"]),
     ];
     for (of_requests, of_pods, wanted) in table {
-        let seen = Seen { of_requests, of_pods, ..seen() };
-        let text = super::text(&super::rows(&Known::built_in(None), Some(&seen)), None, NOW);
-        assert_eq!(words_of(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
+        let seen = ServerSnapshot { csr_access: of_requests, pod_request_access: of_pods, ..snapshot() };
+        let text = super::text(&super::rows(&LocalSigner::built_in(None), Some(&seen)), None, NOW);
+        assert_eq!(row_words(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
     }
     for (ca, shown) in [
-        (Ca::ToBeMade("d".into()), "<to be made>"),
-        (Ca::Unusable("x".into()), "<unusable>"),
-        (Ca::Elsewhere, "<unknown>"),
+        (SignerCa::ToBeMade("d".into()), "<to be made>"),
+        (SignerCa::Unusable("x".into()), "<unusable>"),
+        (SignerCa::Elsewhere, "<unknown>"),
     ] {
         assert_eq!(cell(&ca, &[]).expiry(NOW), shown);
     }

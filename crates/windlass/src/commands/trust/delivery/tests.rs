@@ -1,7 +1,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use super::*;
 
@@ -12,27 +12,27 @@ static ANCHORS: LazyLock<[String; 2]> = LazyLock::new(|| {
         let validity = Validity::new(now, now + time::Duration::days(30)).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-        Authority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+        CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
     })
 });
 
 /// A bundle of the signer `a.b/c`, with a label, and one of these certificates.
-pub fn bundle(name: &str, label: &str, generation: i64, anchors: usize) -> Bundle {
+pub fn bundle(name: &str, label: &str, generation: i64, anchors: usize) -> TrustBundle {
     let labels = [("set".to_owned(), label.to_owned())].into();
     let signer = if name.contains(':') { "a.b/c" } else { "" };
-    Bundle::new(name, generation, signer, labels, &ANCHORS[anchors])
+    TrustBundle::new(name, generation, signer, labels, &ANCHORS[anchors])
 }
 
 /// What a node has that carries this.
-fn carried(bundle: &Bundle) -> Value {
+fn carried_bundle(bundle: &TrustBundle) -> Value {
     json!({"name": bundle.name, "generation": bundle.generation,
            "digest": digest_text(&bundle.anchors.digest())})
 }
 
 /// A source with these bundles in it; a name, or a value of the label.
-fn source(select: &str, bundles: &[&Bundle]) -> Value {
+fn source(select: &str, bundles: &[&TrustBundle]) -> Value {
     let mut source = json!({"volumes": ["ns/p/v"], "bundles":
-        bundles.iter().map(|bundle| carried(bundle)).collect::<Vec<_>>()});
+        bundles.iter().map(|bundle| carried_bundle(bundle)).collect::<Vec<_>>()});
     if !bundles.is_empty() {
         source["digest"] = json!("sha256:of all of them");
     }
@@ -50,23 +50,23 @@ fn source(select: &str, bundles: &[&Bundle]) -> Value {
     source
 }
 
-pub fn world(bundles: Vec<Bundle>, reports: &[(&str, Value)]) -> World {
-    let mut world = World::default();
+pub fn trust_state(bundles: Vec<TrustBundle>, reports: &[(&str, Value)]) -> TrustState {
+    let mut world = TrustState::default();
     bundles.into_iter().for_each(|bundle| world.set_bundle(bundle));
     for (node, sources) in reports {
         let status = json!({"sources": sources});
         let status = serde_json::from_value(status).unwrap();
         let at = "2026-03-01T12:00:00Z".to_owned();
-        world.reports.insert((*node).to_owned(), Reported { status, at });
+        world.reports.insert((*node).to_owned(), NodeReport { status, at });
         world.nodes.insert((*node).to_owned(), NodeState { ours: true, lost: None });
     }
     world
 }
 
 /// How far each has come: name, nodes, have, lacking, leftover, state.
-fn lines(world: &World) -> Vec<String> {
-    let nodes = |all: &[At]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
-    let line = |each: Delivery| {
+fn lines(world: &TrustState) -> Vec<String> {
+    let nodes = |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
+    let line = |each: BundleDelivery| {
         let (lacking, leftover) = (nodes(&each.lacking), nodes(&each.leftover));
         format!(
             "{} {}/{} -[{lacking}] +[{leftover}] {}",
@@ -90,20 +90,20 @@ fn nodes_have_what_all_their_volumes_have() {
         ("n5", json!([])),
         ("n6", json!([source("x", &[&new]), source("x", &[&new])])),
     ];
-    let world = world(vec![new.clone(), bundle("y", "", 1, 0)], &reports);
+    let world = trust_state(vec![new.clone(), bundle("y", "", 1, 0)], &reports);
     assert_eq!(lines(&world), ["x 2/5 -[n2,n3,n4] +[] incomplete", "y 0/0 -[] +[] unused"]);
     let found = overview(&world).deliveries;
     let carries = found[0].lacking.iter().map(|at| at.volumes[0].carries.clone());
     let digest = digest_text(&old.anchors.digest());
-    let before = Carries::Bundle { generation: 1, digest };
-    assert_eq!(carries.collect::<Vec<_>>(), [before.clone(), before, Carries::Unknown]);
+    let before = CarriedContent::Bundle { generation: 1, digest };
+    assert_eq!(carries.collect::<Vec<_>>(), [before.clone(), before, CarriedContent::Unknown]);
     assert_eq!(found[0].carriers.len(), 4);
 }
 
 #[test]
 fn it_is_the_content_that_counts() {
     let (one, again) = (bundle("x", "", 1, 0), bundle("x", "", 7, 0));
-    let world = world(vec![again], &[("n1", json!([source("x", &[&one])]))]);
+    let world = trust_state(vec![again], &[("n1", json!([source("x", &[&one])]))]);
     assert_eq!(lines(&world), ["x 1/1 -[] +[] delivered"]);
 }
 
@@ -118,7 +118,7 @@ fn labels_say_who_should_have_it() {
         ("n3", json!([source("set=", &[&live])])),
         ("n4", json!([nothing])),
     ];
-    let world = world(vec![live, next], &reports);
+    let world = trust_state(vec![live, next], &reports);
     assert_eq!(
         lines(&world),
         ["a.b:c:live 4/5 -[n4] +[] incomplete", "a.b:c:next 1/3 -[n3,n4] +[n2] incomplete"]
@@ -126,8 +126,8 @@ fn labels_say_who_should_have_it() {
     let why = "no bundle matches signerName=a.b/c without a labelSelector";
     assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, why);
     assert!(
-        overview(&world).deliveries[1].is_of("a.b/c")
-            && !overview(&world).deliveries[1].is_of("a.b/d")
+        overview(&world).deliveries[1].is_from_signer("a.b/c")
+            && !overview(&world).deliveries[1].is_from_signer("a.b/d")
     );
 }
 
@@ -144,7 +144,7 @@ fn those_that_are_gone_are_seen_where_they_are() {
         ("n3", json!([source("never", &[])])),
         ("n4", json!([optional])),
     ];
-    let world = world(vec![live], &reports);
+    let world = trust_state(vec![live], &reports);
     assert_eq!(
         lines(&world),
         [
@@ -154,16 +154,16 @@ fn those_that_are_gone_are_seen_where_they_are() {
         ]
     );
     let found = overview(&world).deliveries;
-    assert!(found[0].is_of("a.b/c") && !found[2].is_of("a.b/c"));
+    assert!(found[0].is_from_signer("a.b/c") && !found[2].is_from_signer("a.b/c"));
     assert_eq!(found[0].carriers[0].volumes.len(), 2);
     assert_eq!(found[1].lacking[0].volumes[0].message, "no disk");
-    assert_eq!(found[1].lacking[0].volumes[0].carries, Carries::Nothing);
+    assert_eq!(found[1].lacking[0].volumes[0].carries, CarriedContent::Nothing);
 }
 
 #[test]
 fn a_report_that_is_cut_proves_nothing() {
     let new = bundle("x", "", 2, 1);
-    let mut world = world(vec![new.clone()], &[("n1", json!([source("x", &[&new])]))]);
+    let mut world = trust_state(vec![new.clone()], &[("n1", json!([source("x", &[&new])]))]);
     world.reports.get_mut("n1").unwrap().status.more_sources = 1;
     assert_eq!(lines(&world), ["x 0/1 -[n1] +[] incomplete"]);
     assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, CUT);
@@ -171,14 +171,14 @@ fn a_report_that_is_cut_proves_nothing() {
 
 #[test]
 fn nodes_without_a_report_are_told_apart() {
-    let mut world = world(Vec::new(), &[("n1", json!([]))]);
+    let mut world = trust_state(Vec::new(), &[("n1", json!([]))]);
     assert!(overview(&world).agentless.is_empty() && overview(&world).unreported.is_empty());
     let node = |ours| NodeState { ours, lost: None };
     world.nodes.extend([("n2".to_owned(), node(false)), ("n3".to_owned(), node(true))]);
     world.reports.get_mut("n1").unwrap().status.more_sources = 1;
     let found = overview(&world);
     assert_eq!(found.agentless, ["n2"]);
-    let unreported = [Unreported::new("n1", CUT), Unreported::new("n3", NO_REPORT)];
+    let unreported = [UnreportedNode::new("n1", CUT), UnreportedNode::new("n3", NO_REPORT)];
     assert_eq!(found.unreported, unreported);
 }
 
@@ -198,7 +198,7 @@ fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
         ("n6", json!([source("x.y:z:live", &[])])),
         ("n7", json!([optional])),
     ];
-    let world = world(vec![live, other], &reports);
+    let world = trust_state(vec![live, other], &reports);
     assert_eq!(
         lines(&world),
         [
@@ -211,7 +211,7 @@ fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
     );
     let found = overview(&world);
     let at = &found.deliveries[0].lacking[0];
-    assert_eq!(at.state, Some(Shortfall::Blocked));
+    assert_eq!(at.state, Some(DeliveryShortfall::Blocked));
     let why = "no bundle matches signerName=a.b/c, labelSelector set=lvie";
     assert_eq!(at.volumes[0].message, why);
     let unmatched = found.unmatched.iter().map(|at| at.node.as_str()).collect::<Vec<_>>();
@@ -223,7 +223,7 @@ fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
 fn a_silent_node_has_nothing() {
     let new = bundle("x", "", 2, 1);
     let has = || json!([source("x", &[&new])]);
-    let mut world = world(vec![new.clone()], &[("n1", has()), ("n2", has()), ("n3", has())]);
+    let mut world = trust_state(vec![new.clone()], &[("n1", has()), ("n2", has()), ("n3", has())]);
     assert_eq!(lines(&world), ["x 3/3 -[] +[] delivered"]);
     world.nodes.get_mut("n2").unwrap().lost = Some("2026-03-01T12:01:00Z".into());
     world.nodes.remove("n3");
@@ -231,7 +231,7 @@ fn a_silent_node_has_nothing() {
     let found = &overview(&world).deliveries[0];
     let why = found.lacking.iter().map(|at| at.volumes[0].message.as_str()).collect::<Vec<_>>();
     assert_eq!(why, ["node status Unknown since 2026-03-01T12:01:00Z", "the Node does not exist"]);
-    assert!(found.lacking.iter().all(|at| at.state == Some(Shortfall::Silent)));
+    assert!(found.lacking.iter().all(|at| at.state == Some(DeliveryShortfall::Silent)));
     // What it had is still there.
     assert_eq!(found.carriers.len(), 3);
 }

@@ -39,29 +39,29 @@ fn only_the_size_of_a_claim_is_reported() {
         let mut object = claim();
         let (parent, last) = pointer.rsplit_once('/').unwrap();
         object.pointer_mut(parent).unwrap()[last] = value.clone();
-        let operation = Operation::Update(&old);
+        let operation = AdmissionOperation::Update(&old);
         let at = "/persistentvolumeclaims/status";
-        let case = Case { at, name: "c", operation, object, ..Case::default() };
+        let case = NodeRestrictionCase { at, name: "c", operation, object, ..NodeRestrictionCase::default() };
         let why = if field.is_empty() { String::new() } else { refusal(field) };
-        assert_eq!(case.told(), why, "{pointer}");
+        assert_eq!(case.refusal_text(), why, "{pointer}");
     }
     for (at, operation, why) in [
-        ("/persistentvolumeclaims", Operation::Create, "may only update PVC status"),
-        ("/persistentvolumeclaims", Operation::Update(&old), "may only update PVC status"),
-        ("/persistentvolumeclaims", Operation::Delete, "may only update PVC status"),
-        ("/persistentvolumeclaims/odd", Operation::Update(&old), "may only update PVC status"),
-        ("/persistentvolumeclaims/status", Operation::Create, "unexpected operation \"CREATE\""),
-        ("/persistentvolumeclaims/status", Operation::Delete, "unexpected operation \"DELETE\""),
+        ("/persistentvolumeclaims", AdmissionOperation::Create, "may only update PVC status"),
+        ("/persistentvolumeclaims", AdmissionOperation::Update(&old), "may only update PVC status"),
+        ("/persistentvolumeclaims", AdmissionOperation::Delete, "may only update PVC status"),
+        ("/persistentvolumeclaims/odd", AdmissionOperation::Update(&old), "may only update PVC status"),
+        ("/persistentvolumeclaims/status", AdmissionOperation::Create, "unexpected operation \"CREATE\""),
+        ("/persistentvolumeclaims/status", AdmissionOperation::Delete, "unexpected operation \"DELETE\""),
     ] {
-        let case = Case { at, name: "c", operation, object: claim(), ..Case::default() };
-        assert_eq!(case.told(), why, "{at}");
+        let case = NodeRestrictionCase { at, name: "c", operation, object: claim(), ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), why, "{at}");
     }
 }
 
-fn ask(bound: Value, audiences: Value, others: &[(&str, Value)], granted: &[&str]) -> String {
+fn request_token(bound: Value, audiences: Value, others: &[(&str, Value)], granted: &[&str]) -> String {
     let object = json!({"spec": {"boundObjectRef": bound, "audiences": audiences}});
     let at = "/serviceaccounts/token";
-    Case { at, name: "sa", object, others, audiences: granted, ..Case::default() }.told()
+    NodeRestrictionCase { at, name: "sa", object, others, audiences: granted, ..NodeRestrictionCase::default() }.refusal_text()
 }
 
 fn pod(node: &str, volumes: Value) -> Value {
@@ -101,14 +101,14 @@ fn tokens_are_bound_to_a_pod_on_the_node() {
             "node requested token bound to a pod scheduled on a different node",
         ),
     ] {
-        assert_eq!(ask(bound.clone(), Value::Null, &others, &[]), why, "{bound}");
+        assert_eq!(request_token(bound.clone(), Value::Null, &others, &[]), why, "{bound}");
     }
     for (at, operation) in [
-        ("/serviceaccounts", Operation::Create),
-        ("/serviceaccounts", Operation::Delete),
-        ("/serviceaccounts/token", Operation::Update(&Value::Null)),
+        ("/serviceaccounts", AdmissionOperation::Create),
+        ("/serviceaccounts", AdmissionOperation::Delete),
+        ("/serviceaccounts/token", AdmissionOperation::Update(&Value::Null)),
     ] {
-        assert_eq!(Case { at, operation, ..Case::default() }.told(), "", "{at}");
+        assert_eq!(NodeRestrictionCase { at, operation, ..NodeRestrictionCase::default() }.refusal_text(), "", "{at}");
     }
 }
 
@@ -180,7 +180,7 @@ fn audiences_are_those_that_the_pod_asks_for() {
         (json!([]), json!(["granted", "granted"]), "node may only request 0 or 1 audiences".to_owned()),
     ] {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"});
-        let told = ask(bound, audiences.clone(), &others(volumes.clone()), &["granted"]);
+        let told = request_token(bound, audiences.clone(), &others(volumes.clone()), &["granted"]);
         assert_eq!(told, why, "{volumes} {audiences}");
     }
 }

@@ -18,7 +18,7 @@ fn mirror() -> Value {
 fn create(pod: Value) -> String {
     let others = [("nodes//node-1", json!({"metadata": {"name": "node-1", "uid": "n1"}}))];
     let name = "static-node-1";
-    Case { at: "/pods", name, object: pod, others: &others, ..Case::default() }.told()
+    NodeRestrictionCase { at: "/pods", name, object: pod, others: &others, ..NodeRestrictionCase::default() }.refusal_text()
 }
 
 /// A mirror pod with one thing changed: a JSON pointer, a value (`null` takes away), what is said.
@@ -70,8 +70,8 @@ fn a_new_pod_is_a_mirror_of_the_nodes_own() {
     pod["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
     let why = "node \"node-1\" must not set blockOwnerDeletion on an owner reference";
     assert_eq!(create(pod), why);
-    let case = Case { at: "/pods", name: "static-node-1", object: mirror(), ..Case::default() };
-    assert_eq!(case.told(), "404 node node-1", "a mirror before its node");
+    let case = NodeRestrictionCase { at: "/pods", name: "static-node-1", object: mirror(), ..NodeRestrictionCase::default() };
+    assert_eq!(case.refusal_text(), "404 node node-1", "a mirror before its node");
 }
 
 #[test]
@@ -172,36 +172,36 @@ fn pods_are_ended_and_reported_on_where_they_run() {
         "node \"node-1\" can only update pod status for pods with spec.nodeName set to itself";
     let update =
         "unexpected operation \"UPDATE\", node \"node-1\" can only create and delete mirror pods";
-    let claims_mine = Operation::Update(&mine);
+    let claims_mine = AdmissionOperation::Update(&mine);
     for (at, operation, object, why) in [
-        ("/pods", Operation::Delete, &mine, ""),
-        ("/pods", Operation::Delete, &theirs, delete),
-        ("/pods", Operation::Delete, &free, delete),
+        ("/pods", AdmissionOperation::Delete, &mine, ""),
+        ("/pods", AdmissionOperation::Delete, &theirs, delete),
+        ("/pods", AdmissionOperation::Delete, &free, delete),
         ("/pods", claims_mine, &mine, update),
-        ("/pods", Operation::Update(&theirs), &mine, update),
+        ("/pods", AdmissionOperation::Update(&theirs), &mine, update),
         ("/pods/status", claims_mine, &mine, ""),
         // What is stored counts, not what the new object says.
         ("/pods/status", claims_mine, &theirs, ""),
-        ("/pods/status", Operation::Update(&theirs), &mine, status),
-        ("/pods/status", Operation::Update(&free), &mine, status),
-        ("/pods/status", Operation::Create, &mine, "unexpected operation \"CREATE\""),
-        ("/pods/status", Operation::Delete, &mine, "unexpected operation \"DELETE\""),
+        ("/pods/status", AdmissionOperation::Update(&theirs), &mine, status),
+        ("/pods/status", AdmissionOperation::Update(&free), &mine, status),
+        ("/pods/status", AdmissionOperation::Create, &mine, "unexpected operation \"CREATE\""),
+        ("/pods/status", AdmissionOperation::Delete, &mine, "unexpected operation \"DELETE\""),
         ("/pods/eviction", claims_mine, &mine, "unexpected operation UPDATE"),
-        ("/pods/eviction", Operation::Delete, &mine, "unexpected operation DELETE"),
+        ("/pods/eviction", AdmissionOperation::Delete, &mine, "unexpected operation DELETE"),
     ] {
         let object = object.clone();
-        let case = Case { at, name: "p", operation, object, ..Case::default() };
-        assert_eq!(case.told(), why, "{at}");
+        let case = NodeRestrictionCase { at, name: "p", operation, object, ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), why, "{at}");
     }
     for part in ["binding", "ephemeralcontainers", "resize", "log", "exec", "proxy"] {
-        for operation in [Operation::Create, claims_mine, Operation::Delete] {
+        for operation in [AdmissionOperation::Create, claims_mine, AdmissionOperation::Delete] {
             let at = format!("/pods/{part}");
             let case =
-                Case { at: &at, name: "p", operation, object: mine.clone(), ..Case::default() };
+                NodeRestrictionCase { at: &at, name: "p", operation, object: mine.clone(), ..NodeRestrictionCase::default() };
             let why = format!(
                 "unexpected pod subresource \"{part}\", only 'status' and 'eviction' are allowed"
             );
-            assert_eq!(case.told(), why);
+            assert_eq!(case.refusal_text(), why);
         }
     }
 }
@@ -222,8 +222,8 @@ fn evictions_go_by_the_stored_pod() {
     {
         let object = object.clone();
         let at = "/pods/eviction";
-        let case = Case { at, name, object, others: &others, ..Case::default() };
-        assert_eq!(case.told(), why, "{name}");
+        let case = NodeRestrictionCase { at, name, object, others: &others, ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), why, "{name}");
     }
 }
 
@@ -257,9 +257,9 @@ fn parts_of_a_status_that_lead_further() {
             extended,
         ),
     ] {
-        let operation = Operation::Update(old);
+        let operation = AdmissionOperation::Update(old);
         let object = new.clone();
-        let case = Case { at: "/pods/status", name: "p", operation, object, ..Case::default() };
-        assert_eq!(case.told(), why, "{old} to {new}");
+        let case = NodeRestrictionCase { at: "/pods/status", name: "p", operation, object, ..NodeRestrictionCase::default() };
+        assert_eq!(case.refusal_text(), why, "{old} to {new}");
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_pod_leads_its_node_to_what_it_refers_to() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let reached = [
         "/secrets ns s-pull",
         "/secrets ns s-init",
@@ -36,7 +36,7 @@ fn a_pod_leads_its_node_to_what_it_refers_to() {
     ];
     let all = |expected: bool, when: &str| {
         for at in reached {
-            assert_eq!(world.sees(at), expected, "{at} {when}");
+            assert_eq!(world.is_allowed(at), expected, "{at} {when}");
         }
     };
     all(false, "before the pod is there");
@@ -47,11 +47,11 @@ fn a_pod_leads_its_node_to_what_it_refers_to() {
     world.put(POD, busy_pod("node-1"));
     all(true, "while the pod is here");
     for at in reached {
-        let decision = world.ask_as(&node("node-2"), "get", at, "");
+        let decision = world.decide_as(&node("node-2"), "get", at, "");
         let why = "no relationship found between node 'node-2' and this object";
         assert_eq!(decision, Decision::NoOpinion(why.into()), "{at}");
         let elsewhere = at.replace(" ns ", " other ");
-        assert!(!world.sees(&elsewhere), "{elsewhere}");
+        assert!(!world.is_allowed(&elsewhere), "{elsewhere}");
     }
     world.delete(POD);
     all(false, "after the pod is gone");
@@ -59,7 +59,7 @@ fn a_pod_leads_its_node_to_what_it_refers_to() {
 
 #[test]
 fn a_mirror_pod_leads_nowhere() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let annotations = json!({"kubernetes.io/config.mirror": "x"});
     let metadata = json!({"name": "busy", "annotations": annotations});
     world.write(POD, json!({"metadata": metadata, "spec": busy_pod("node-1")}));
@@ -70,40 +70,40 @@ fn a_mirror_pod_leads_nowhere() {
         "/persistentvolumeclaims ns claim",
         "resource.k8s.io/resourceclaims ns device",
     ] {
-        assert!(!world.sees(at), "{at}");
+        assert!(!world.is_allowed(at), "{at}");
     }
-    assert!(world.sees("/pods ns busy"));
+    assert!(world.is_allowed("/pods ns busy"));
 }
 
 #[test]
 fn finished_pods_still_lead_to_what_they_used() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     for phase in ["Succeeded", "Failed"] {
         let pod = json!({"metadata": {"name": "busy"}, "spec": busy_pod("node-1"),
             "status": {"phase": phase}});
         world.write(POD, pod);
-        assert!(world.sees("/secrets ns s-pull"), "{phase}");
+        assert!(world.is_allowed("/secrets ns s-pull"), "{phase}");
     }
 }
 
 #[test]
 fn claims_on_devices_may_be_named_by_the_status() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let mut pod = json!({"metadata": {"name": "busy"}, "spec": busy_pod("node-1")});
     world.write(POD, pod.clone());
-    assert!(!world.sees("resource.k8s.io/resourceclaims ns made-for-it"));
+    assert!(!world.is_allowed("resource.k8s.io/resourceclaims ns made-for-it"));
     pod["status"] = json!({
         "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made-for-it"}],
         "extendedResourceClaimStatus": {"resourceClaimName": "extended"},
     });
     world.write(POD, pod);
-    assert!(world.sees("resource.k8s.io/resourceclaims ns made-for-it"));
-    assert!(world.sees("resource.k8s.io/resourceclaims ns extended"));
+    assert!(world.is_allowed("resource.k8s.io/resourceclaims ns made-for-it"));
+    assert!(world.is_allowed("resource.k8s.io/resourceclaims ns extended"));
 }
 
 #[test]
 fn volumes_lead_on_to_secrets() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let bound = json!({"namespace": "ns", "name": "claim"});
     let secret = |name: &str| json!({"namespace": "vault", "name": name});
     world.put(
@@ -130,11 +130,11 @@ fn volumes_lead_on_to_secrets() {
         "/secrets ns file",
     ];
     for at in reached {
-        assert!(!world.sees(at), "{at} without a pod");
+        assert!(!world.is_allowed(at), "{at} without a pod");
     }
     world.put(POD, busy_pod("node-1"));
     for at in reached {
-        assert!(world.sees(at), "{at}");
+        assert!(world.is_allowed(at), "{at}");
     }
     for at in [
         "/persistentvolumes - free",
@@ -145,16 +145,16 @@ fn volumes_lead_on_to_secrets() {
         "/secrets ns publish",
         "/secrets vault near",
     ] {
-        assert!(!world.sees(at), "{at}");
+        assert!(!world.is_allowed(at), "{at}");
     }
     world.put("/persistentvolumes//pv", json!({"claimRef": {"namespace": "ns", "name": "other"}}));
-    assert!(!world.sees("/secrets vault publish"));
-    assert!(!world.sees("/persistentvolumes - pv"));
+    assert!(!world.is_allowed("/secrets vault publish"));
+    assert!(!world.is_allowed("/persistentvolumes - pv"));
 }
 
 #[test]
 fn a_namespace_and_a_name_cannot_change_places() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let spec = json!({"nodeName": "node-1", "serviceAccountName": "bar",
         "imagePullSecrets": [{"name": "bar"}],
         "volumes": [{"name": "v", "configMap": {"name": "bar"}}]});
@@ -167,28 +167,28 @@ fn a_namespace_and_a_name_cannot_change_places() {
         "/pods",
         "certificates.k8s.io/podcertificaterequests",
     ] {
-        assert!(world.sees(&format!("{kind} foo bar")), "{kind}");
+        assert!(world.is_allowed(&format!("{kind} foo bar")), "{kind}");
         for other in ["bar foo", "foo foo", "bar bar", "- foo/bar", "- bar", "foo/bar bar"] {
-            assert!(!world.sees(&format!("{kind} {other}")), "{kind} {other}");
+            assert!(!world.is_allowed(&format!("{kind} {other}")), "{kind} {other}");
         }
     }
     let apart = "/pods a b/c";
     world.put("/pods/a/b", json!({"nodeName": "node-1"}));
-    assert!(!world.sees(apart) && !world.sees("/pods a/b c"));
+    assert!(!world.is_allowed(apart) && !world.is_allowed("/pods a/b c"));
 }
 
 /// Verb, what, selector, and why not; nothing for yes.
-type Line = (&'static str, &'static str, &'static str, Option<&'static str>);
+type AuthorizationCase = (&'static str, &'static str, &'static str, Option<&'static str>);
 
 #[test]
 fn verbs_on_what_a_pod_leads_to() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     world.put(POD, busy_pod("node-1"));
     let unrelated = Some("no relationship found between node 'node-1' and this object");
     let read = Some("can only read resources of this type");
     let get = Some("can only get individual resources of this type");
     let tokens = Some("can only create tokens for individual service accounts");
-    let lines: &[Line] = &[
+    let lines: &[AuthorizationCase] = &[
         ("get", "/secrets ns s-pull", "", None),
         ("list", "/secrets ns s-pull", "metadata.name=s-pull", None),
         ("watch", "/secrets ns s-pull", "metadata.name=s-pull", None),
@@ -247,13 +247,13 @@ fn verbs_on_what_a_pod_leads_to() {
 
 #[test]
 fn pods_and_nodes() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     world.put(POD, busy_pod("node-1"));
     world.put("/pods/ns/theirs", json!({"nodeName": "node-2"}));
     world.put("/pods/ns/free", json!({}));
     let unrelated = Some("no relationship found between node 'node-1' and this object");
     let select = Some("can only list/watch pods with spec.nodeName field selector");
-    let lines: &[Line] = &[
+    let lines: &[AuthorizationCase] = &[
         ("get", "/pods ns busy", "", None),
         ("get", "/pods ns theirs", "", unrelated),
         ("get", "/pods ns free", "", unrelated),
@@ -311,7 +311,7 @@ fn pods_and_nodes() {
 
 #[test]
 fn objects_of_one_node_each() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let slices = "resource.k8s.io/resourceslices";
     world.put(&format!("{slices}//mine"), json!({"nodeName": "node-1"}));
     world.put(&format!("{slices}//theirs"), json!({"nodeName": "node-2"}));
@@ -325,7 +325,7 @@ fn objects_of_one_node_each() {
     let trusts = Some("can only get, create, update, or patch a NodeTrust");
     let select =
         Some("can only list/watch/deletecollection resourceslices with nodeName field selector");
-    let lines: &[Line] = &[
+    let lines: &[AuthorizationCase] = &[
         ("get", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
         ("create", "coordination.k8s.io/leases kube-node-lease -", "", None),
         ("update", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
@@ -407,14 +407,14 @@ fn objects_of_one_node_each() {
 
 #[test]
 fn certificates() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let at = "certificates.k8s.io/podcertificaterequests/ns/";
     world.put(&format!("{at}mine"), json!({"nodeName": "node-1"}));
     world.put(&format!("{at}theirs"), json!({"nodeName": "node-2"}));
     let unrelated = Some("no relationship found between node 'node-1' and this object");
     let part = Some("nodes may not access the status subresource of PodCertificateRequests");
     let select = Some("can only list/watch podcertificaterequests with nodeName field selector");
-    let lines: &[Line] = &[
+    let lines: &[AuthorizationCase] = &[
         ("create", "certificates.k8s.io/podcertificaterequests ns -", "", None),
         ("get", "certificates.k8s.io/podcertificaterequests ns mine", "", None),
         ("get", "certificates.k8s.io/podcertificaterequests ns theirs", "", unrelated),
@@ -474,8 +474,8 @@ fn certificates() {
 
 #[test]
 fn rules_for_all_nodes() {
-    let world = World::new(Features::default());
-    let lines: &[Line] = &[
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
+    let lines: &[AuthorizationCase] = &[
         ("create", "authentication.k8s.io/tokenreviews - -", "", None),
         ("create", "authorization.k8s.io/subjectaccessreviews - -", "", None),
         ("create", "authorization.k8s.io/localsubjectaccessreviews ns -", "", None),
@@ -503,20 +503,20 @@ fn rules_for_all_nodes() {
     ];
     check(&world, lines);
     let user = node("node-1");
-    let asked = Attributes { user: &user, verb: "get", target: Target::Path("/metrics") };
+    let asked = AuthorizationAttributes { user: &user, verb: "get", target: AuthorizationTarget::Path("/metrics") };
     assert_eq!(world.authorizer.decide(&asked), Decision::NoOpinion(String::new()));
 }
 
 #[test]
 fn features_that_are_off_give_nothing() {
-    let off = Features {
+    let off = ServerFeatureGates {
         cluster_trust_bundle: false,
         cluster_trust_bundle_projection: false,
         pod_certificate_request: false,
     };
-    let world = World::new(off);
+    let world = NodeAuthorizerFixture::new(off);
     world.put("certificates.k8s.io/podcertificaterequests/ns/mine", json!({"nodeName": "node-1"}));
-    let lines: &[Line] = &[
+    let lines: &[AuthorizationCase] = &[
         ("list", "certificates.k8s.io/clustertrustbundles - -", "", Some("")),
         ("create", "certificates.k8s.io/podcertificaterequests ns -", "", Some("")),
         ("get", "certificates.k8s.io/podcertificaterequests ns mine", "", Some("")),
@@ -533,7 +533,7 @@ fn features_that_are_off_give_nothing() {
 
 #[test]
 fn only_nodes_are_nodes() {
-    let world = World::new(Features::default());
+    let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     world.put(POD, busy_pod("node-1"));
     let user = |name: &str, groups: &[&str]| {
         User::authenticated(name, "", groups.iter().map(|g| (*g).to_owned()).collect())
@@ -550,27 +550,27 @@ fn only_nodes_are_nodes() {
     ];
     for stranger in strangers {
         for (verb, at) in [("get", "/secrets ns s-pull"), ("list", "/services - -")] {
-            let decision = world.ask_as(&stranger, verb, at, "");
+            let decision = world.decide_as(&stranger, verb, at, "");
             assert_eq!(decision, Decision::NoOpinion(String::new()), "{stranger:?}");
         }
     }
     let nobody = user("system:node:", &["system:nodes"]);
     let why = "unknown node for user \"system:node:\"";
     for (verb, at) in [("get", "/secrets ns s-pull"), ("list", "/services - -")] {
-        let decision = world.ask_as(&nobody, verb, at, "");
+        let decision = world.decide_as(&nobody, verb, at, "");
         assert_eq!(decision, Decision::NoOpinion(why.into()));
     }
     // A pod without a node is not a pod of the node without a name.
     world.put("/pods/ns/free", json!({}));
-    assert!(!world.ask_as(&nobody, "get", "/pods ns free", "").is_allow());
+    assert!(!world.decide_as(&nobody, "get", "/pods ns free", "").is_allowed());
 }
 
-fn check(world: &World, lines: &[Line]) {
+fn check(world: &NodeAuthorizerFixture, lines: &[AuthorizationCase]) {
     for (verb, at, selector, why) in lines {
         let expected = match why {
             None => Decision::Allow(String::new()),
             Some(why) => Decision::NoOpinion((*why).into()),
         };
-        assert_eq!(world.ask(verb, at, selector), expected, "{verb} {at} {selector}");
+        assert_eq!(world.decide(verb, at, selector), expected, "{verb} {at} {selector}");
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn said_of_change(new: &Value, old: &Value) -> Vec<String> {
-    let mut errors = Errors::new();
+fn update_error_texts(new: &Value, old: &Value) -> Vec<String> {
+    let mut errors = FieldErrors::new();
     update(new, old, &mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
@@ -59,13 +59,13 @@ fn changes() {
             ],
         ),
     ] {
-        assert_eq!(said_of_change(&new, &old), expected, "{new}");
+        assert_eq!(update_error_texts(&new, &old), expected, "{new}");
     }
     let mut more = old.clone();
     let again = json!({"name": "d", "image": "i", "imagePullPolicy": "Always", "terminationMessagePolicy": "File"});
     more["spec"]["containers"].as_array_mut().unwrap().push(again);
     assert_eq!(
-        said_of_change(&more, &old),
+        update_error_texts(&more, &old),
         ["spec.containers: Forbidden: pod updates may not add or remove containers"]
     );
 }
@@ -83,12 +83,12 @@ fn gated_pods_may_become_choosier() {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]}}});
     read_spec(&mut new).remove("schedulingGates");
-    assert_eq!(said_of_change(&new, &old), [""; 0]);
+    assert_eq!(update_error_texts(&new, &old), [""; 0]);
     let mut other = old.clone();
     other["spec"]["nodeSelector"] = json!({"x": "other"});
     other["spec"]["schedulingGates"] = json!([{"name": "new/gate"}]);
     assert_eq!(
-        said_of_change(&other, &old),
+        update_error_texts(&other, &old),
         [
             "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new \
              scheduling gate 'new/gate'",
@@ -108,7 +108,7 @@ fn status_changes() {
         "hostIPs": [{"ip": "2.2.2.2"}], "podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.1"}],
         "conditions": [{"type": "a b"}],
         "containerStatuses": [{"name": "c", "state": {"running": {}}}]}});
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     status(&new, &old, &mut errors);
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert!(words[0].starts_with("status.conditions[0].Type: Invalid value: \"a b\""), "{words:?}");
@@ -133,7 +133,7 @@ fn ephemeral_containers_only_grow() {
                        "terminationMessagePolicy": "File", "resources": {}});
     old["spec"]["ephemeralContainers"] = json!([debug]);
     let said = |new: &Value| {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         ephemeral_containers(new, &old, &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -167,7 +167,7 @@ fn resizes_change_amounts_only() {
     );
     old["status"] = json!({"qosClass": "Burstable"});
     let said = |new: &Value| {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         resize(new, &old, &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };

@@ -1,0 +1,221 @@
+//! What the API serves, found by discovery, group-version by group-version: one that does not
+//! answer is known to be missing, and the rest is used.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use kube::Client;
+use kube::core::ApiResource;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use windlass_client_error::describe;
+
+use crate::failure_log::FailureLog;
+use crate::metrics::DISCOVERY_FAILURES;
+
+/// Knows what the API serves and finds out again now and then.
+pub struct ApiCatalog {
+    client: Client,
+    latest: watch::Sender<Arc<CatalogSnapshot>>,
+    /// Held by who is finding out, so that others wait for that answer.
+    asking: Mutex<()>,
+}
+
+/// What the API served at one time.
+#[derive(Debug, Default)]
+pub struct CatalogSnapshot {
+    /// Every resource in every version, without subresources.
+    pub resources: Vec<Arc<ServedResource>>,
+    /// The group-versions that did not answer, and why.
+    pub failures: BTreeMap<String, String>,
+    /// Group-versions that are none.
+    pub malformed: Vec<String>,
+    taken: Option<Instant>,
+}
+
+/// A resource in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedResource {
+    /// Group, version, kind and plural.
+    pub api: ApiResource,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether this is the version to use, among those it is served in.
+    pub preferred: bool,
+    verbs: Vec<String>,
+}
+
+/// How often to look for new kinds; as often as kube-controller-manager.
+const EVERY: Duration = Duration::from_secs(30);
+/// How soon to look again when discovery failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Keeps the catalog current.
+pub async fn run_refresh(catalog: Arc<ApiCatalog>) {
+    let mut failures = FailureLog::default();
+    loop {
+        let (error, pause) = match catalog.refresh(AFTER_FAILURE).await {
+            Ok(found) => {
+                let groups = found.failures.iter().map(|(group, why)| format!("{group}: {why}"));
+                (groups.collect::<Vec<_>>().join("; "), EVERY)
+            }
+            Err(error) => (describe(error.as_ref()), AFTER_FAILURE),
+        };
+        if error.is_empty() {
+            failures.clear();
+        } else if failures.is_due(&error, Instant::now()) {
+            tracing::warn!(error, "API discovery failed; retrying");
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl ApiCatalog {
+    /// A catalog that knows nothing yet.
+    pub fn new(client: Client) -> ApiCatalog {
+        let (latest, _) = watch::channel(Arc::default());
+        ApiCatalog { client, latest, asking: Mutex::new(()) }
+    }
+
+    /// What is known.
+    pub fn current(&self) -> Arc<CatalogSnapshot> {
+        self.latest.borrow().clone()
+    }
+
+    /// Tells of every new snapshot.
+    pub fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
+        self.latest.subscribe()
+    }
+
+    /// What is known if that is not older than `age`, else what is found now.
+    pub async fn refresh(&self, age: Duration) -> anyhow::Result<Arc<CatalogSnapshot>> {
+        let _asking = self.asking.lock().await;
+        let known = self.current();
+        if known.taken.is_some_and(|taken| taken.elapsed() <= age) {
+            return Ok(known);
+        }
+        let found = discover(&self.client).await;
+        if !found.as_ref().is_ok_and(|found| found.failures.is_empty()) {
+            DISCOVERY_FAILURES.fetch_add(1, Relaxed);
+        }
+        let found = Arc::new(found?);
+        self.latest.send_replace(found.clone());
+        Ok(found)
+    }
+
+    /// The resource whose objects have this `apiVersion` and `kind`.
+    pub async fn resolve(&self, api_version: &str, kind: &str) -> anyhow::Result<Arc<ServedResource>> {
+        if let Some(found) = self.current().get(api_version, kind) {
+            return Ok(found);
+        }
+        let snapshot = self.refresh(AFTER_FAILURE).await?;
+        match (snapshot.get(api_version, kind), snapshot.failures.get(api_version)) {
+            (Some(found), _) => Ok(found),
+            (None, Some(why)) => anyhow::bail!("discovery of {api_version} fails: {why}"),
+            (None, None) => anyhow::bail!("the API serves no kind {kind} in version {api_version}"),
+        }
+    }
+}
+
+impl CatalogSnapshot {
+    /// The resource whose objects have this `apiVersion` and `kind`.
+    pub fn get(&self, api_version: &str, kind: &str) -> Option<Arc<ServedResource>> {
+        let mut all = self.resources.iter();
+        all.find(|r| r.api.api_version == api_version && r.api.kind == kind).cloned()
+    }
+
+    /// Each resource once, in its preferred version, if it can do all of `verbs`.
+    pub fn preferred<'a>(
+        &'a self,
+        verbs: &'a [&str],
+    ) -> impl Iterator<Item = &'a Arc<ServedResource>> + 'a {
+        let able = |r: &&Arc<ServedResource>| r.preferred && verbs.iter().all(|verb| r.supports(verb));
+        self.resources.iter().filter(able)
+    }
+}
+
+impl ServedResource {
+    /// A resource without verbs.
+    #[cfg(test)]
+    pub fn new(api: ApiResource, namespaced: bool) -> ServedResource {
+        ServedResource { api, namespaced, preferred: true, verbs: Vec::new() }
+    }
+
+    /// Whether it has a verb.
+    pub fn supports(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+
+    /// Its group and plural, which are the same in all versions.
+    pub fn group_resource(&self) -> (&str, &str) {
+        (&self.api.group, &self.api.plural)
+    }
+}
+
+async fn discover(client: &Client) -> anyhow::Result<CatalogSnapshot> {
+    let core = client.list_core_api_versions().await.context("GET /api")?;
+    let groups = client.list_api_groups().await.context("GET /apis")?;
+    // Preferred versions first within each group.
+    let mut versions: Vec<String> = core.versions;
+    let mut malformed = Vec::new();
+    for group in groups.groups {
+        let first = group.preferred_version.map(|version| version.group_version);
+        let rest = group.versions.into_iter().map(|version| version.group_version);
+        let rest: Vec<String> = rest.filter(|version| Some(version) != first.as_ref()).collect();
+        versions.extend(first.into_iter().chain(rest));
+    }
+    versions.retain(|version| {
+        let good = !version.is_empty() && version.matches('/').count() <= 1;
+        if !good {
+            malformed.push(version.clone());
+        }
+        good
+    });
+    let lists = join_all(versions.iter().map(|version| async move {
+        if version.contains('/') {
+            client.list_api_group_resources(version).await
+        } else {
+            client.list_core_api_resources(version).await
+        }
+    }))
+    .await;
+    let mut snapshot = CatalogSnapshot { malformed, taken: Some(Instant::now()), ..CatalogSnapshot::default() };
+    let mut preferred = HashSet::new();
+    for (version, list) in versions.iter().zip(lists) {
+        match list {
+            Ok(list) => {
+                for found in list.resources {
+                    let Some(mut resource) = parse_resource(version, found) else { continue };
+                    let (group, plural) = resource.group_resource();
+                    resource.preferred = preferred.insert((group.to_owned(), plural.to_owned()));
+                    snapshot.resources.push(Arc::new(resource));
+                }
+            }
+            Err(error) => {
+                snapshot.failures.insert(version.clone(), describe(&error));
+            }
+        }
+    }
+    Ok(snapshot)
+}
+
+/// A resource of a group-version; `None` for a subresource.
+fn parse_resource(group_version: &str, found: APIResource) -> Option<ServedResource> {
+    if found.name.contains('/') {
+        return None;
+    }
+    let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+    let api = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: group_version.to_owned(),
+        kind: found.kind,
+        plural: found.name,
+    };
+    Some(ServedResource { api, namespaced: found.namespaced, preferred: false, verbs: found.verbs })
+}

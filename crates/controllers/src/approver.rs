@@ -1,0 +1,323 @@
+//! Approves what nodes ask for: client certificates of those that may have them, as
+//! kube-controller-manager does, and, if told to, serving certificates for a node's own addresses.
+//! And what is asked of the user's own signers, if their file says so.
+//!
+//! Nothing is ever denied here. A request that may not be approved stays for somebody else to
+//! decide, and is looked at again more and more rarely.
+
+mod custom;
+mod reserved_names;
+mod kubelet_serving;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use windlass_pki::CertificateRequest;
+
+use crate::metrics::APPROVING;
+use crate::event_recorder::{WarningEvent, EventRecorder};
+use crate::options::Clock;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::csr::{
+    self, APPROVED, CsrCondition, DENIED, Csr, PendingCsrs, condition, has_certificate, is_conflict,
+    is_not_found, true_condition, with_condition,
+};
+use crate::csr_signer::KubernetesSigner;
+use crate::signers::CustomSigner;
+
+pub use reserved_names::ReservedNames;
+
+const WORKERS: usize = 16;
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(120));
+
+/// The condition that says why a request is not approved though it is of a sort that is.
+pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
+
+/// Whose requests are looked at.
+#[derive(Clone, Default)]
+pub struct ApprovalPolicy {
+    /// Those of nodes for client certificates.
+    pub kubelet_client: bool,
+    /// Those of nodes for serving certificates.
+    pub kubelet_serving: bool,
+    /// Names that no serving certificate of a node is approved for.
+    pub reserved: ReservedNames,
+    /// Those of the user's own signers that approve by themselves.
+    pub custom: Vec<CustomSigner>,
+}
+
+/// Runs the loop; does not end.
+pub async fn run(client: Client, approvals: ApprovalPolicy, clock: Clock) {
+    let queue = Arc::new(WorkQueue::new(&APPROVING, BACKOFF));
+    let approving = Arc::new(CsrApprover {
+        requests: PendingCsrs::default(),
+        api: Api::all(client.clone()),
+        reviews: Api::all(client.clone()),
+        nodes: Api::all(client.clone()),
+        notices: EventRecorder::new(client.clone(), "csrapproving"),
+        clock,
+        approvals,
+    });
+    let wanted = |request: &Csr| {
+        is_undecided(request) && approving.approvals.classify(request) != ApprovalKind::Foreign
+    };
+    let watch = csr::watch_csrs(client, &APPROVING, &approving.requests, &queue, wanted);
+    let reconcile = |name: String| approving.clone().reconcile(name);
+    tokio::join!(watch, workers::run(queue.clone(), WORKERS, reconcile));
+}
+
+/// Whose request it is, as far as it is looked at here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ApprovalKind<'a> {
+    KubeletClient,
+    KubeletServing,
+    /// Of a signer of the user's own that approves by itself.
+    Custom(custom::AutoApprovalRules<'a>),
+    /// Somebody else decides.
+    Foreign,
+}
+
+impl ApprovalPolicy {
+    fn classify(&self, request: &Csr) -> ApprovalKind<'_> {
+        let name = &request.spec.signer_name;
+        match KubernetesSigner::from_name(name) {
+            Some(KubernetesSigner::KubeletClient) if self.kubelet_client => ApprovalKind::KubeletClient,
+            Some(KubernetesSigner::KubeletServing) if self.kubelet_serving => ApprovalKind::KubeletServing,
+            Some(_) => ApprovalKind::Foreign,
+            None => {
+                let signer = self.custom.iter().find(|each| each.custom.name.as_str() == name);
+                signer.and_then(custom::AutoApprovalRules::from_signer).map_or(ApprovalKind::Foreign, ApprovalKind::Custom)
+            }
+        }
+    }
+}
+
+fn is_undecided(request: &Csr) -> bool {
+    !has_certificate(request)
+        && condition(request, APPROVED).is_none()
+        && condition(request, DENIED).is_none()
+}
+
+/// What somebody must be allowed to do for a request of theirs to be approved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CsrPermission {
+    /// A node asks in its own name.
+    SelfNodeClient,
+    /// Somebody asks in a node's name.
+    NodeClient,
+}
+
+impl CsrPermission {
+    const fn subresource(self) -> &'static str {
+        match self {
+            CsrPermission::SelfNodeClient => "selfnodeclient",
+            CsrPermission::NodeClient => "nodeclient",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            CsrPermission::SelfNodeClient => {
+                "Auto approving self kubelet client certificate after SubjectAccessReview."
+            }
+            CsrPermission::NodeClient => {
+                "Auto approving kubelet client certificate after SubjectAccessReview."
+            }
+        }
+    }
+}
+
+/// Which permissions would do, in the order in which they are asked about. None if this is not a
+/// request that is approved here.
+fn required_permissions(request: &Csr, asked: &CertificateRequest) -> Vec<CsrPermission> {
+    let usages = request.spec.usages.as_deref().unwrap_or_default();
+    if request.spec.signer_name != KubernetesSigner::KubeletClient.name()
+        || KubernetesSigner::KubeletClient.check(asked, usages).is_err()
+    {
+        return Vec::new();
+    }
+    let own = request.spec.username.as_deref() == Some(asked.subject().common_name());
+    let own = own.then_some(CsrPermission::SelfNodeClient);
+    own.into_iter().chain([CsrPermission::NodeClient]).collect()
+}
+
+struct CsrApprover {
+    requests: PendingCsrs,
+    api: Api<Csr>,
+    reviews: Api<SubjectAccessReview>,
+    nodes: Api<Node>,
+    notices: EventRecorder,
+    clock: Clock,
+    approvals: ApprovalPolicy,
+}
+
+impl CsrApprover {
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+        let Some(pending) = csr::get_pending(&self.requests, &self.api, &name).await? else {
+            return Ok(ReconcileOutcome::Done);
+        };
+        let request = &pending.request;
+        if !is_undecided(request) {
+            return Ok(ReconcileOutcome::Done);
+        }
+        let asked = CertificateRequest::from_pem(&request.spec.request.0)
+            .with_context(|| format!("unable to parse csr {name:?}"))?;
+        match self.approvals.classify(request) {
+            ApprovalKind::KubeletClient => self.evaluate_client(request, &asked).await,
+            ApprovalKind::KubeletServing => self.evaluate_serving(request, &asked).await,
+            ApprovalKind::Custom(rules) => match custom::evaluate(request, &asked, rules) {
+                custom::ProfileVerdict::Good => self.approve(request, custom::MESSAGE).await,
+                custom::ProfileVerdict::Stranger => Ok(ReconcileOutcome::Done),
+                // What a request asks for never changes.
+                custom::ProfileVerdict::Bad(offence) => {
+                    self.report_objection(request, custom::REASON, offence.to_string(), ReconcileOutcome::Done).await
+                }
+            },
+            ApprovalKind::Foreign => Ok(ReconcileOutcome::Done),
+        }
+    }
+
+    async fn evaluate_client(
+        &self,
+        request: &Csr,
+        asked: &CertificateRequest,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let permissions = required_permissions(request, asked);
+        for permission in &permissions {
+            if self.is_allowed(request, *permission).await? {
+                return self.approve(request, permission.message()).await;
+            }
+        }
+        Ok(match permissions.as_slice() {
+            [] => ReconcileOutcome::Done,
+            _ => ReconcileOutcome::Requeue("recognized csr but subject access review was not approved".into()),
+        })
+    }
+
+    async fn is_allowed(&self, request: &Csr, permission: CsrPermission) -> anyhow::Result<bool> {
+        let review = access_review(request, permission);
+        let answer = self.reviews.create(&PostParams::default(), &review).await;
+        let answer = answer.context("cannot review whether it may be approved")?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn evaluate_serving(
+        &self,
+        request: &Csr,
+        asked: &CertificateRequest,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let node = match kubelet_serving::node_name(request, asked) {
+            Ok(name) => self.nodes.get_opt(name).await.context("cannot read the node")?,
+            Err(kubelet_serving::ServingVerdict::Foreign) => return Ok(ReconcileOutcome::Done),
+            Err(judgement) => return self.requeue_with_objection(request, judgement).await,
+        };
+        match kubelet_serving::evaluate(asked, node.as_ref(), &self.approvals.reserved) {
+            kubelet_serving::ServingVerdict::Good => self.approve(request, kubelet_serving::MESSAGE).await,
+            judgement @ kubelet_serving::ServingVerdict::Reserved(_) => {
+                let Some((reason, message)) = judgement.objection() else { return Ok(ReconcileOutcome::Done) };
+                // Neither what a request asks for nor the reserved names ever change.
+                self.report_objection(request, reason, message, ReconcileOutcome::Done).await
+            }
+            judgement => self.requeue_with_objection(request, judgement).await,
+        }
+    }
+
+    async fn requeue_with_objection(
+        &self,
+        request: &Csr,
+        judgement: kubelet_serving::ServingVerdict,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let Some((reason, message)) = judgement.objection() else { return Ok(ReconcileOutcome::Done) };
+        let next = ReconcileOutcome::Requeue(message.clone());
+        self.report_objection(request, reason, message, next).await
+    }
+
+    /// Says on the request what keeps it from being approved, once for each reason.
+    async fn report_objection(
+        &self,
+        request: &Csr,
+        reason: &str,
+        message: String,
+        next: ReconcileOutcome,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let told = condition(request, DELAYED).is_some_and(|told| {
+            told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
+        });
+        if !told {
+            let (name, requester) = (request.name_any(), request.spec.username.as_deref());
+            tracing::warn!(name, requester, reason, message, "request not approved automatically");
+            let now = (self.clock)();
+            let delayed = true_condition(DELAYED, reason, &message, now);
+            let delayed = with_condition(request, delayed, DELAYED);
+            let written = self.api.replace_status(&name, &PostParams::default(), &delayed).await;
+            if let Some(next) = outcome_if_changed(written.map(drop))? {
+                return Ok(next);
+            }
+            let notice = WarningEvent { action: "Approving", reason, note: &message };
+            self.notices.warn(request, notice, now).await;
+        }
+        Ok(next)
+    }
+
+    async fn approve(&self, request: &Csr, message: &str) -> anyhow::Result<ReconcileOutcome> {
+        // The server says when, as it does for kube-controller-manager.
+        let approved = CsrCondition {
+            type_: APPROVED.into(),
+            status: "True".into(),
+            reason: Some("AutoApproved".into()),
+            message: Some(message.into()),
+            ..CsrCondition::default()
+        };
+        let (name, approved) = (request.name_any(), with_condition(request, approved, DELAYED));
+        let params = PostParams::default();
+        let written = self.api.replace_subresource("approval", &name, &params, &approved).await;
+        Ok(outcome_if_changed(written.map(drop))?.unwrap_or(ReconcileOutcome::Done))
+    }
+}
+
+/// What to do if the request is no longer what was judged: the watch brings what it is now.
+fn outcome_if_changed(written: Result<(), kube::Error>) -> anyhow::Result<Option<ReconcileOutcome>> {
+    match written {
+        Ok(()) => Ok(None),
+        Err(error) if is_not_found(&error) => Ok(Some(ReconcileOutcome::Done)),
+        Err(error) if is_conflict(&error) => {
+            Ok(Some(ReconcileOutcome::Requeue("it was changed meanwhile".into())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The question whether the requester, with all that is known of them, has a permission.
+fn access_review(request: &Csr, permission: CsrPermission) -> SubjectAccessReview {
+    let spec = &request.spec;
+    let attributes = ResourceAttributes {
+        group: Some("certificates.k8s.io".into()),
+        resource: Some("certificatesigningrequests".into()),
+        subresource: Some(permission.subresource().into()),
+        verb: Some("create".into()),
+        version: Some("*".into()),
+        ..ResourceAttributes::default()
+    };
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: spec.username.clone(),
+            uid: spec.uid.clone(),
+            groups: spec.groups.clone(),
+            extra: spec.extra.clone(),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Certificates and Bundles for tests.
+
+use serde_json::{Value, json};
+use time::macros::datetime;
+use time::{Duration, OffsetDateTime};
+use windlass_api::trust_bundle::Bundle;
+use windlass_pki::{
+    CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue, pem,
+};
+
+/// Roots that are good from 2026 to 2056.
+pub const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
+pub const ED25519: &str = include_str!("../../../pki/tests/verdicts/ca-ed25519.pem");
+pub const RSA: &str = include_str!("../../../pki/tests/verdicts/ca-rsa2048.pem");
+
+/// A moment at which those are good.
+pub fn now() -> OffsetDateTime {
+    datetime!(2026-06-01 00:00 UTC)
+}
+
+/// An authority's certificate that has expired.
+pub fn expired_ca() -> String {
+    ca_valid_until(now() - Duration::SECOND)
+}
+
+/// An authority's certificate that is good until then.
+pub fn ca_valid_until(end: OffsetDateTime) -> String {
+    authority(end).certificate().to_pem()
+}
+
+/// A certificate that is not an authority's.
+pub fn leaf_certificate() -> String {
+    let authority = authority(now() + Duration::DAY);
+    let key = PrivateKey::generate().unwrap();
+    let leaf = LeafTemplate {
+        subject: Subject::new("leaf", &[]).unwrap(),
+        alt_names: Vec::new(),
+        purposes: vec![KeyPurpose::ClientAuth],
+        validity: authority.certificate().validity(),
+        public_key: key.public_key(),
+        serial: Serial::random(&SystemRandom::new()).unwrap(),
+    };
+    pem::encode_certificates([issue(&authority, &leaf).unwrap().as_slice()])
+}
+
+fn authority(end: OffsetDateTime) -> CertificateAuthority {
+    let validity = Validity::new(end - Duration::days(30), end).unwrap();
+    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+}
+
+/// A Bundle called `bundle` with these sources and this target.
+pub fn bundle(sources: Value, target: Value) -> Bundle {
+    let mut spec = json!({"sources": sources});
+    if !target.is_null() {
+        spec["target"] = target;
+    }
+    let metadata = json!({"name": "bundle", "uid": "123", "generation": 2});
+    let mut object = json!({"metadata": metadata, "spec": spec});
+    windlass_api::trust_bundle::set_defaults(&mut object);
+    Bundle::from_value(&object).unwrap()
+}

@@ -1,0 +1,481 @@
+//! One pass over one Bundle: gather, compare, write, tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Api;
+use kube::api::{DynamicObject, Patch};
+use kube::runtime::events::{self, EventType, Recorder};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+use windlass_api::trust_bundle::{
+    API_VERSION, Bundle, BundleStatus, HASH_ANNOTATION, KIND, SourceStatus, is_reserved_name,
+};
+use windlass_client_error::describe;
+
+use super::apply_patch::apply_body;
+use super::encoder::{EncodeError, encode};
+use super::sources::{SourceError, GatherResult, GatheredCertificates, SourceInputs, gather};
+use super::gauges::{self, BundleGauges};
+use super::mapper::{has_sources, has_targets};
+use super::plan::{TargetOperation, TargetPlan, TargetStep, plan};
+use super::namespace_filter::{NamespaceMatch, NamespaceFilter};
+use super::cache::{BundleCache, CacheSnapshot, WatchedKind};
+use super::settings::BundleSettings;
+use super::status::{BundleEvent, SyncOutcome, TargetFailure, SyncBlocker, report, status_body};
+use super::target::{DesiredTarget, TargetKind, desired_targets};
+use super::target_writer::{WRITES, TargetWriter, apply_params, is_namespace_terminating, error_message};
+use crate::options::Clock;
+use crate::workers::ReconcileOutcome;
+use crate::publisher::delay_queue::DelayQueue;
+use crate::publisher::conflict_limiter::ConflictLimiter;
+
+/// How soon a source that is missing is looked for again; mostly the watch is sooner.
+const MISSING: Duration = Duration::from_secs(300);
+/// The longest to sleep: clocks are set.
+const FAR: time::Duration = time::Duration::DAY;
+/// How many bytes of text an event may have.
+const LONGEST_NOTE: usize = 1024;
+
+/// Keeps Bundles where they belong.
+pub struct BundleReconciler {
+    /// What there is.
+    pub cache: BundleCache,
+    /// When to look again.
+    pub delay_queue: DelayQueue<String>,
+    /// Writes targets.
+    pub writer: TargetWriter,
+    /// What was said on the command line.
+    pub settings: Arc<BundleSettings>,
+    /// The Bundles themselves.
+    pub bundles: Api<DynamicObject>,
+    /// Writes events.
+    pub recorder: Recorder,
+    /// Says what time it is.
+    pub clock: Clock,
+    /// Notices that somebody else writes the same.
+    pub conflict_limiter: ConflictLimiter,
+    /// Whether the server knows more of a status than trust-manager does.
+    pub extended: AtomicBool,
+}
+
+/// What is written into the targets of each kind.
+type Bodies = BTreeMap<TargetKind, Vec<u8>>;
+
+/// What became of a step.
+enum StepOutcome {
+    /// It was done.
+    Applied,
+    /// There was nothing to be done any more.
+    NotNeeded,
+    /// It could not be done.
+    Failed(TargetOperation, TargetFailure),
+}
+
+impl BundleReconciler {
+    /// Brings one Bundle in order.
+    pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+        let Some(bundle) = self.cache.bundle(&name) else {
+            gauges::remove(&name);
+            return Ok(ReconcileOutcome::Done);
+        };
+        if bundle.metadata.deletion_timestamp.is_some() {
+            return Ok(ReconcileOutcome::Done);
+        }
+        let (view, now) = (self.cache.snapshot(), (self.clock)());
+        if is_reserved_name(&name) {
+            return self.release_targets(bundle, &view, now).await;
+        }
+        let allowed = self.settings.target_namespaces.iter().cloned();
+        let reach = NamespaceFilter::new(bundle.spec.target.as_ref(), allowed);
+        let GatherResult { sources, result } = self.gather(&bundle, &view, reach.as_ref().ok(), now);
+        let harvest = match result {
+            Ok(harvest) => harvest,
+            Err(failure) => {
+                self.delay_queue.schedule(name, MISSING);
+                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), &sources, now).await;
+            }
+        };
+        if has_targets(&bundle, TargetKind::Secret) && !self.settings.secret_targets {
+            let outcome = SyncOutcome::SecretTargetsDisabled(&harvest);
+            return self.report_outcome(&bundle, outcome, &sources, now).await;
+        }
+        let reach = match reach {
+            Ok(reach) => reach,
+            Err(error) => {
+                let trouble = SyncBlocker::NamespaceSelector(error.to_string());
+                return Ok(self.report_blocker(&bundle, &trouble).await);
+            }
+        };
+        if let Some(trouble) = find_blocker(&bundle, &view) {
+            return Ok(self.report_blocker(&bundle, &trouble).await);
+        }
+        self.sync(bundle, &view, &reach, &harvest, &sources, now).await
+    }
+
+    /// Takes back what was written under a name that Kubernetes keeps, and says why nothing is written
+    /// any more. A server with our definition of Bundles does not let such a one be created.
+    async fn release_targets(
+        self: Arc<Self>,
+        bundle: Arc<Bundle>,
+        view: &CacheSnapshot,
+        now: OffsetDateTime,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let places = view.namespaces.iter().map(|(name, space)| match space.ending {
+            true => (name.as_str(), NamespaceMatch::Ending),
+            false => (name.as_str(), NamespaceMatch::Outside),
+        });
+        let places = places.collect::<Vec<_>>();
+        let TargetPlan { steps, .. } =
+            self.cache.with_targets(|targets| plan(&bundle.metadata, &[], &places, targets));
+        let mut failed = None;
+        for step in steps {
+            if let StepOutcome::Failed(_, failure) = self.execute_plan(&bundle, step, &[], &Bodies::new()).await {
+                failed = Some(failure.error);
+            }
+        }
+        let next = self.report_outcome(&bundle, SyncOutcome::ReservedName, &[], now).await?;
+        Ok(failed.map_or(next, ReconcileOutcome::Requeue))
+    }
+
+    fn gather(
+        &self,
+        bundle: &Bundle,
+        view: &CacheSnapshot,
+        reach: Option<&NamespaceFilter>,
+        now: OffsetDateTime,
+    ) -> GatherResult {
+        if let Some(failure) = self.unreadable_source(bundle, view) {
+            return GatherResult { sources: Vec::new(), result: Err(failure) };
+        }
+        let at = self.settings.trust_namespace.as_str();
+        let is_target = view.namespaces.get(at).zip(reach).is_some_and(|(space, reach)| {
+            reach.match_namespace(at, &space.labels, space.ending) == NamespaceMatch::Inside
+        });
+        let package = self.settings.package.as_ref().map(|package| package.current());
+        let world = SourceInputs {
+            trust_namespace: at,
+            is_target,
+            config_maps: &view.config_maps,
+            secrets: &view.secrets,
+            trust_bundles: view.trust_bundles.as_deref(),
+            package: package.as_deref(),
+            filters: self.settings.filters,
+            now,
+        };
+        gather(bundle, &world)
+    }
+
+    /// What cannot be read is not missing.
+    fn unreadable_source(&self, bundle: &Bundle, view: &CacheSnapshot) -> Option<SourceError> {
+        let at = &self.settings.trust_namespace;
+        [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(|kind| {
+            let (watched, place) = match kind {
+                TargetKind::ConfigMap | TargetKind::Secret => {
+                    (WatchedKind::Sources(kind), format!(" in namespace {at}"))
+                }
+                TargetKind::ClusterTrustBundle => (WatchedKind::Targets(kind), String::new()),
+            };
+            let why = view.refused.get(&watched).filter(|_| has_sources(bundle, kind))?;
+            Some(SourceError::Build(format!("failed to list {kind}s{place}: {why}")))
+        })
+    }
+
+    async fn sync(
+        self: Arc<Self>,
+        bundle: Arc<Bundle>,
+        view: &CacheSnapshot,
+        reach: &NamespaceFilter,
+        harvest: &GatheredCertificates,
+        sources: &[SourceStatus],
+        now: OffsetDateTime,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let desired = Arc::new(desired_targets(&bundle, &harvest.certificates));
+        let places = view
+            .namespaces
+            .iter()
+            .map(|(name, space)| (name.as_str(), reach.match_namespace(name, &space.labels, space.ending)));
+        let places = places.collect::<Vec<_>>();
+        let TargetPlan { wanted, steps, blocked } = self
+            .cache
+            .with_targets(|targets| plan(&bundle.metadata, desired.as_slice(), &places, targets));
+        let bodies = match self.encode_bodies(&bundle, &desired, &steps, harvest).await? {
+            Ok(bodies) => Arc::new(bodies),
+            Err(error) => {
+                let failure = SourceError::Build(error.to_string());
+                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), sources, now).await;
+            }
+        };
+        let mut done = stream::iter(steps.into_iter().map(|step| {
+            let (keeper, bundle) = (self.clone(), bundle.clone());
+            let (desired, bodies) = (desired.clone(), bodies.clone());
+            async move { keeper.execute_plan(&bundle, step, &desired, &bodies).await }
+        }))
+        .buffer_unordered(WRITES);
+        let (mut wrote, mut unwritten, mut failures) = (false, blocked.len(), blocked);
+        while let Some(done) = done.next().await {
+            match done {
+                StepOutcome::Applied => wrote = true,
+                StepOutcome::NotNeeded => {}
+                StepOutcome::Failed(deed, failure) => {
+                    unwritten += usize::from(deed.is_write());
+                    failures.push(failure);
+                }
+            }
+        }
+        drop(done);
+        self.record_gauges(&bundle, harvest, (wanted, unwritten), wrote, failures.is_empty());
+        self.schedule_expiry(&bundle, harvest, now);
+        let outcome = match failures.is_empty() {
+            true => SyncOutcome::Synced { harvest, reach, wrote },
+            false => SyncOutcome::Targets(harvest, &failures),
+        };
+        self.report_outcome(&bundle, outcome, sources, now).await
+    }
+
+    /// Writes out what is needed, once for all targets of a kind.
+    async fn encode_bodies(
+        &self,
+        bundle: &Arc<Bundle>,
+        desired: &[DesiredTarget],
+        steps: &[TargetStep],
+        harvest: &GatheredCertificates,
+    ) -> anyhow::Result<Result<Bodies, EncodeError>> {
+        let writes = |kind| steps.iter().any(|step| step.kind == kind && step.deed.is_write());
+        let needed = desired.iter().filter(|each| writes(each.kind)).collect::<Vec<_>>();
+        if needed.is_empty() {
+            return Ok(Ok(Bodies::new()));
+        }
+        // A password costs time.
+        let (pool, of) = (harvest.certificates.clone(), bundle.clone());
+        let encoded = tokio::task::spawn_blocking(move || {
+            let target = of.spec.target.as_ref();
+            encode(&pool, target.and_then(|target| target.additional_formats.as_ref()))
+        });
+        let content = match encoded.await? {
+            Ok(content) => content,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut bodies = Bodies::new();
+        for each in needed {
+            if let Some(version) = self.writer.version(each.kind) {
+                let body = apply_body(&bundle.metadata, &version, each, &content);
+                bodies.insert(each.kind, serde_json::to_vec(&body)?);
+            }
+        }
+        Ok(Ok(bodies))
+    }
+
+    async fn execute_plan(
+        &self,
+        bundle: &Bundle,
+        step: TargetStep,
+        desired: &[DesiredTarget],
+        bodies: &Bodies,
+    ) -> StepOutcome {
+        let TargetStep { kind, at, deed } = step;
+        let result = match deed {
+            TargetOperation::Write | TargetOperation::Create => {
+                let (body, written) = match self.may_write(kind, &at.to_string(), desired, bodies) {
+                    Ok(allowed) => allowed,
+                    Err(why) => return StepOutcome::Failed(deed, target_failure(kind, at, why.to_owned())),
+                };
+                let applied = match deed {
+                    TargetOperation::Create => self.writer.create(&bundle.metadata, kind, &at, body).await,
+                    _ => self.writer.apply(kind, &at, body).await.map(Ok),
+                };
+                match applied {
+                    Ok(Ok(metadata)) => {
+                        self.cache.record_write(kind, &at, &metadata);
+                        Ok(())
+                    }
+                    Ok(Err(why)) => {
+                        self.conflict_limiter.undo_write(&written);
+                        return StepOutcome::Failed(deed, target_failure(kind, at, why));
+                    }
+                    Err(error) => {
+                        self.conflict_limiter.undo_write(&written);
+                        Err(error)
+                    }
+                }
+            }
+            TargetOperation::Release => self.writer.release(&bundle.metadata, kind, &at).await,
+            TargetOperation::Delete => self.writer.delete(&bundle.metadata, kind, &at).await,
+        };
+        match result {
+            Ok(()) => StepOutcome::Applied,
+            Err(error) if kind != TargetKind::ClusterTrustBundle && is_namespace_terminating(&error) => StepOutcome::NotNeeded,
+            Err(error) => {
+                let error = match deed {
+                    TargetOperation::Write | TargetOperation::Create => error_message(&error),
+                    TargetOperation::Release | TargetOperation::Delete => {
+                        format!("failed to remove it: {}", error_message(&error))
+                    }
+                };
+                StepOutcome::Failed(deed, target_failure(kind, at, error))
+            }
+        }
+    }
+
+    /// What is to be written, if it may be now, and what the contest knows it by.
+    fn may_write<'a>(
+        &self,
+        kind: TargetKind,
+        at: &str,
+        desired: &[DesiredTarget],
+        bodies: &'a Bodies,
+    ) -> Result<(&'a [u8], String), &'static str> {
+        let body = bodies.get(&kind).ok_or("the server has no ClusterTrustBundles")?;
+        // What is new is nobody's contest.
+        let hash = desired.iter().find(|each| each.kind == kind);
+        let hash = hash.and_then(|each| each.annotations.get(HASH_ANNOTATION));
+        let written = format!("{kind} {at} {}", hash.map_or("", String::as_str));
+        match self.conflict_limiter.try_write(&written, Instant::now()) {
+            true => Ok((body, written)),
+            false => Err("somebody else keeps changing it"),
+        }
+    }
+
+    fn record_gauges(
+        &self,
+        bundle: &Bundle,
+        harvest: &GatheredCertificates,
+        (wanted, unwritten): (usize, usize),
+        wrote: bool,
+        well: bool,
+    ) {
+        let name = &bundle.metadata.name;
+        let content = (harvest.certificates.earliest_expiry(), harvest.certificates.len());
+        let targets = Some((wanted.saturating_sub(unwritten), unwritten));
+        gauges::set(name, BundleGauges { content: well.then_some(content), targets });
+        if well
+            && let Some(since) = self.cache.clear_stale(name)
+            && wrote
+        {
+            gauges::observe_sync(since.elapsed());
+        }
+    }
+
+    /// Certificates that expire are left out from then on, if that is wanted.
+    fn schedule_expiry(&self, bundle: &Bundle, harvest: &GatheredCertificates, now: OffsetDateTime) {
+        if let Some(until) = harvest.certificates.valid_until() {
+            let after = (until - now).clamp(time::Duration::ZERO, FAR);
+            self.delay_queue.schedule(bundle.metadata.name.clone(), after.unsigned_abs());
+        }
+    }
+
+    async fn report_outcome(
+        &self,
+        bundle: &Bundle,
+        outcome: SyncOutcome<'_>,
+        sources: &[SourceStatus],
+        now: OffsetDateTime,
+    ) -> anyhow::Result<ReconcileOutcome> {
+        let report = report(bundle, outcome, sources, now);
+        if let Some(status) = report.status {
+            self.write_status(bundle, status).await?;
+        }
+        let note = report.event.as_ref().map(|event| event.note.clone());
+        if let Some(event) = &report.event {
+            self.publish_event(bundle, event).await;
+        }
+        Ok(match report.retry {
+            true => ReconcileOutcome::Requeue(note.unwrap_or_else(|| "it is as it was".to_owned())),
+            false => ReconcileOutcome::Done,
+        })
+    }
+
+    /// Writes the status. A server that has trust-manager's own definition refuses what is not in
+    /// it.
+    async fn write_status(&self, bundle: &Bundle, status: BundleStatus) -> anyhow::Result<()> {
+        let name = bundle.metadata.name.as_str();
+        let write = async |extended| {
+            let body = Patch::Apply(status_body(name, &status, extended));
+            self.bundles.patch_status(name, &apply_params(), &body).await.map(drop)
+        };
+        let mut written = Ok(());
+        if self.extended.load(Relaxed) {
+            written = write(true).await;
+            if let Err(kube::Error::Api(refused)) = &written
+                && refused.message.contains("field not declared in schema")
+            {
+                tracing::info!("the server has trust-manager's own definition of Bundles");
+                self.extended.store(false, Relaxed);
+            }
+        }
+        if !self.extended.load(Relaxed) {
+            let before = bundle.status.clone().unwrap_or_default();
+            let same = status_body(name, &before, false) == status_body(name, &status, false);
+            written = if same { Ok(()) } else { write(false).await };
+        }
+        match written {
+            // It has gone meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                let extended = self.extended.load(Relaxed);
+                let told =
+                    serde_json::from_value(status_body(name, &status, extended)["status"].take())?;
+                self.cache.record_status(bundle, told);
+                Ok(())
+            }
+        }
+    }
+
+    async fn report_blocker(&self, bundle: &Bundle, trouble: &SyncBlocker) -> ReconcileOutcome {
+        let event = trouble.event();
+        self.publish_event(bundle, &event).await;
+        ReconcileOutcome::Requeue(event.note)
+    }
+
+    async fn publish_event(&self, bundle: &Bundle, event: &BundleEvent) {
+        let name = &bundle.metadata.name;
+        let BundleEvent { warning, reason, action, note } = event;
+        match warning {
+            true => tracing::warn!(bundle = name, reason, "{note}"),
+            false => tracing::info!(bundle = name, reason, "{note}"),
+        }
+        let mut end = LONGEST_NOTE.min(note.len());
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        let event = events::Event {
+            type_: if *warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.clone(),
+            note: note.get(..end).map(str::to_owned),
+            action: (*action).to_owned(),
+            secondary: None,
+        };
+        let about = ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(KIND.to_owned()),
+            name: Some(name.clone()),
+            uid: Some(bundle.metadata.uid.clone()),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = self.recorder.publish(&event, &about).await {
+            tracing::debug!(error = describe(&error), bundle = name, "cannot write an event");
+        }
+    }
+}
+
+/// What keeps the targets from being looked at.
+fn find_blocker(bundle: &Bundle, view: &CacheSnapshot) -> Option<SyncBlocker> {
+    if let Some(why) = view.refused.get(&WatchedKind::Namespaces) {
+        return Some(SyncBlocker::NamespaceList(why.clone()));
+    }
+    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(|kind| {
+        let why =
+            view.refused.get(&WatchedKind::Targets(kind)).filter(|_| has_targets(bundle, kind))?;
+        Some(SyncBlocker::TargetList(kind, why.clone()))
+    })
+}
+
+fn target_failure(kind: TargetKind, at: crate::namespaced_name::NamespacedName, error: String) -> TargetFailure {
+    TargetFailure { kind, namespace: at.namespace, name: at.name, error }
+}

@@ -1,0 +1,306 @@
+//! The signers, Kubernetes' own and the user's: they answer approved requests with a certificate, or
+//! say why there is none.
+//!
+//! A request is answered by one write of the object that the watch brought, which the server
+//! refuses if it is no longer that. So there are no two certificates for one request, and none
+//! without an approval that was there before.
+
+pub(crate) mod counters;
+mod decision;
+mod policy;
+mod terms;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::ByteString;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use windlass_api::field::{FieldErrors, FieldPath as FieldPath};
+use windlass_api::signer_name::SignerName;
+
+use crate::ca::{self, CaSource};
+use crate::metrics::SIGNING;
+use crate::event_recorder::{WarningEvent, EventRecorder};
+use crate::options::Clock;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::csr::{
+    self, FAILED, PendingCsr, Csr, PendingCsrs, condition, is_conflict, true_condition, write_outcome,
+    with_condition, without_condition,
+};
+
+use crate::signers::CustomSigner;
+use crate::signers::config::{CaConfig, SignerConfig, PublicationConfig};
+use crate::signers::rollout::{CaRollout, RolloutHold};
+use crate::pending_requests;
+
+use counters::SignerCounters;
+use decision::{CsrDecision, SigningDelay, decide, needs_signing};
+use terms::SigningTerms;
+
+pub use counters::metrics;
+pub use policy::KubernetesSigner;
+
+/// Requests that are answered at the same time.
+const WORKERS: usize = 16;
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(300));
+
+/// The condition that says why an approved request has no certificate yet. It goes when there is
+/// one.
+pub const DELAYED: &str = "windlass.dev/SigningDelayed";
+
+/// A signer and what it signs with.
+#[derive(Clone)]
+pub struct BuiltInSigner {
+    /// Which one it is.
+    pub signer: KubernetesSigner,
+    /// Its certificate and key; somebody else keeps them current.
+    pub ca: Arc<CaSource>,
+}
+
+/// A signer and the files of its CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerFiles {
+    /// Which one it is.
+    pub signer: KubernetesSigner,
+    /// Its CA's certificate.
+    pub certificate: PathBuf,
+    /// The certificate's key.
+    pub key: PathBuf,
+}
+
+/// Reads the signers' files. A signer whose files are bad is degraded until they are good; the
+/// others work. Signers with the same files share what is read. Reads from disk: not for async code.
+pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltInSigner> {
+    let mut opened: Vec<(&SignerFiles, Arc<CaSource>)> = Vec::new();
+    for each in files {
+        let same = opened
+            .iter()
+            .find(|(other, _)| (&other.certificate, &other.key) == (&each.certificate, &each.key));
+        let ca = match same {
+            Some((_, ca)) => ca.clone(),
+            None => CaSource::from_files(each.certificate.clone(), each.key.clone(), clock.clone()),
+        };
+        opened.push((each, ca));
+    }
+    opened.into_iter().map(|(each, ca)| BuiltInSigner { signer: each.signer, ca }).collect()
+}
+
+/// What the signers sign with, each once.
+pub fn ca_sources(signers: &[BuiltInSigner]) -> Vec<Arc<CaSource>> {
+    let mut sources: Vec<Arc<CaSource>> = Vec::new();
+    for BuiltInSigner { ca, .. } in signers {
+        if !sources.iter().any(|source| Arc::ptr_eq(source, ca)) {
+            sources.push(ca.clone());
+        }
+    }
+    sources
+}
+
+/// What publishes the CA of kubelets' serving certificates, as that of a custom signer: no other
+/// published bundle lets clients verify kubelets.
+pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner> {
+    let BuiltInSigner { signer, ca } =
+        signers.iter().find(|each| each.signer == KubernetesSigner::KubeletServing)?;
+    let name = SignerName::parse(&FieldPath::new("name"), signer.name(), &mut FieldErrors::new())?;
+    let bundle = format!("{}anchors", name.bundle_prefix());
+    let custom = SignerConfig {
+        name,
+        ca: CaConfig::Files { certificate: ca.certificate_file().to_owned(), key: PathBuf::new() },
+        requests: None,
+        pods: None,
+        publish: Some(PublicationConfig { bundle, labels: BTreeMap::new() }),
+    };
+    Some(CustomSigner::new(custom, ca.clone()))
+}
+
+/// Says which of Kubernetes' own signers do not sign.
+pub fn log_missing_signers(signers: &[BuiltInSigner]) {
+    for signer in KubernetesSigner::ALL {
+        if !signers.iter().any(|each| each.signer == signer) {
+            tracing::info!(signer = signer.name(), "no CA is given; it does not sign");
+        }
+    }
+}
+
+/// Runs these signers; does not end. No certificate of Kubernetes' own lasts longer than `longest`.
+pub async fn run(
+    client: Client,
+    built_in: Vec<BuiltInSigner>,
+    longest: Duration,
+    custom: Vec<CustomSigner>,
+    clock: Clock,
+) {
+    let own = built_in.into_iter().map(|BuiltInSigner { signer, ca }| {
+        CsrIssuer::new(signer.name(), ca, SigningTerms::BuiltIn { signer, longest })
+    });
+    let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca, rollout }| {
+        let terms = SigningTerms::Custom(Box::new(custom.requests?));
+        let issuer = CsrIssuer::new(custom.name.as_str(), ca, terms);
+        Some(CsrIssuer { rollout: Some(rollout), ..issuer })
+    });
+    sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
+}
+
+/// Somebody who signs.
+struct CsrIssuer {
+    name: String,
+    ca: Arc<CaSource>,
+    /// Which CA signs while it is replaced; `None` if every new one does at once.
+    rollout: Option<Arc<CaRollout>>,
+    terms: SigningTerms,
+    counts: Arc<SignerCounters>,
+}
+
+impl CsrIssuer {
+    fn new(name: &str, ca: Arc<CaSource>, terms: SigningTerms) -> CsrIssuer {
+        CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, counts: counters::for_signer(name) }
+    }
+
+    /// What it answers now.
+    fn decide(&self, request: &Csr, now: OffsetDateTime) -> CsrDecision {
+        let ca = match &self.rollout {
+            None => match self.ca.current() {
+                Some(ca) => ca,
+                None if needs_signing(request) => {
+                    return CsrDecision::Delayed(SigningDelay::unavailable(&self.ca));
+                }
+                None => return CsrDecision::Nothing,
+            },
+            Some(rollout) => match rollout.select_ca(now) {
+                Ok(ca) => ca,
+                Err(RolloutHold { reason, message }) if needs_signing(request) => {
+                    return CsrDecision::Delayed(SigningDelay { reason, message });
+                }
+                Err(_) => return CsrDecision::Nothing,
+            },
+        };
+        decide(request, &self.name, &self.terms, &ca, now)
+    }
+
+    /// Count changes of what it signs with.
+    fn changes(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
+        let of_rollout = self.rollout.as_ref().map(|rollout| rollout.changes());
+        std::iter::once(self.ca.changes()).chain(of_rollout)
+    }
+}
+
+async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, backoff: RetryBackoff) {
+    for CsrIssuer { name, ca, .. } in &issuers {
+        ca::report(name, ca);
+    }
+    if issuers.is_empty() {
+        return std::future::pending().await;
+    }
+    let queue = Arc::new(WorkQueue::new(&SIGNING, backoff));
+    let signing = Arc::new(CsrSigner {
+        requests: PendingCsrs::default(),
+        api: Api::all(client.clone()),
+        notices: EventRecorder::new(client.clone(), "csrsigning"),
+        issuers,
+        clock,
+    });
+    let wanted = |request: &Csr| needs_signing(request) && signing.issuer(request).is_some();
+    let watch = csr::watch_csrs(client, &SIGNING, &signing.requests, &queue, wanted);
+    let wakers = signing.issuers.iter().flat_map(|each| {
+        let wake = |changes| pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue);
+        each.changes().map(wake)
+    });
+    let reconcile = |name: String| signing.clone().reconcile(name);
+    tokio::join!(watch, join_all(wakers), workers::run(queue.clone(), WORKERS, reconcile));
+}
+
+struct CsrSigner {
+    requests: PendingCsrs,
+    api: Api<Csr>,
+    notices: EventRecorder,
+    issuers: Vec<CsrIssuer>,
+    clock: Clock,
+}
+
+impl CsrSigner {
+    fn issuer(&self, request: &Csr) -> Option<&CsrIssuer> {
+        self.issuers.iter().find(|each| each.name == request.spec.signer_name)
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+        let Some(PendingCsr { request, since }) =
+            csr::get_pending(&self.requests, &self.api, &name).await?
+        else {
+            return Ok(ReconcileOutcome::Done);
+        };
+        match self.process(&request, since).await {
+            // Somebody was faster than the watch.
+            Err(error) if is_conflict(&error) => {}
+            answered => return write_outcome(answered),
+        }
+        match self.api.get_opt(&name).await? {
+            Some(request) => write_outcome(self.process(&request, since).await),
+            None => Ok(ReconcileOutcome::Done),
+        }
+    }
+
+    async fn process(&self, request: &Csr, since: Instant) -> Result<ReconcileOutcome, kube::Error> {
+        let Some(issuer) = self.issuer(request) else { return Ok(ReconcileOutcome::Done) };
+        let (counts, now) = (&issuer.counts, (self.clock)());
+        let answer = issuer.decide(request, now);
+        if answer != CsrDecision::Nothing {
+            counts.requests.fetch_add(1, Relaxed);
+        }
+        match answer {
+            CsrDecision::Nothing => {}
+            CsrDecision::Certificate(text) => {
+                let mut answered = without_condition(request, DELAYED);
+                let status = answered.status.get_or_insert_default();
+                status.certificate = Some(ByteString(text.into_bytes()));
+                self.write_status(&answered).await?;
+                counts.issued.fetch_add(1, Relaxed);
+                counts.observe_duration(since.elapsed());
+            }
+            CsrDecision::Refused(message) => {
+                let failed = true_condition(FAILED, "SignerValidationFailure", &message, now);
+                self.write_status(&with_condition(request, failed, DELAYED)).await?;
+                counts.failed.fetch_add(1, Relaxed);
+            }
+            CsrDecision::Delayed(delay) => {
+                counts.delayed.fetch_add(1, Relaxed);
+                self.report_delay(request, &delay).await?;
+                return Ok(ReconcileOutcome::Requeue(delay.message));
+            }
+        }
+        Ok(ReconcileOutcome::Done)
+    }
+
+    /// Says on the request why it waits, once for each reason.
+    async fn report_delay(&self, request: &Csr, delay: &SigningDelay) -> Result<(), kube::Error> {
+        let SigningDelay { reason, message } = delay;
+        let told = condition(request, DELAYED).is_some_and(|told| {
+            told.reason.as_deref() == Some(*reason) && told.message.as_ref() == Some(message)
+        });
+        if told {
+            return Ok(());
+        }
+        let now = (self.clock)();
+        let delayed = true_condition(DELAYED, reason, message, now);
+        self.write_status(&with_condition(request, delayed, DELAYED)).await?;
+        let notice = WarningEvent { action: "Signing", reason, note: message };
+        self.notices.warn(request, notice, now).await;
+        Ok(())
+    }
+
+    async fn write_status(&self, request: &Csr) -> Result<(), kube::Error> {
+        let name = request.name_any();
+        self.api.replace_status(&name, &PostParams::default(), request).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What to answer to one request: no I/O, so that everything can be tried in a table.
+
+use time::OffsetDateTime;
+use windlass_pki::{
+    Certificate, CertificateRequest, Error, CertificateTemplate, Serial, SystemRandom, CertificateUsages, Validity,
+    LintWarning, issue_certificate, lifetime,
+};
+
+use super::terms::SigningTerms;
+use crate::ca::{SigningCa, CaSource, UNAVAILABLE};
+use crate::csr::{Csr, has_certificate, has_failed, is_approved};
+use crate::signers::config::RequesterIdentity;
+
+/// What a signer says to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum CsrDecision {
+    /// Nothing: it is not for this signer, not approved, or answered already.
+    Nothing,
+    /// This certificate, perhaps with others that vouch for it, as PEM.
+    Certificate(String),
+    /// Never, because the signer does not sign such things.
+    Refused(String),
+    /// Not now.
+    Delayed(SigningDelay),
+}
+
+/// Why a request that is in order gets no certificate now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SigningDelay {
+    /// In one word.
+    pub reason: &'static str,
+    /// In many.
+    pub message: String,
+}
+
+impl SigningDelay {
+    /// The signer has no CA to sign with.
+    pub fn unavailable(ca: &CaSource) -> SigningDelay {
+        SigningDelay { reason: UNAVAILABLE, message: ca.unavailable_message() }
+    }
+}
+
+/// Whether this is a request that a signer has to answer.
+pub fn needs_signing(request: &Csr) -> bool {
+    !has_certificate(request) && is_approved(request) && !has_failed(request)
+}
+
+/// What the signer of this name, with these terms and this CA, answers now.
+pub fn decide(
+    request: &Csr,
+    signer: &str,
+    terms: &SigningTerms,
+    ca: &SigningCa,
+    now: OffsetDateTime,
+) -> CsrDecision {
+    if !needs_signing(request) || request.spec.signer_name != signer {
+        return CsrDecision::Nothing;
+    }
+    let asked = match CertificateRequest::from_pem(&request.spec.request.0) {
+        Ok(asked) => asked,
+        Err(error) => return delayed("RequestUnreadable", error),
+    };
+    let usages = request.spec.usages.as_deref().unwrap_or_default();
+    let requester = RequesterIdentity::new(request.spec.username.as_deref().unwrap_or_default());
+    if let Err(offence) = terms.check(&requester, &asked, usages) {
+        return CsrDecision::Refused(offence);
+    }
+    let requested = request.spec.expiration_seconds.map(i64::from).map(time::Duration::seconds);
+    match issue(&asked, usages, requested, terms, ca, now) {
+        Ok(certificates) => CsrDecision::Certificate(certificates),
+        Err(answer) => answer,
+    }
+}
+
+fn issue(
+    asked: &CertificateRequest,
+    usages: &[String],
+    requested: Option<time::Duration>,
+    terms: &SigningTerms,
+    ca: &SigningCa,
+    now: OffsetDateTime,
+) -> Result<String, CsrDecision> {
+    let usages = CertificateUsages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
+    let (requested, longest) = terms.requested_and_max_lifetime(requested);
+    let validity = lifetime(requested, longest, ca.certificate(), now)
+        .map_err(|error| delayed("SignerExpired", error))?;
+    let until = validity.not_after().min(ca.validity().not_after());
+    let validity = Validity::new(validity.not_before(), until)
+        .map_err(|error| delayed("SignerExpired", error))?;
+    let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
+    let wanted = CertificateTemplate::from_request(asked, usages, validity, serial).map_err(from_pki_error)?;
+    let issued = issue_certificate(ca.authority(), &wanted).map_err(from_pki_error)?;
+    for warning in issued.warnings() {
+        match warning {
+            // So is every one in the first minutes of a CA.
+            LintWarning::BeginsEarly => {}
+            warning => tracing::warn!(%warning, "issuing an odd certificate, as Kubernetes would"),
+        }
+    }
+    let mut text = issued.to_pem();
+    if terms.includes_chain() {
+        text.extend(ca.intermediates().map(Certificate::to_pem));
+    }
+    Ok(text)
+}
+
+/// What cannot become better is refused; the rest is tried again.
+fn from_pki_error(error: Error) -> CsrDecision {
+    match error {
+        // Kubernetes leaves it at that, so nobody expects it to fail.
+        Error::Unproven(_) => delayed("RequestUnproven", error),
+        error if error.is_permanent() => CsrDecision::Refused(error.to_string()),
+        error => delayed("SigningFailed", error),
+    }
+}
+
+fn delayed(reason: &'static str, error: impl std::fmt::Display) -> CsrDecision {
+    CsrDecision::Delayed(SigningDelay { reason, message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

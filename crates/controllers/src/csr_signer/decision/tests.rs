@@ -1,0 +1,151 @@
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use time::macros::datetime;
+use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Subject, Validity};
+
+use super::super::policy::KubernetesSigner;
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What a recorded request asked for.
+fn recorded_csr(case: &str) -> Csr {
+    let cases = include_str!("../../../tests/loops/issuance.json");
+    let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
+    let case = cases.into_iter().find(|each| each["case"] == case).unwrap();
+    let mut request: Csr = serde_json::from_value(json!({
+        "metadata": {"name": "asked"},
+        "spec": {"request": "", "signerName": case["signerName"], "usages": case["usages"]},
+        "status": {"conditions": [{"type": "Approved", "status": "True"}]},
+    }))
+    .unwrap();
+    request.spec.request = ByteString(case["request"].as_str().unwrap().into());
+    request
+}
+
+fn with_conditions(conditions: Value) -> Csr {
+    let mut request = recorded_csr("kubelet client");
+    request.status = serde_json::from_value(json!({ "conditions": conditions })).unwrap();
+    request
+}
+
+fn authority(until: OffsetDateTime) -> SigningCa {
+    let validity = Validity::new(NOW - time::Duration::days(9), until).unwrap();
+    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().into()
+}
+
+/// What one of Kubernetes' own answers.
+fn decide(
+    request: &Csr,
+    signer: KubernetesSigner,
+    ca: &SigningCa,
+    longest: Duration,
+    now: OffsetDateTime,
+) -> CsrDecision {
+    let terms = SigningTerms::BuiltIn { signer, longest };
+    super::decide(request, signer.name(), &terms, ca, now)
+}
+
+fn decided(request: &Csr) -> CsrDecision {
+    let authority = authority(NOW + time::Duration::days(999));
+    decide(request, KubernetesSigner::KubeletClient, &authority, YEAR, NOW)
+}
+
+#[test]
+fn only_what_is_approved_and_open_is_answered() {
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let approved = condition("Approved", "True");
+    for nothing in [
+        json!([]),
+        json!([condition("Denied", "True")]),
+        json!([condition("windlass.dev/Other", "True")]),
+        json!([approved, condition("Denied", "True")]),
+        json!([approved, condition("Denied", "False")]),
+        json!([approved, condition("Failed", "True")]),
+        json!([approved, condition("Failed", "")]),
+    ] {
+        assert_eq!(decided(&with_conditions(nothing.clone())), CsrDecision::Nothing, "{nothing}");
+    }
+    for something in [
+        json!([approved]),
+        json!([condition("Approved", "False")]),
+        json!([approved, condition("Failed", "False")]),
+        json!([approved, condition("windlass.dev/SigningDelayed", "True")]),
+    ] {
+        let answer = decided(&with_conditions(something.clone()));
+        assert!(matches!(answer, CsrDecision::Certificate(_)), "{something}: {answer:?}");
+    }
+    let mut answered = recorded_csr("kubelet client");
+    answered.status.as_mut().unwrap().certificate = Some(ByteString(b"x".to_vec()));
+    assert_eq!(decided(&answered), CsrDecision::Nothing);
+    assert_eq!(decided(&recorded_csr("kubelet serving")), CsrDecision::Nothing, "another signer");
+}
+
+#[test]
+fn a_certificate_is_one_block_by_the_authority() {
+    let authority = authority(NOW + time::Duration::days(999));
+    let request = recorded_csr("kubelet client");
+    let answer = decide(&request, KubernetesSigner::KubeletClient, &authority, YEAR, NOW);
+    let CsrDecision::Certificate(text) = answer else { panic!("{answer:?}") };
+    let certificate = Certificate::from_pem(text.as_bytes()).unwrap();
+    assert!(authority.authority().has_issued(&certificate));
+    assert_eq!(certificate.common_name(), Some("system:node:n1"));
+    assert_eq!(certificate.validity().not_before(), NOW - time::Duration::minutes(5));
+}
+
+#[test]
+fn what_is_not_about_policy_waits() {
+    let of = |change: fn(&mut Csr)| {
+        let mut request = recorded_csr("kubelet client");
+        // Only this one looks at nothing else.
+        request.spec.signer_name = KubernetesSigner::LegacyUnknown.name().into();
+        change(&mut request);
+        let authority = authority(NOW + time::Duration::days(999));
+        decide(&request, KubernetesSigner::LegacyUnknown, &authority, YEAR, NOW)
+    };
+    let garbage = of(|request| request.spec.request = ByteString(b"garbage".to_vec()));
+    assert_eq!(garbage, delayed("RequestUnreadable", "PEM block type must be CERTIFICATE REQUEST"));
+    let unknown = of(|request| request.spec.usages = Some(vec!["tea".into()]));
+    assert_eq!(unknown, delayed("UsagesUnknown", "unrecognized usage values: [\"tea\"]"));
+    let unproven = of(|request| {
+        let bad =
+            include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-badsig.pem");
+        request.spec.request = ByteString(bad.to_vec());
+    });
+    assert!(
+        matches!(&unproven, CsrDecision::Delayed(SigningDelay { reason: "RequestUnproven", .. })),
+        "{unproven:?}"
+    );
+}
+
+#[test]
+fn an_expired_authority_signs_nothing() {
+    for (before, said) in [
+        (time::Duration::SECOND, "refusing to sign a certificate that expired in the past"),
+        (time::Duration::DAY, "the signer has expired"),
+    ] {
+        let request = recorded_csr("kubelet client");
+        let answer = decide(&request, KubernetesSigner::KubeletClient, &authority(NOW - before), YEAR, NOW);
+        let CsrDecision::Delayed(SigningDelay { reason, message }) = &answer else { panic!("{answer:?}") };
+        assert_eq!(*reason, "SignerExpired");
+        assert!(message.starts_with(said), "{message}");
+    }
+}
+
+#[test]
+fn what_never_can_be_signed_is_refused() {
+    let of = |case: &str, signer| {
+        let authority = authority(NOW + time::Duration::days(999));
+        decide(&recorded_csr(case), signer, &authority, YEAR, NOW)
+    };
+    let message = "subject organization is not system:nodes";
+    assert_eq!(
+        of("kubelet client, wrong group", KubernetesSigner::KubeletClient),
+        CsrDecision::Refused(message.into())
+    );
+}

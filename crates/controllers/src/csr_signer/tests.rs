@@ -1,0 +1,105 @@
+use std::path::Path;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{ServerOptions, start};
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
+
+use super::*;
+use crate::csr::{APPROVED, has_certificate};
+
+/// Whoever is put off waits for longer than any test.
+const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn server(dir: &TempDir) -> (Client, tokio::sync::watch::Sender<bool>) {
+    let (down, shutdown) = tokio::sync::watch::channel(false);
+    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+    let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
+    let user = User::authenticated("admin", "", vec![MASTERS.into()]);
+    (Client::new(LocalClient::new(server, user), "default"), down)
+}
+
+/// Puts a pair into a folder that is valid until `days` from now.
+fn write_pair(dir: &Path, name: &str, days: i64) {
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::new(now - time::Duration::DAY, now + time::Duration::days(days));
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let pair = CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
+    std::fs::write(dir.join("ca.crt"), pair.certificate().to_pem()).unwrap();
+    std::fs::write(dir.join("ca.key"), pair.key().to_pem().unwrap().as_bytes()).unwrap();
+}
+
+async fn create_approved(api: &Api<Csr>, name: &str) {
+    let cases = include_str!("../../tests/loops/issuance.json");
+    let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
+    let case = cases.into_iter().find(|each| each["case"] == "key p256").unwrap();
+    let mut request: Csr = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"request": "", "signerName": case["signerName"], "usages": case["usages"]},
+    }))
+    .unwrap();
+    request.spec.request = ByteString(case["request"].as_str().unwrap().into());
+    let request = api.create(&PostParams::default(), &request).await.unwrap();
+    let yes = true_condition(APPROVED, "Tested", "", OffsetDateTime::now_utc());
+    let request = with_condition(&request, yes, "");
+    let params = PostParams::default();
+    api.replace_subresource("approval", name, &params, &request).await.unwrap();
+}
+
+async fn wait_until(api: &Api<Csr>, good: impl Fn(&Csr) -> bool) -> Csr {
+    let waiting =
+        await_condition(api.clone(), "one", |found: Option<&Csr>| found.is_some_and(&good));
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap()
+}
+
+/// A signer whose CA has expired says so, and goes on as soon as it gets a new one, however long
+/// the request was put off for.
+#[tokio::test]
+async fn a_new_pair_wakes_what_waits() {
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (client, _down) = server(&data).await;
+    write_pair(files.path(), "old", 1);
+    let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
+    let today: Clock = Arc::new(OffsetDateTime::now_utc);
+    // The day after tomorrow, when the old pair has expired.
+    let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
+    let ca = CaSource::from_files(certificate, key, today);
+    let (signer, longest) = (KubernetesSigner::Client, Duration::from_secs(3600));
+    let issuer = CsrIssuer::new(signer.name(), ca.clone(), SigningTerms::BuiltIn { signer, longest });
+    let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, HOURS));
+    let api: Api<Csr> = Api::all(client.clone());
+    create_approved(&api, "one").await;
+
+    let waiting = wait_until(&api, |request| condition(request, DELAYED).is_some()).await;
+    let told = condition(&waiting, DELAYED).unwrap();
+    assert_eq!((told.status.as_str(), told.reason.as_deref()), ("True", Some("SignerExpired")));
+    assert!(told.message.as_ref().unwrap().starts_with("the signer has expired"));
+    assert!(!has_certificate(&waiting));
+
+    write_pair(files.path(), "new", 99);
+    let following = tokio::spawn(ca.clone().watch());
+    let signed = wait_until(&api, has_certificate).await;
+    assert!(condition(&signed, DELAYED).is_none(), "what is over is no longer said");
+    assert!(condition(&signed, APPROVED).is_some());
+    let text = signed.status.unwrap().certificate.unwrap().0;
+    assert!(ca.current().unwrap().authority().has_issued(&Certificate::from_pem(&text).unwrap()));
+    assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
+
+    // It was written before the certificate, by the same task.
+    let events: Api<Event> = Api::namespaced(client, "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let told = |event: &&Event| event.reason.as_deref() == Some("SignerExpired");
+    let event = events.iter().find(told).unwrap();
+    assert_eq!(event.regarding.as_ref().unwrap().name.as_deref(), Some("one"));
+    signing.abort();
+    following.abort();
+}

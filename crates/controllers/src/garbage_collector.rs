@@ -1,0 +1,147 @@
+//! The garbage collector: objects whose owners are all gone go too, as their owner references
+//! and the way the owner was deleted demand.
+//!
+//! Watches of all kinds keep a [`graph::Graph`] of who owns whom. It only says where to look: what
+//! is done is [decided](decide::decide) on what the server answers at that moment.
+
+mod decision;
+mod graph;
+mod executor;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::api_catalog::{ApiCatalog, ServedResource, CatalogSnapshot};
+use crate::resource_watch::{self, Metadata};
+use crate::metrics::GARBAGE;
+use crate::namespaces::TerminatingNamespaces;
+use crate::workers;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::uid::ObjectUid;
+use graph::{OwnerGraph, KindId};
+
+const WORKERS: usize = 8;
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(300));
+
+/// Kinds that own nothing, are owned by nothing and come in masses.
+const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
+
+/// Runs the loop; does not end.
+pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<TerminatingNamespaces>) {
+    let collector = Arc::new(GarbageCollector {
+        client,
+        catalog,
+        departures,
+        queue: Arc::new(WorkQueue::new(&GARBAGE, BACKOFF)),
+        graph: Mutex::new(OwnerGraph::new()),
+        complete: watch::channel(false).0,
+    });
+    let work = async {
+        let mut complete = collector.complete.subscribe();
+        // The sender lives as long as the collector.
+        let _ = complete.wait_for(|complete| *complete).await;
+        let reconcile = |uid| executor::reconcile(collector.clone(), uid);
+        workers::run(collector.queue.clone(), WORKERS, reconcile).await;
+    };
+    tokio::join!(watch_all(collector.clone()), work);
+}
+
+/// What the parts of the garbage collector share.
+struct GarbageCollector {
+    client: Client,
+    catalog: Arc<ApiCatalog>,
+    departures: Arc<TerminatingNamespaces>,
+    queue: Arc<WorkQueue<ObjectUid>>,
+    graph: Mutex<OwnerGraph>,
+    /// Turns true when every kind was listed once. Nothing is decided before.
+    complete: watch::Sender<bool>,
+}
+
+impl GarbageCollector {
+    fn graph(&self) -> MutexGuard<'_, OwnerGraph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enqueue(&self, uids: impl IntoIterator<Item = ObjectUid>) {
+        for uid in uids {
+            self.queue.add(uid);
+        }
+    }
+
+    /// Takes in one event of a kind's watch.
+    fn observe(&self, kind: KindId, event: Event<Metadata>) {
+        let mut graph = self.graph();
+        let affected = match event {
+            Event::Init => {
+                graph.begin_listing(kind);
+                return;
+            }
+            Event::InitApply(object) | Event::Apply(object) => {
+                graph.observe(kind, &object.metadata)
+            }
+            Event::Delete(object) => {
+                if let Some(namespace) = &object.metadata.namespace {
+                    self.departures.object_removed(namespace);
+                }
+                let uid = object.metadata.uid.as_deref().unwrap_or_default();
+                graph.remove(&ObjectUid::from(uid))
+            }
+            Event::InitDone => graph.finish_listing(kind),
+        };
+        if *self.complete.borrow() {
+            drop(graph);
+            self.enqueue(affected);
+        } else if graph.first_unlisted_kind().is_none() {
+            let suspects = graph.suspects();
+            drop(graph);
+            self.enqueue(suspects);
+            self.complete.send_replace(true);
+        }
+    }
+}
+
+/// Watches every kind that can be watched and deleted, and follows what discovery finds.
+async fn watch_all(collector: Arc<GarbageCollector>) {
+    let mut changes = collector.catalog.changes();
+    let mut watches = JoinSet::new();
+    let mut watched: HashMap<KindId, AbortHandle> = HashMap::new();
+    loop {
+        let snapshot = changes.borrow_and_update().clone();
+        let wanted = collectable_resources(&snapshot);
+        let (new, gone) = collector.graph().set_kinds(&wanted, &snapshot.failures);
+        for kind in gone {
+            if let Some(handle) = watched.remove(&kind) {
+                handle.abort();
+            }
+            let orphaned = collector.graph().remove_kind(kind);
+            collector.enqueue(orphaned);
+        }
+        for (kind, resource) in new {
+            let collector = collector.clone();
+            let handle = watches.spawn(async move {
+                let client = collector.client.clone();
+                resource_watch::watch_metadata(client, &resource.api, None, &GARBAGE, |event| {
+                    collector.observe(kind, event);
+                })
+                .await;
+            });
+            watched.insert(kind, handle);
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            // A watch that was not ended here has panicked; the loop starts anew.
+            Some(Err(error)) = watches.join_next() => if error.is_panic() { return },
+        }
+    }
+}
+
+fn collectable_resources(snapshot: &CatalogSnapshot) -> Vec<Arc<ServedResource>> {
+    let all = snapshot.preferred(&["delete", "list", "watch"]);
+    all.filter(|resource| !IGNORED.contains(&resource.group_resource())).cloned().collect()
+}

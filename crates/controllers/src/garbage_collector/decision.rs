@@ -1,0 +1,192 @@
+//! What to do with one object, given its owners and its dependents: a pure function.
+
+/// What matters of the object itself, as the server has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectState {
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// It has the finalizer `orphan`.
+    pub orphan: bool,
+    /// It has the finalizer `foregroundDeletion`.
+    pub foreground: bool,
+}
+
+/// One owner reference of the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResolvedOwner {
+    /// The owner's UID, as the reference has it.
+    pub uid: String,
+    /// What became of that owner.
+    pub state: OwnerState,
+}
+
+/// What became of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerState {
+    /// There is no such object, or it has another UID.
+    Absent,
+    /// It is there.
+    Solid,
+    /// It is being deleted in the foreground: it waits for its dependents.
+    Waiting,
+    /// It cannot be: it would live in a namespace, and the object does not.
+    Invalid,
+}
+
+/// One object that the object owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DependentState {
+    /// The owner may not go before it.
+    pub blocks: bool,
+    /// It is itself being deleted in the foreground.
+    pub waiting: bool,
+}
+
+/// What happens to the dependents of an object that is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionPropagation {
+    /// They stay.
+    Orphan,
+    /// They go later.
+    Background,
+    /// They go first.
+    Foreground,
+}
+
+/// What to do with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GarbageAction {
+    /// Nothing.
+    Leave,
+    /// Take it out of its dependents' owner references, then take away the finalizer `orphan`.
+    Orphan,
+    /// Have its dependents looked at; they have to go first.
+    AwaitDependents,
+    /// Take away the finalizer `foregroundDeletion`.
+    Release,
+    /// Take these owners out of its owner references.
+    DropOwners(Vec<String>),
+    /// Delete it.
+    Delete(DeletionPropagation),
+    /// Let its owners go without it, then delete it in the foreground: it is part of a circle.
+    UnblockAndDelete,
+}
+
+/// Decides what to do with an object.
+pub fn decide(object: ObjectState, owners: &[ResolvedOwner], dependents: &[DependentState]) -> GarbageAction {
+    if object.deleting {
+        return decide_deleting(object, dependents);
+    }
+    // An impossible owner is a mistake of whoever wrote it; deleting would make it worse.
+    if owners.is_empty() || owners.iter().any(|owner| owner.state == OwnerState::Invalid) {
+        return GarbageAction::Leave;
+    }
+    let (solid, lost): (Vec<&ResolvedOwner>, Vec<&ResolvedOwner>) =
+        owners.iter().partition(|owner| owner.state == OwnerState::Solid);
+    if !solid.is_empty() {
+        return match lost.is_empty() {
+            true => GarbageAction::Leave,
+            false => GarbageAction::DropOwners(lost.iter().map(|owner| owner.uid.clone()).collect()),
+        };
+    }
+    let waited_for = owners.iter().any(|owner| owner.state == OwnerState::Waiting);
+    if waited_for && !dependents.is_empty() {
+        // An owner that waits for it, and a dependent that waits for its own: they may well wait
+        // for each other.
+        return match dependents.iter().any(|dependent| dependent.waiting) {
+            true => GarbageAction::UnblockAndDelete,
+            false => GarbageAction::Delete(DeletionPropagation::Foreground),
+        };
+    }
+    GarbageAction::Delete(match object {
+        ObjectState { orphan: true, .. } => DeletionPropagation::Orphan,
+        ObjectState { foreground: true, .. } => DeletionPropagation::Foreground,
+        _ => DeletionPropagation::Background,
+    })
+}
+
+/// An object that is being deleted already may still have to be seen off.
+fn decide_deleting(object: ObjectState, dependents: &[DependentState]) -> GarbageAction {
+    match object {
+        ObjectState { orphan: true, .. } => GarbageAction::Orphan,
+        ObjectState { foreground: true, .. } if dependents.iter().any(|d| d.blocks) => {
+            GarbageAction::AwaitDependents
+        }
+        ObjectState { foreground: true, .. } => GarbageAction::Release,
+        _ => GarbageAction::Leave,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnerState::{Absent, Invalid, Solid, Waiting};
+    use super::*;
+
+    const PLAIN: ObjectState = ObjectState { deleting: false, orphan: false, foreground: false };
+    const GOING: ObjectState = ObjectState { deleting: true, ..PLAIN };
+    const FREE: DependentState = DependentState { blocks: false, waiting: false };
+    const BLOCKING: DependentState = DependentState { blocks: true, ..FREE };
+    const CIRCULAR: DependentState = DependentState { blocks: true, waiting: true };
+
+    fn decided(object: ObjectState, states: &[OwnerState], dependents: &[DependentState]) -> GarbageAction {
+        let owner = |(i, state): (usize, &OwnerState)| ResolvedOwner { uid: i.to_string(), state: *state };
+        let owners: Vec<ResolvedOwner> = states.iter().enumerate().map(owner).collect();
+        decide(object, &owners, dependents)
+    }
+
+    #[test]
+    fn owners_decide_over_an_object() {
+        let drop = |uids: &[&str]| GarbageAction::DropOwners(uids.iter().map(|u| (*u).into()).collect());
+        let table = [
+            (vec![], vec![], GarbageAction::Leave),
+            (vec![Solid], vec![], GarbageAction::Leave),
+            (vec![Absent], vec![], GarbageAction::Delete(DeletionPropagation::Background)),
+            (vec![Absent], vec![BLOCKING], GarbageAction::Delete(DeletionPropagation::Background)),
+            (vec![Absent, Absent], vec![], GarbageAction::Delete(DeletionPropagation::Background)),
+            (vec![Solid, Absent], vec![], drop(&["1"])),
+            (vec![Absent, Solid, Waiting], vec![FREE], drop(&["0", "2"])),
+            (vec![Waiting], vec![], GarbageAction::Delete(DeletionPropagation::Background)),
+            (vec![Waiting, Absent], vec![FREE], GarbageAction::Delete(DeletionPropagation::Foreground)),
+            (vec![Waiting], vec![FREE, CIRCULAR], GarbageAction::UnblockAndDelete),
+            (vec![Invalid], vec![], GarbageAction::Leave),
+            (vec![Invalid, Absent], vec![], GarbageAction::Leave),
+            (vec![Solid, Invalid, Absent], vec![], GarbageAction::Leave),
+        ];
+        for (owners, dependents, expected) in table {
+            let found = decided(PLAIN, &owners, &dependents);
+            assert_eq!(found, expected, "owners {owners:?}, dependents {dependents:?}");
+        }
+    }
+
+    #[test]
+    fn finalizers_written_beforehand_choose_the_policy() {
+        let orphan = ObjectState { orphan: true, ..PLAIN };
+        let foreground = ObjectState { foreground: true, ..PLAIN };
+        assert_eq!(decided(orphan, &[Absent], &[]), GarbageAction::Delete(DeletionPropagation::Orphan));
+        assert_eq!(decided(foreground, &[Absent], &[]), GarbageAction::Delete(DeletionPropagation::Foreground));
+        assert_eq!(decided(orphan, &[Solid], &[]), GarbageAction::Leave);
+        assert_eq!(decided(foreground, &[], &[BLOCKING]), GarbageAction::Leave);
+    }
+
+    #[test]
+    fn an_object_that_is_going_is_seen_off() {
+        let orphan = ObjectState { orphan: true, ..GOING };
+        let foreground = ObjectState { foreground: true, ..GOING };
+        let both = ObjectState { orphan: true, foreground: true, ..GOING };
+        let table = [
+            (GOING, vec![], vec![], GarbageAction::Leave),
+            (GOING, vec![Absent], vec![BLOCKING], GarbageAction::Leave),
+            (orphan, vec![Absent], vec![], GarbageAction::Orphan),
+            (orphan, vec![], vec![FREE], GarbageAction::Orphan),
+            (both, vec![], vec![BLOCKING], GarbageAction::Orphan),
+            (foreground, vec![], vec![], GarbageAction::Release),
+            (foreground, vec![], vec![FREE], GarbageAction::Release),
+            (foreground, vec![], vec![FREE, BLOCKING], GarbageAction::AwaitDependents),
+            (foreground, vec![], vec![CIRCULAR], GarbageAction::AwaitDependents),
+        ];
+        for (object, owners, dependents, expected) in table {
+            let found = decided(object, &owners, &dependents);
+            assert_eq!(found, expected, "{object:?}, {owners:?}, {dependents:?}");
+        }
+    }
+}

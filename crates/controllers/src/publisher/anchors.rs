@@ -1,0 +1,438 @@
+//! What the user's own signers are trusted by, as one trust bundle for each. When a CA is replaced,
+//! its bundle has the new anchor and the old one until the last certificate that was issued under
+//! it has expired, and the new CA does not sign before nodes have its anchor.
+//!
+//! - `decide`: what a bundle should hold; `record`: what is recorded in it about its anchors.
+//! - `delivery`: which nodes have it.
+//! - `gauge`: bundles of others.
+
+mod decision;
+mod delivery;
+mod gauge;
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::delay_queue::DelayQueue;
+use super::conflict_limiter::ConflictLimiter;
+use super::sync_metrics::{self, ANCHORS};
+use crate::resource_watch;
+use crate::metrics::ANCHORS as COUNTERS;
+use crate::event_recorder::{WarningEvent, EventRecorder};
+use crate::options::Clock;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::signers::CustomSigner;
+use crate::signers::config::{MANAGED_BY, PublicationConfig};
+use crate::signers::rollout;
+
+use decision::{AnchorAction, BundleContents, ExistingBundle, AnchorPolicy, decide};
+use delivery::{NodeReports, ExpectedBundle};
+
+pub use decision::TrustAnchor;
+pub use delivery::resource as node_trusts;
+pub use gauge::metrics;
+pub use record::{AnchorRecord, AnchorRecords};
+
+/// The anchor that is current, by its SHA-256.
+const CURRENT: &str = "windlass.dev/anchor";
+/// What is recorded about the anchors, as JSON.
+const RECORDS: &str = "windlass.dev/anchors";
+/// Since when the other anchors of a bundle are not current, as versions without records wrote it.
+const RETIRED: &str = "windlass.dev/retired-at";
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(60));
+/// Bundles that are brought in order at the same time.
+const WORKERS: usize = 4;
+/// Nodes that are named in the log.
+const NAMED: usize = 5;
+
+/// How long things take while a CA is replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutTiming {
+    /// How long an anchor stays after the last certificate issued under it has expired.
+    pub overlap: Duration,
+    /// How long a new CA waits at most until its anchor is published and nodes have it.
+    pub delivery_timeout: Duration,
+}
+
+/// What a bundle records about its anchors; `None` if it records nothing.
+pub fn records(bundle: &DynamicObject) -> Option<AnchorRecords> {
+    bundle.annotations().get(RECORDS).and_then(|records| record::parse(records))
+}
+
+/// The nodes that do not have a bundle of a signer as it is, although they select it, by these
+/// NodeTrusts.
+pub fn nodes_lacking(bundle: &DynamicObject, node_trusts: Vec<DynamicObject>) -> Vec<String> {
+    let mut reports = NodeReports::default();
+    for report in node_trusts {
+        reports.observe(Ok(Event::InitApply(report)), |_, _| true);
+    }
+    reports.observe(Ok(Event::InitDone), |_, _| true);
+    let signer = bundle.data.pointer("/spec/signerName").and_then(Value::as_str);
+    let wanted = ExpectedBundle {
+        bundle: &bundle.name_any(),
+        signer: signer.unwrap_or_default(),
+        labels: bundle.labels(),
+        digest: &decision::digest(&TrustAnchor::parse_pem(trust_bundle_text(bundle))),
+    };
+    let lacking = reports.nodes_lacking(wanted).unwrap_or_default();
+    lacking.into_iter().map(str::to_owned).collect()
+}
+
+/// Publishes the anchors of those signers that want it, with the kind in the version that the server
+/// has; does not end.
+pub async fn run(
+    client: Client,
+    resource: ApiResource,
+    signers: Vec<CustomSigner>,
+    pace: RolloutTiming,
+    clock: Clock,
+) {
+    let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
+    let published = signers.into_iter().filter_map(|signer| {
+        let publication = signer.custom.publish.clone()?;
+        Some((publication.bundle.clone(), (signer, publication)))
+    });
+    let publisher = Arc::new(AnchorPublisher {
+        node_trusts: Api::all_with(client.clone(), &delivery::resource()),
+        bundles: Api::all_with(client.clone(), &resource),
+        notices: EventRecorder::new(client.clone(), "signer-anchors"),
+        published: published.collect(),
+        pace,
+        clock,
+        held: watch::Sender::new(BTreeSet::new()),
+        reports: Mutex::default(),
+        contest: ConflictLimiter::default(),
+        alarm: DelayQueue::new(),
+        resource: resource.clone(),
+    });
+    let known = |name: &String| publisher.published.contains_key(name);
+    let watch = resource_watch::watch_metadata(client, &resource, None, &COUNTERS, |event| match event {
+        Event::Init => {}
+        Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
+            Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
+        }
+        // Those that are not there are not among the events.
+        Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
+    });
+    let of_cas = join_all(publisher.published.iter().map(|(name, (signer, _))| {
+        let (mut changes, queue) = (signer.ca.changes(), queue.clone());
+        async move {
+            while changes.changed().await.is_ok() {
+                queue.add(name.clone());
+            }
+        }
+    }));
+    let of_time = publisher.alarm.run(|name| queue.add(name));
+    let of_nodes = publisher.watch_reports(&queue);
+    let reconcile = |name: String| publisher.clone().reconcile(name);
+    tokio::join!(watch, of_cas, of_time, of_nodes, workers::run(queue.clone(), WORKERS, reconcile));
+}
+
+struct AnchorPublisher {
+    bundles: Api<DynamicObject>,
+    node_trusts: Api<DynamicObject>,
+    notices: EventRecorder,
+    /// By the names of the bundles.
+    published: BTreeMap<String, (CustomSigner, PublicationConfig)>,
+    pace: RolloutTiming,
+    clock: Clock,
+    /// The bundles whose newest anchor is not on all nodes yet.
+    held: watch::Sender<BTreeSet<String>>,
+    reports: Mutex<NodeReports>,
+    contest: ConflictLimiter,
+    alarm: DelayQueue<String>,
+    resource: ApiResource,
+}
+
+impl AnchorPublisher {
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+        let began = Instant::now();
+        let outcome = self.sync(&name).await;
+        ANCHORS.observe(sync_metrics::status_code(&outcome), began.elapsed());
+        outcome
+    }
+
+    async fn sync(&self, name: &str) -> anyhow::Result<ReconcileOutcome> {
+        let Some((signer, publication)) = self.published.get(name) else {
+            return Ok(ReconcileOutcome::Done);
+        };
+        let object = self.bundles.get_opt(name).await.map_err(anyhow::Error::from)?;
+        let found = object.as_ref().map(|object| existing_bundle(object, &publication.labels));
+        // A CA that becomes usable is a change, which brings it here again.
+        let Some(ca) = signer.ca.current() else { return Ok(ReconcileOutcome::Done) };
+        let now = (self.clock)();
+        let current = TrustAnchor::from_certificate(ca.anchor());
+        let policy = AnchorPolicy {
+            now,
+            overlap: self.pace.overlap,
+            timeout: self.pace.delivery_timeout,
+            max_duration: signer.max_duration(),
+            signing: signer.rollout.signing_fingerprint(),
+            delivered: self.is_delivered(name, signer, object.as_ref()),
+        };
+        let action = decide(found.as_ref(), current.clone(), &policy);
+        self.report_foreign(signer, object.as_ref(), &action, now).await;
+        let records = found.and_then(|found| found.records).unwrap_or_default();
+        let (records, again) = match action {
+            AnchorAction::LeaveAlone => {
+                let records = object.as_ref().map(foreign_records).unwrap_or_default();
+                signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
+                return Ok(ReconcileOutcome::Done);
+            }
+            AnchorAction::Full { anchors, again } => {
+                self.report_full(signer, object.as_ref(), anchors, now).await;
+                signer.rollout.set_publication(rollout::PublicationState::Full(records), now);
+                self.schedule(name, again);
+                return Ok(ReconcileOutcome::Requeue("the trust bundle has no room for a new anchor".into()));
+            }
+            AnchorAction::Keep { again } => (records, again),
+            AnchorAction::Write { contents, again } => {
+                if let Some(next) =
+                    self.try_write(signer, publication, object.as_ref(), &contents).await?
+                {
+                    return Ok(next);
+                }
+                (contents.records, again)
+            }
+        };
+        self.record_hold(name, records.get(&current.fingerprint()), now);
+        signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
+        self.schedule(name, again);
+        Ok(ReconcileOutcome::Done)
+    }
+
+    fn schedule(&self, name: &str, again: Option<Duration>) {
+        if let Some(again) = again {
+            self.alarm.schedule(name.to_owned(), again);
+        }
+    }
+
+    /// Writes a bundle, unless it has to be looked at again first.
+    async fn try_write(
+        &self,
+        signer: &CustomSigner,
+        publication: &PublicationConfig,
+        object: Option<&DynamicObject>,
+        contents: &BundleContents,
+    ) -> anyhow::Result<Option<ReconcileOutcome>> {
+        let name = &publication.bundle;
+        // A CA that was replaced is nobody's contest: it does not wait for one about the last.
+        let written = format!("{name} {}", contents.current_fingerprint());
+        if !self.contest.try_write(&written, Instant::now()) {
+            return Ok(Some(ReconcileOutcome::Requeue("somebody else keeps changing it".into())));
+        }
+        match self.write(signer, publication, object, contents).await {
+            Ok(()) => Ok(None),
+            Err(kube::Error::Api(status))
+                if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
+            {
+                Ok(Some(ReconcileOutcome::Requeue("the bundle was changed meanwhile".into())))
+            }
+            Err(error) => {
+                // It may have to sign without, when it has waited for long enough.
+                let _ = signer.rollout.select_ca((self.clock)());
+                Err(anyhow::Error::from(error))
+                    .with_context(|| format!("cannot write the trust bundle {name}"))
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        signer: &CustomSigner,
+        publication: &PublicationConfig,
+        object: Option<&DynamicObject>,
+        contents: &BundleContents,
+    ) -> kube::Result<()> {
+        let mut labels: BTreeMap<&str, &str> = BTreeMap::from([MANAGED_BY]);
+        labels.extend(publication.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        let records = record::encode(&contents.records);
+        let mut written = json!({
+            "metadata": {
+                "labels": labels,
+                "annotations": {CURRENT: contents.current_fingerprint(), RECORDS: records, RETIRED: null},
+            },
+            "spec": {"signerName": signer.custom.name.as_str(), "trustBundle": contents.to_pem()},
+        });
+        let (name, anchors) = (&publication.bundle, contents.anchors.len());
+        tracing::info!(name, anchors, "writing the trust bundle of a signer");
+        match object {
+            Some(object) => {
+                // As it was seen, or not at all.
+                written["metadata"]["resourceVersion"] = object.resource_version().into();
+                let parameters = PatchParams::default();
+                self.bundles.patch(name, &parameters, &Patch::Merge(written)).await.map(drop)
+            }
+            None => {
+                let mut bundle = DynamicObject::new(name, &self.resource).data(json!({
+                    "spec": written["spec"],
+                }));
+                let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+                bundle.metadata.labels = Some(labels.into_iter().map(own).collect());
+                let annotations = [(CURRENT, contents.current_fingerprint()), (RECORDS, records)];
+                let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
+                bundle.metadata.annotations = Some(annotations.into());
+                self.bundles.create(&PostParams::default(), &bundle).await.map(drop)
+            }
+        }
+    }
+
+    /// Whether all nodes that report have the bundle as it is.
+    fn is_delivered(
+        &self,
+        name: &str,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+    ) -> bool {
+        let (Some(object), true) = (object, self.held.borrow().contains(name)) else {
+            return false;
+        };
+        let anchors = TrustAnchor::parse_pem(trust_bundle_text(object));
+        // One that was put there since is not what nodes were asked to have.
+        let current = signer.ca.current().map(|ca| TrustAnchor::from_certificate(ca.anchor()));
+        if !current.is_some_and(|current| anchors.contains(&current)) {
+            return false;
+        }
+        let wanted = ExpectedBundle {
+            bundle: name,
+            signer: signer.custom.name.as_str(),
+            labels: object.labels(),
+            digest: &decision::digest(&anchors),
+        };
+        self.reports().nodes_lacking(wanted).is_some_and(|lacking| {
+            let (nodes, named) = (lacking.len(), lacking.iter().take(NAMED).collect::<Vec<_>>());
+            tracing::debug!(name, nodes, ?named, "nodes without the new trust anchor");
+            lacking.is_empty()
+        })
+    }
+
+    /// Notes whether the newest CA waits for nodes, so that they are watched.
+    fn record_hold(&self, name: &str, newest: Option<&AnchorRecord>, now: OffsetDateTime) {
+        let holds = newest.and_then(|record| record.hold_until).is_some_and(|until| until > now);
+        self.held.send_if_modified(|held| match holds {
+            true => held.insert(name.to_owned()),
+            false => held.remove(name),
+        });
+    }
+
+    /// Watches what nodes report while a CA waits for them. Does not end.
+    async fn watch_reports(&self, queue: &WorkQueue<String>) {
+        let mut held = self.held.subscribe();
+        loop {
+            // It cannot fail: the sender is here.
+            let _ = held.wait_for(|held| !held.is_empty()).await;
+            let take = |event: Result<Event<DynamicObject>, &watcher::Error>| {
+                let matters = |name: &str, signer: &str| self.is_relevant(name, signer);
+                self.reports().observe(event, matters);
+                self.held.borrow().iter().for_each(|name| queue.add(name.clone()));
+            };
+            let (api, config) = (self.node_trusts.clone(), watcher::Config::default());
+            tokio::select! {
+                () = resource_watch::watch_with_config(api, "nodetrusts", config, &COUNTERS, take) => {}
+                _ = held.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.reports() = NodeReports::default();
+        }
+    }
+
+    /// Whether what is asked for by the name of a bundle, or else by a signer, may be ours.
+    fn is_relevant(&self, name: &str, signer: &str) -> bool {
+        match name {
+            "" => self.published.values().any(|(each, _)| each.custom.name.as_str() == signer),
+            name => self.published.contains_key(name),
+        }
+    }
+
+    fn reports(&self) -> MutexGuard<'_, NodeReports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn report_foreign(
+        &self,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+        action: &AnchorAction,
+        now: OffsetDateTime,
+    ) {
+        let foreign = *action == AnchorAction::LeaveAlone;
+        if gauge::record_foreign(signer.custom.name.as_str(), foreign)
+            && foreign
+            && let Some(object) = object
+        {
+            let signer = &signer.custom.name;
+            let note = format!(
+                "somebody else made this trust bundle; the anchors of {signer} are not published"
+            );
+            self.warn(object, "ForeignTrustBundle", &note, now).await;
+        }
+    }
+
+    async fn report_full(
+        &self,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+        anchors: usize,
+        now: OffsetDateTime,
+    ) {
+        let signer = &signer.custom.name;
+        let note = format!(
+            "no room for the trust anchor of the new CA of {signer}: with it there would be {anchors}, and certificates issued under the others have not expired; replace the CA less often or grant shorter lifetimes"
+        );
+        if let Some(object) = object {
+            self.warn(object, "TrustBundleFull", &note, now).await;
+        }
+    }
+
+    async fn warn(
+        &self,
+        object: &DynamicObject,
+        reason: &'static str,
+        note: &str,
+        now: OffsetDateTime,
+    ) {
+        let name = object.name_any();
+        tracing::warn!(name, "{note}");
+        let notice = WarningEvent { action: "Publishing", reason, note };
+        self.notices.warn_about(object.object_ref(&self.resource), notice, now).await;
+    }
+}
+
+fn trust_bundle_text(object: &DynamicObject) -> &str {
+    object.data.pointer("/spec/trustBundle").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What is there, as far as it matters. The labels are those that it should have besides ours.
+fn existing_bundle(object: &DynamicObject, labels: &BTreeMap<String, String>) -> ExistingBundle {
+    let (key, value) = MANAGED_BY;
+    let annotation = |name: &str| object.annotations().get(name);
+    let retired = annotation(RETIRED).and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
+    ExistingBundle {
+        ours: object.labels().get(key).is_some_and(|found| found == value),
+        labelled: labels.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
+        text: trust_bundle_text(object).to_owned(),
+        current: annotation(CURRENT).cloned(),
+        records: records(object),
+        retired,
+    }
+}
+
+/// The anchors of a bundle that somebody else maintains: how long they stay there is theirs to say.
+fn foreign_records(object: &DynamicObject) -> AnchorRecords {
+    let anchors = TrustAnchor::parse_pem(trust_bundle_text(object));
+    anchors.iter().map(|anchor| (anchor.fingerprint(), AnchorRecord::default())).collect()
+}

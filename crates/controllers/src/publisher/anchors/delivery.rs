@@ -1,0 +1,246 @@
+//! Which nodes have a signer's bundle as it is now, by what they report in NodeTrusts.
+//!
+//! Nobody needs this unless a CA waits for it, so NodeTrusts are watched only then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use kube::core::ApiResource;
+use kube::runtime::watcher::{self, Event};
+use serde::Deserialize;
+use serde_json::Value;
+use windlass_api::selector::labels::LabelSelector;
+
+/// A signer's bundle.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedBundle<'a> {
+    /// Its name.
+    pub bundle: &'a str,
+    /// The signer that it is of.
+    pub signer: &'a str,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// The digest of its anchors.
+    pub digest: &'a str,
+}
+
+/// What nodes report.
+#[derive(Debug, Default)]
+pub struct NodeReports {
+    state: ReportsState,
+    nodes: BTreeMap<String, NodeReport>,
+    /// Those that were there when everything was last listed.
+    listed: BTreeSet<String>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum ReportsState {
+    /// Not all of them are known yet.
+    #[default]
+    Unknown,
+    /// All of them are known.
+    Known,
+    /// The server has no such kind: no node reports.
+    Absent,
+}
+
+/// What one node reports.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeReport {
+    sources: Vec<ReportedSource>,
+    more_sources: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReportedSource {
+    name: String,
+    signer_name: String,
+    label_selector: Value,
+    bundles: Vec<ReportedBundle>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReportedBundle {
+    name: String,
+    digest: String,
+}
+
+/// NodeTrusts, for a client.
+pub fn resource() -> ApiResource {
+    ApiResource {
+        group: "windlass.dev".into(),
+        version: "v1alpha1".into(),
+        api_version: "windlass.dev/v1alpha1".into(),
+        kind: "NodeTrust".into(),
+        plural: "nodetrusts".into(),
+    }
+}
+
+impl NodeReports {
+    /// Takes note of what a watch saw. `signers` and `bundles` are those that matter: the rest of a
+    /// report is not kept.
+    pub fn observe(
+        &mut self,
+        event: Result<Event<DynamicObject>, &watcher::Error>,
+        matters: impl Fn(&str, &str) -> bool,
+    ) {
+        match event {
+            Ok(Event::Init) => self.listed.clear(),
+            Ok(Event::InitApply(report)) => {
+                self.listed.insert(report.name_any());
+                self.insert_report(&report, matters);
+            }
+            Ok(Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listed);
+                self.nodes.retain(|node, _| listed.contains(node));
+                self.state = ReportsState::Known;
+            }
+            Ok(Event::Apply(report)) => self.insert_report(&report, matters),
+            Ok(Event::Delete(report)) => {
+                self.nodes.remove(&report.name_any());
+            }
+            Err(error) if is_not_found(error) => {
+                self.nodes.clear();
+                self.state = ReportsState::Absent;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The nodes that do not have a bundle although they select it; `None` if that is not known.
+    pub fn nodes_lacking(&self, wanted: ExpectedBundle<'_>) -> Option<Vec<&str>> {
+        if self.state == ReportsState::Unknown {
+            return None;
+        }
+        let lacking = self.nodes.iter().filter(|(_, report)| report.lacks(wanted));
+        Some(lacking.map(|(node, _)| node.as_str()).collect())
+    }
+
+    fn insert_report(&mut self, object: &DynamicObject, matters: impl Fn(&str, &str) -> bool) {
+        let status = object.data.get("status").cloned().unwrap_or_default();
+        // What cannot be read says nothing good of the node.
+        let unreadable = || NodeReport { more_sources: 1, ..NodeReport::default() };
+        let mut report: NodeReport = serde_json::from_value(status).unwrap_or_else(|_| unreadable());
+        report.sources.retain(|source| matters(&source.name, &source.signer_name));
+        self.nodes.insert(object.name_any(), report);
+    }
+}
+
+impl NodeReport {
+    /// A report that does not list everything may leave out just this bundle.
+    fn lacks(&self, wanted: ExpectedBundle<'_>) -> bool {
+        let mut selecting = self.sources.iter().filter(|source| source.selects(wanted));
+        self.more_sources > 0 || selecting.any(|source| !source.carries(wanted))
+    }
+}
+
+impl ReportedSource {
+    fn selects(&self, wanted: ExpectedBundle<'_>) -> bool {
+        if !self.name.is_empty() {
+            return self.name == wanted.bundle;
+        }
+        let get = |key: &str| wanted.labels.get(key).map(String::as_str);
+        self.signer_name == wanted.signer
+            && LabelSelector::from_object(&self.label_selector)
+                .map_or(true, |labels| labels.matches(get))
+    }
+
+    fn carries(&self, wanted: ExpectedBundle<'_>) -> bool {
+        let mut found = self.bundles.iter().filter(|bundle| bundle.name == wanted.bundle);
+        found.any(|bundle| bundle.digest == wanted.digest)
+    }
+}
+
+fn is_not_found(error: &watcher::Error) -> bool {
+    let error = match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
+        _ => return false,
+    };
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report(node: &str, status: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(node, &resource());
+        object.data = json!({ "status": status });
+        object
+    }
+
+    fn lacking(reports: &NodeReports) -> Option<Vec<&str>> {
+        let labels = BTreeMap::from([("purpose".to_owned(), "web".to_owned())]);
+        let (bundle, signer) = ("a.b:c:anchors", "a.b/c");
+        reports.nodes_lacking(ExpectedBundle { bundle, signer, labels: &labels, digest: "new" })
+    }
+
+    #[test]
+    fn nodes_that_select_the_bundle_must_have_it_as_it_is() {
+        let bundle = |digest: &str| json!([{"name": "a.b:c:anchors", "digest": digest}]);
+        let by_name = |digest| json!({"name": "a.b:c:anchors", "bundles": bundle(digest)});
+        let by_labels = |value: &str, digest| {
+            let labels = json!({"matchLabels": {"purpose": value}});
+            json!({"signerName": "a.b/c", "labelSelector": labels, "bundles": bundle(digest)})
+        };
+        let table = [
+            (json!({}), false),
+            (json!({"sources": [by_name("new")]}), false),
+            (json!({"sources": [by_name("old")]}), true),
+            (json!({"sources": [by_name("new"), by_name("old")]}), true),
+            (json!({"sources": [{"name": "a.b:c:anchors", "message": "cannot write"}]}), true),
+            (json!({"sources": [{"name": "another"}]}), false),
+            (json!({"sources": [by_labels("web", "new")]}), false),
+            (json!({"sources": [by_labels("web", "old")]}), true),
+            (json!({"sources": [by_labels("mail", "old")]}), false),
+            // Without a selector, none of the signer's bundles is asked for.
+            (json!({"sources": [{"signerName": "a.b/c"}]}), false),
+            (json!({"sources": [{"signerName": "a.b/c", "labelSelector": {}}]}), true),
+            (json!({"sources": [by_name("new")], "moreSources": 1}), true),
+            (json!({"sources": "?"}), true),
+        ];
+        for (status, lacks) in table {
+            let mut reports = NodeReports::default();
+            reports.observe(Ok(Event::InitApply(report("n", status.clone()))), |_, _| true);
+            assert_eq!(lacking(&reports), None, "not all are known");
+            reports.observe(Ok(Event::InitDone), |_, _| true);
+            let wanted: &[&str] = if lacks { &["n"] } else { &[] };
+            assert_eq!(lacking(&reports).unwrap(), wanted, "{status}");
+        }
+    }
+
+    #[test]
+    fn nodes_come_and_go() {
+        let stale = || json!({"sources": [{"name": "a.b:c:anchors"}]});
+        let mut reports = NodeReports::default();
+        reports.observe(Ok(Event::InitDone), |_, _| true);
+        assert_eq!(lacking(&reports), Some(vec![]));
+        reports.observe(Ok(Event::Apply(report("n", stale()))), |_, _| true);
+        reports.observe(Ok(Event::Apply(report("m", stale()))), |_, _| true);
+        assert_eq!(lacking(&reports), Some(vec!["m", "n"]));
+        reports.observe(Ok(Event::Delete(report("n", stale()))), |_, _| true);
+        assert_eq!(lacking(&reports), Some(vec!["m"]));
+        reports.observe(Ok(Event::Init), |_, _| true);
+        reports.observe(Ok(Event::InitDone), |_, _| true);
+        assert_eq!(lacking(&reports), Some(vec![]));
+        // What does not matter is not kept.
+        reports.observe(Ok(Event::Apply(report("n", stale()))), |_, _| false);
+        assert_eq!(lacking(&reports), Some(vec![]));
+        let status = kube::core::Status::failure("", "NotFound").with_code(404).boxed();
+        let absent = watcher::Error::InitialListFailed(kube::Error::Api(status));
+        let mut reports = NodeReports::default();
+        reports.observe(Err(&absent), |_, _| true);
+        assert_eq!(lacking(&reports), Some(vec![]));
+        let status = kube::core::Status::failure("", "Forbidden").with_code(403).boxed();
+        let refused = watcher::Error::InitialListFailed(kube::Error::Api(status));
+        let mut reports = NodeReports::default();
+        reports.observe(Err(&refused), |_, _| true);
+        assert_eq!(lacking(&reports), None);
+    }
+}

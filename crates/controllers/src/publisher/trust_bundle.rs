@@ -1,0 +1,328 @@
+//! A trust bundle with what clients verify the API server with. One that is replaced stays for a
+//! while beside the new one, so that nobody who still meets the old CA is left without it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::time::Instant;
+
+use super::delay_queue::DelayQueue;
+use super::conflict_limiter::ConflictLimiter;
+use super::root_ca_source::SIGNER;
+use super::sync_metrics::{self, TRUST_BUNDLE};
+use super::{RootCaBundle, RootCa};
+use crate::resource_watch;
+use crate::metrics::TRUST_BUNDLE as COUNTERS;
+use crate::options::Clock;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::signers::config::MANAGED_BY;
+
+/// Since when a bundle of ours is not the current one.
+const RETIRED: &str = "windlass.dev/retired-at";
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(60));
+/// The only key: there is one current bundle.
+const ALL: &str = "clustertrustbundles";
+
+/// Runs the loop with the kind in the version that the server has; does not end.
+pub async fn run(
+    client: Client,
+    resource: ApiResource,
+    ca: Arc<RootCa>,
+    overlap: Duration,
+    clock: Clock,
+) {
+    let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
+    let selector = format!("spec.signerName={SIGNER}");
+    let watch = resource_watch::watch_metadata(client.clone(), &resource, Some(&selector), &COUNTERS, |event| {
+        if !matches!(event, Event::Init) {
+            queue.add(ALL);
+        }
+    });
+    let mut changes = ca.changes();
+    let of_ca = async {
+        while changes.changed().await.is_ok() {
+            queue.add(ALL);
+        }
+        std::future::pending::<()>().await;
+    };
+    let publisher = Arc::new(TrustBundlePublisher {
+        bundles: Api::all_with(client, &resource),
+        resource: resource.clone(),
+        ca,
+        overlap,
+        clock,
+        contest: ConflictLimiter::default(),
+        foreign: Mutex::default(),
+        alarm: DelayQueue::new(),
+    });
+    let of_time = publisher.alarm.run(|key| queue.add(key));
+    let reconcile = |_| publisher.clone().reconcile();
+    // One worker: there is one key.
+    tokio::join!(watch, of_ca, of_time, workers::run(queue.clone(), 1, reconcile));
+}
+
+/// A bundle of the signer, as far as it matters.
+#[derive(Clone, Debug)]
+struct ObservedBundle {
+    name: String,
+    uid: Option<String>,
+    version: Option<String>,
+    text: String,
+    ours: bool,
+    retired: Option<OffsetDateTime>,
+}
+
+/// A step towards the one bundle that there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum BundleChange {
+    /// Make the current one.
+    Create,
+    /// Give the current one its text.
+    Correct(String),
+    /// One that was replaced is the current one again.
+    Revive(String),
+    /// Write down since when it is not the current one.
+    Retire(String),
+    /// Delete it as it was seen: its uid and version.
+    Delete(String, Option<String>, Option<String>),
+}
+
+/// What to do about all bundles of the signer.
+#[derive(Debug, Default, PartialEq)]
+struct BundlePlan {
+    /// In this order; who cannot do one does not go on to the next.
+    changes: Vec<BundleChange>,
+    /// Bundles of somebody else.
+    foreign: BTreeSet<String>,
+    /// When to look again.
+    again: Option<Duration>,
+}
+
+fn decide(found: &[ObservedBundle], wanted: &RootCaBundle, now: OffsetDateTime, overlap: Duration) -> BundlePlan {
+    let mut decision = BundlePlan::default();
+    match found.iter().find(|found| found.name == wanted.name) {
+        None => decision.changes.push(BundleChange::Create),
+        // The name is made from the text: whoever made it, it is meant to be this one.
+        Some(found) if found.text != wanted.text => {
+            decision.changes.push(BundleChange::Correct(found.name.clone()));
+        }
+        Some(found) if found.retired.is_some() => {
+            decision.changes.push(BundleChange::Revive(found.name.clone()));
+        }
+        Some(_) => {}
+    }
+    for found in found.iter().filter(|found| found.name != wanted.name) {
+        if !found.ours {
+            decision.foreign.insert(found.name.clone());
+            continue;
+        }
+        let ObservedBundle { name, uid, version, .. } = found.clone();
+        // A time to come was written by a clock that was wrong.
+        let age = found.retired.and_then(|since| Duration::try_from(now - since).ok());
+        match age {
+            Some(age) if age >= overlap => {
+                decision.changes.push(BundleChange::Delete(name, uid, version));
+            }
+            Some(age) => {
+                let left = overlap - age;
+                decision.again = Some(decision.again.map_or(left, |again| again.min(left)));
+            }
+            None => decision.changes.push(BundleChange::Retire(name)),
+        }
+    }
+    decision
+}
+
+struct TrustBundlePublisher {
+    bundles: Api<DynamicObject>,
+    resource: ApiResource,
+    ca: Arc<RootCa>,
+    overlap: Duration,
+    clock: Clock,
+    contest: ConflictLimiter,
+    /// The bundles of others that were told of.
+    foreign: Mutex<BTreeSet<String>>,
+    alarm: DelayQueue<&'static str>,
+}
+
+impl TrustBundlePublisher {
+    async fn reconcile(self: Arc<Self>) -> anyhow::Result<ReconcileOutcome> {
+        let began = Instant::now();
+        let outcome = self.sync().await;
+        TRUST_BUNDLE.observe(sync_metrics::status_code(&outcome), began.elapsed());
+        outcome
+    }
+
+    async fn sync(&self) -> anyhow::Result<ReconcileOutcome> {
+        let published = self.ca.current();
+        let Some(wanted) = &published.bundle else {
+            tracing::warn!("no certificate of the root CAs may be in a trust bundle");
+            return Ok(ReconcileOutcome::Done);
+        };
+        let selector = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
+        let found = self.bundles.list(&selector).await.map_err(anyhow::Error::from)?;
+        let found: Vec<ObservedBundle> = found.items.iter().map(ObservedBundle::from_object).collect();
+        let now = (self.clock)();
+        let BundlePlan { changes, foreign, again } = decide(&found, wanted, now, self.overlap);
+        self.report_foreign(foreign);
+        for change in changes {
+            if let BundleChange::Create | BundleChange::Correct(_) = change
+                && !self.contest.try_write(&wanted.name, Instant::now())
+            {
+                return Ok(ReconcileOutcome::Requeue("somebody else keeps changing it".into()));
+            }
+            match self.apply_change(&change, wanted, now).await {
+                Ok(()) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status))
+                    if status.is_conflict() || status.is_already_exists() =>
+                {
+                    return Ok(ReconcileOutcome::Requeue("a bundle was changed meanwhile".into()));
+                }
+                Err(error) => {
+                    return Err(anyhow::Error::from(error))
+                        .with_context(|| format!("cannot do this: {change:?}"));
+                }
+            }
+        }
+        if let Some(again) = again {
+            self.alarm.schedule(ALL, again);
+        }
+        Ok(ReconcileOutcome::Done)
+    }
+
+    async fn apply_change(
+        &self,
+        change: &BundleChange,
+        wanted: &RootCaBundle,
+        now: OffsetDateTime,
+    ) -> kube::Result<()> {
+        let patch = match change {
+            BundleChange::Create => {
+                let bundle = self.build_bundle(wanted);
+                return self.bundles.create(&PostParams::default(), &bundle).await.map(drop);
+            }
+            BundleChange::Delete(name, uid, version) => {
+                let preconditions = kube::api::Preconditions {
+                    uid: uid.clone(),
+                    resource_version: version.clone(),
+                };
+                let parameters =
+                    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                tracing::info!(name, "the trust bundle was replaced long enough ago; deleting it");
+                return self.bundles.delete(name, &parameters).await.map(drop);
+            }
+            BundleChange::Correct(name) => (name, json!({"spec": {"trustBundle": wanted.text}})),
+            BundleChange::Revive(name) => (name, retired_patch(Value::Null)),
+            BundleChange::Retire(name) => (name, retired_patch(now.format(&Rfc3339).ok().into())),
+        };
+        let (name, patch) = patch;
+        self.bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    fn build_bundle(&self, wanted: &RootCaBundle) -> DynamicObject {
+        let (label, value) = MANAGED_BY;
+        let mut bundle = DynamicObject::new(&wanted.name, &self.resource);
+        bundle.labels_mut().insert(label.into(), value.into());
+        bundle.data(json!({"spec": {"signerName": SIGNER, "trustBundle": wanted.text}}))
+    }
+
+    /// Tells of bundles of others, when there are others than before.
+    fn report_foreign(&self, foreign: BTreeSet<String>) {
+        let mut told = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != foreign {
+            if !foreign.is_empty() {
+                tracing::warn!(
+                    bundles = ?foreign,
+                    "somebody else made trust bundles of {SIGNER}; they are left alone"
+                );
+            }
+            *told = foreign;
+        }
+    }
+}
+
+fn retired_patch(value: Value) -> Value {
+    json!({"metadata": {"annotations": {RETIRED: value}}})
+}
+
+impl ObservedBundle {
+    fn from_object(object: &DynamicObject) -> ObservedBundle {
+        let (label, value) = MANAGED_BY;
+        let text = object.data.pointer("/spec/trustBundle").and_then(Value::as_str);
+        let retired = object.annotations().get(RETIRED);
+        ObservedBundle {
+            name: object.name_any(),
+            uid: object.uid(),
+            version: object.resource_version(),
+            text: text.unwrap_or_default().to_owned(),
+            ours: object.labels().get(label).is_some_and(|found| found == value),
+            retired: retired.and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: OffsetDateTime = time::macros::datetime!(2026-11-15 12:00 UTC);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn observed_bundle(name: &str, text: &str, ours: bool, retired: Option<i64>) -> ObservedBundle {
+        ObservedBundle {
+            name: name.into(),
+            uid: Some("u".into()),
+            version: Some("7".into()),
+            text: text.into(),
+            ours,
+            retired: retired.map(|minutes| NOW - time::Duration::minutes(minutes)),
+        }
+    }
+
+    #[test]
+    fn old_bundles_stay_beside_the_new_one_for_a_while() {
+        let wanted = RootCaBundle { name: "new".into(), text: "text".into() };
+        let (new, old) = (|| observed_bundle("new", "text", true, None), |r| observed_bundle("old", "o", true, r));
+        let other = || observed_bundle("other", "o", false, Some(600));
+        let retire = || BundleChange::Retire("old".into());
+        let delete = || BundleChange::Delete("old".into(), Some("u".into()), Some("7".into()));
+        type Row = (Vec<ObservedBundle>, Vec<BundleChange>, Option<u64>);
+        let table: Vec<Row> = vec![
+            (vec![], vec![BundleChange::Create], None),
+            (vec![new()], vec![], None),
+            (vec![old(None)], vec![BundleChange::Create, retire()], None),
+            (vec![new(), old(None)], vec![retire()], None),
+            (vec![new(), old(Some(0))], vec![], Some(60)),
+            (vec![new(), old(Some(59))], vec![], Some(1)),
+            (vec![new(), old(Some(60))], vec![delete()], None),
+            // A current one that is missing comes first.
+            (vec![old(Some(60))], vec![BundleChange::Create, delete()], None),
+            // The clock was set back.
+            (vec![new(), old(Some(-5))], vec![retire()], None),
+            (vec![new(), other()], vec![], None),
+            (vec![observed_bundle("new", "text", true, Some(5))], vec![BundleChange::Revive("new".into())], None),
+            (vec![observed_bundle("new", "bad", false, None)], vec![BundleChange::Correct("new".into())], None),
+        ];
+        for (found, changes, minutes) in table {
+            let decision = decide(&found, &wanted, NOW, HOUR);
+            assert_eq!(decision.changes, changes, "{found:?}");
+            let again = minutes.map(|minutes| Duration::from_secs(60 * minutes));
+            assert_eq!(decision.again, again, "{found:?}");
+            let foreign = found.iter().filter(|found| !found.ours && found.name != "new");
+            assert_eq!(decision.foreign, foreign.map(|found| found.name.clone()).collect());
+        }
+        let decision = decide(&[new(), old(Some(1)), old(Some(30))], &wanted, NOW, HOUR);
+        assert_eq!(decision.again, Some(HOUR / 2));
+    }
+}

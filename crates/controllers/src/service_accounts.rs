@@ -1,0 +1,75 @@
+//! A service account called `default` in every namespace that is not going away, because pods
+//! that name none run under it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::core::ApiResource;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
+
+use crate::resource_watch::{self, Metadata};
+use crate::metrics::ACCOUNTS;
+use crate::workers::{self, ReconcileOutcome};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+
+const NAME: &str = "default";
+const WORKERS: usize = 4;
+const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(30));
+
+/// Runs the loop; does not end.
+pub async fn run(client: Client) {
+    let queue = Arc::new(WorkQueue::new(&ACCOUNTS, BACKOFF));
+    let namespaces = ApiResource::erase::<Namespace>(&());
+    let accounts = ApiResource::erase::<ServiceAccount>(&());
+    let selector = format!("metadata.name={NAME}");
+    let new_namespaces = resource_watch::watch_metadata(client.clone(), &namespaces, None, &ACCOUNTS, |event| {
+        if let Event::Apply(Metadata { metadata, .. }) | Event::InitApply(Metadata { metadata, .. }) =
+            event
+            && metadata.deletion_timestamp.is_none()
+            && let Some(name) = metadata.name
+        {
+            queue.add(name);
+        }
+    });
+    let lost_accounts =
+        resource_watch::watch_metadata(client.clone(), &accounts, Some(&selector), &ACCOUNTS, |event| {
+            if let Event::Delete(Metadata { metadata, .. }) = event
+                && let Some(namespace) = metadata.namespace
+            {
+                queue.add(namespace);
+            }
+        });
+    let reconcile = |namespace| reconcile(client.clone(), namespace);
+    tokio::join!(new_namespaces, lost_accounts, workers::run(queue.clone(), WORKERS, reconcile));
+}
+
+async fn reconcile(client: Client, namespace: String) -> anyhow::Result<ReconcileOutcome> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match namespaces.get_metadata_opt(&namespace).await? {
+        Some(found) if found.metadata.deletion_timestamp.is_none() => {}
+        _ => return Ok(ReconcileOutcome::Done),
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
+    if accounts.get_metadata_opt(NAME).await?.is_some() {
+        return Ok(ReconcileOutcome::Done);
+    }
+    let metadata = ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() };
+    let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+    match accounts.create(&PostParams::default(), &account).await {
+        Ok(_) => Ok(ReconcileOutcome::Done),
+        Err(kube::Error::Api(status)) if is_settled(&status) => Ok(ReconcileOutcome::Done),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the answer means that there is nothing to create: somebody else did, or the namespace
+/// is gone or going.
+fn is_settled(status: &kube::core::Status) -> bool {
+    let terminating = status.details.iter().flat_map(|details| &details.causes);
+    status.is_already_exists()
+        || status.is_not_found()
+        || terminating.clone().any(|cause| cause.reason == "NamespaceTerminating")
+}

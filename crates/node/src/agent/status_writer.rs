@@ -1,0 +1,91 @@
+//! Writes the status whenever it changes.
+
+use std::path::PathBuf;
+
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::files::FileSystem;
+use crate::volume_manager::report::VolumeReports;
+use crate::node_certificates::NodeCertificateReport;
+use crate::node_status::NodeRegistration;
+use crate::status_file::{CertificateStatus, RegistrationStatus, AgentStatus, VolumesStatus};
+
+/// What there is to say, and where.
+pub struct StatusFileWriter {
+    /// The node's name.
+    pub node: String,
+    /// Where its certificates are.
+    pub cert_dir: PathBuf,
+    /// Where the status goes.
+    pub root_dir: PathBuf,
+    /// The disk.
+    pub files: FileSystem,
+    /// What time it is.
+    pub clock: Clock,
+    /// What its managers say.
+    pub reports: Vec<watch::Receiver<NodeCertificateReport>>,
+    /// What the server has of it.
+    pub registration: watch::Receiver<NodeRegistration>,
+    /// What there is of volumes.
+    pub volumes: watch::Receiver<VolumeReports>,
+    /// What is wrong with the file of the machine's own volumes.
+    pub file_problem: watch::Receiver<Option<String>>,
+}
+
+impl StatusFileWriter {
+    /// Writes until it is dropped.
+    pub async fn run(mut self) {
+        let mut before = None;
+        loop {
+            let status = self.status();
+            // Heartbeats alone are nothing new.
+            let AgentStatus { certificates, server, volumes, .. } = &status;
+            let said = (certificates.clone(), server.clone(), volumes.clone());
+            if before.as_ref() != Some(&said) {
+                let (directory, files) = (self.root_dir.clone(), self.files.clone());
+                let write = move || status.write(&directory, &files);
+                match tokio::task::spawn_blocking(write).await {
+                    Ok(Ok(())) => before = Some(said),
+                    Ok(Err(error)) => tracing::debug!(%error, "cannot write the status"),
+                    Err(_) => {}
+                }
+            }
+            self.changed().await;
+        }
+    }
+
+    fn status(&mut self) -> AgentStatus {
+        let reports = self.reports.iter_mut();
+        let certificates = reports.map(|one| CertificateStatus::from_report(&one.borrow_and_update())).collect();
+        AgentStatus {
+            node: self.node.clone(),
+            written: (self.clock)().wall,
+            process: std::process::id(),
+            // Whoever reads it is in another directory.
+            certificate_directory: std::path::absolute(&self.cert_dir)
+                .unwrap_or_else(|_| self.cert_dir.clone()),
+            certificates,
+            server: RegistrationStatus::from_registration(&self.registration.borrow_and_update()),
+            volumes: VolumesStatus::from_reports(
+                &self.volumes.borrow_and_update(),
+                self.file_problem.borrow_and_update().as_deref(),
+            ),
+        }
+    }
+
+    async fn changed(&mut self) {
+        let reports = self.reports.iter_mut().map(|report| Box::pin(report.changed()));
+        let reports = futures::future::select_all(reports);
+        tokio::select! {
+            _ = reports => {}
+            Ok(()) = self.volumes.changed() => {}
+            Ok(()) = self.file_problem.changed() => {}
+            changed = self.registration.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Whom to be when asking for a certificate: the node, or somebody who may ask for one.
+
+use std::sync::{Arc, OnceLock};
+
+use futures::FutureExt as _;
+use kube::Client;
+
+use crate::bootstrap::BootstrapCredentials;
+use crate::client;
+use crate::clock::Clock;
+use crate::node_certificates::{ClientFactory, RequesterCredential};
+use crate::tls_resolver::CurrentKeyPair;
+use crate::csr::explain;
+
+/// The credentials of a node. Files are read whenever they are needed: somebody may have put a new
+/// one there.
+pub struct ClientSwitch {
+    boot: BootstrapCredentials,
+    clock: Clock,
+    /// There as soon as there is a manager, which needs this first.
+    current: OnceLock<CurrentKeyPair>,
+}
+
+impl ClientSwitch {
+    /// Looks where `boot` does.
+    pub fn new(boot: BootstrapCredentials, clock: Clock) -> Arc<Self> {
+        Arc::new(Self { boot, clock, current: OnceLock::new() })
+    }
+
+    /// From now on the node is who this certificate says.
+    pub fn set_current(&self, current: CurrentKeyPair) {
+        let _ = self.current.set(current);
+    }
+
+    /// Clients for managers.
+    pub fn clients(self: &Arc<Self>) -> ClientFactory {
+        let this = self.clone();
+        Arc::new(move |credential| {
+            let this = this.clone();
+            async move {
+                match credential {
+                    RequesterCredential::Own => this.node_client().await,
+                    RequesterCredential::Bootstrap => this.boot.bootstrap_client((this.clock)().wall).await,
+                }
+            }
+            .boxed()
+        })
+    }
+
+    /// A client that is the node.
+    async fn node_client(&self) -> Result<Client, String> {
+        let current = self.current.get().cloned().ok_or("the node has no certificate")?;
+        let config = self.boot.cluster().await?;
+        client::connect(&config, current).map_err(|error| explain(&error))
+    }
+}

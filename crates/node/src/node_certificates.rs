@@ -1,0 +1,360 @@
+//! Obtains one certificate and keeps it good.
+//!
+//! [`machine`] decides; this performs. Everybody who uses the certificate asks [`Manager::current`].
+
+pub mod state_machine;
+pub mod backoff;
+pub mod report;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::Client;
+use tokio::sync::{broadcast, mpsc, watch};
+use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
+
+use crate::clock::{self, Clock};
+use crate::files::DiskError;
+use crate::key_pair::{CertificateKeyPair, KeyPairError};
+use crate::csr::{self, CsrSubmitError, CsrOutcome, PATIENCE};
+use crate::cert_store::{LoadedKeyPair, CertStore, CertStoreError};
+use crate::template::{CertificatePurpose, CertificateTemplate};
+
+use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMachine};
+
+pub use state_machine::RequesterCredential;
+pub use backoff::{Backoff, RetryPolicy};
+pub use report::{FailureCause, ManagerActivity, CurrentCertificateReport, RotationNotice, NodeCertificateReport, CertificateFailure};
+
+/// Makes a client that asks as somebody, or says why it cannot: that is shown to operators.
+pub type ClientFactory =
+    Arc<dyn Fn(RequesterCredential) -> BoxFuture<'static, Result<Client, String>> + Send + Sync>;
+
+/// Random numbers from 0 to 1.
+pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
+
+/// What a manager is made of.
+#[derive(Clone)]
+pub struct NodeCertificateConfig {
+    /// What the certificate is for.
+    pub purpose: CertificatePurpose,
+    /// Where it is kept.
+    pub store: CertStore,
+    /// What has to be in it; nothing is asked for while this is not known.
+    pub templates: watch::Receiver<Option<CertificateTemplate>>,
+    /// How to ask.
+    pub clients: ClientFactory,
+    /// What time it is.
+    pub clock: Clock,
+    /// So that nodes that began together do not ask together.
+    pub random: RandomSource,
+    /// How fast things are tried again.
+    pub pace: RetryPolicy,
+}
+
+/// Obtains one certificate and keeps it good, while it runs.
+pub struct NodeCertificateManager {
+    setup: NodeCertificateConfig,
+    /// Taken by whoever runs it.
+    machine: Mutex<Option<RotationStateMachine>>,
+    current: watch::Sender<Option<Arc<CertificateKeyPair>>>,
+    report: watch::Sender<NodeCertificateReport>,
+    notices: broadcast::Sender<RotationNotice>,
+}
+
+/// What to do when a bootstrap credential is not known.
+const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: put one that windlass \
+                         token create makes into the bootstrap kubeconfig";
+
+/// How many notices wait for somebody who is slow.
+const NOTICES: usize = 64;
+
+impl NodeCertificateManager {
+    /// Begins with what was loaded from its store. Nothing is asked for before it runs.
+    pub fn new(setup: NodeCertificateConfig, loaded: LoadedKeyPair) -> Self {
+        let found = loaded.identity.map(Arc::new);
+        let random = (setup.random)();
+        let (purpose, pace) = (setup.purpose, setup.pace);
+        let machine = RotationStateMachine::new(purpose, pace, found.clone(), loaded.warnings, random);
+        Self {
+            report: watch::Sender::new(machine.report()),
+            current: watch::Sender::new(found),
+            notices: broadcast::Sender::new(NOTICES),
+            machine: Mutex::new(Some(machine)),
+            setup,
+        }
+    }
+
+    /// The certificate to use, now and whenever there is another. It may have expired: whoever
+    /// verifies it knows best what time it is.
+    pub fn current(&self) -> watch::Receiver<Option<Arc<CertificateKeyPair>>> {
+        self.current.subscribe()
+    }
+
+    /// What it holds, until when, what it waits for and why.
+    pub fn report(&self) -> NodeCertificateReport {
+        self.report.borrow().clone()
+    }
+
+    /// The report, now and whenever it changes.
+    pub fn reports(&self) -> watch::Receiver<NodeCertificateReport> {
+        self.report.subscribe()
+    }
+
+    /// What happens from now on that is worth an event.
+    pub fn notices(&self) -> broadcast::Receiver<RotationNotice> {
+        self.notices.subscribe()
+    }
+
+    /// Waits until there is a certificate that has not expired. If there is none in time, this is
+    /// what stands in the way.
+    pub async fn ready(&self, patience: Duration) -> Result<Arc<CertificateKeyPair>, NodeCertificateReport> {
+        let mut current = self.current();
+        let good = |held: &Option<Arc<CertificateKeyPair>>| {
+            held.as_ref().is_some_and(|held| held.is_valid_at((self.setup.clock)().wall))
+        };
+        let found = tokio::time::timeout(patience, current.wait_for(good)).await;
+        let found = found.ok().and_then(Result::ok).and_then(|held| held.clone());
+        found.ok_or_else(|| self.report())
+    }
+
+    /// Does what is to be done until it is told to end. Runs once: another call ends at once.
+    pub async fn run(&self, mut shutdown: watch::Receiver<bool>) {
+        let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(machine) = machine else { return };
+        let (progress, told) = mpsc::unbounded_channel();
+        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, told };
+        tokio::select! {
+            () = driver.drive() => {}
+            _ = shutdown.wait_for(|down| *down) => {}
+        }
+    }
+
+    fn publish(&self, identity: Arc<CertificateKeyPair>) {
+        self.current.send_replace(Some(identity));
+    }
+}
+
+struct NodeCertificateDriver<'a> {
+    manager: &'a NodeCertificateManager,
+    machine: RotationStateMachine,
+    /// What is under way.
+    job: Option<BoxFuture<'static, RotationEvent>>,
+    /// How far it has come.
+    progress: mpsc::UnboundedSender<RotationEvent>,
+    told: mpsc::UnboundedReceiver<RotationEvent>,
+}
+
+impl NodeCertificateDriver<'_> {
+    async fn drive(&mut self) {
+        let mut templates = self.manager.setup.templates.clone();
+        let first = templates.borrow_and_update().clone();
+        self.step(RotationEvent::Template(first));
+        self.step(RotationEvent::Tick);
+        let mut has_templates = true;
+        loop {
+            let pause = self.machine.idle_for((self.manager.setup.clock)());
+            let event = tokio::select! {
+                // What a job tells comes before how it ends.
+                biased;
+                Some(event) = self.told.recv() => event,
+                event = await_job(&mut self.job) => {
+                    self.job = None;
+                    event
+                }
+                changed = templates.changed(), if has_templates => {
+                    has_templates = changed.is_ok();
+                    RotationEvent::Template(templates.borrow_and_update().clone())
+                }
+                () = tokio::time::sleep(pause) => RotationEvent::Tick,
+            };
+            self.step(event);
+        }
+    }
+
+    fn step(&mut self, event: RotationEvent) {
+        let setup = &self.manager.setup;
+        let actions = self.machine.step(event, (setup.clock)(), (setup.random)());
+        for action in actions {
+            self.perform(action);
+        }
+        let report = self.machine.report();
+        self.manager.report.send_if_modified(|before| {
+            let changed = *before != report;
+            *before = report;
+            changed
+        });
+    }
+
+    fn perform(&mut self, action: RotationAction) {
+        let setup = self.manager.setup.clone();
+        match action {
+            RotationAction::Obtain { key, credential, template } => {
+                let holds = self.manager.current.borrow().clone();
+                let asking = RotationRequest { setup, holds, progress: self.progress.clone() };
+                self.job = Some(asking.obtain(key, credential, template).boxed());
+            }
+            RotationAction::Cancel => {
+                self.job = None;
+                while self.told.try_recv().is_ok() {}
+            }
+            RotationAction::Store(identity) => self.job = Some(store(setup, identity).boxed()),
+            RotationAction::Publish(identity) => self.manager.publish(identity),
+            RotationAction::Notify(notice) => {
+                log(setup.purpose, &notice);
+                // Nobody need listen.
+                let _ = self.manager.notices.send(notice);
+            }
+        }
+    }
+}
+
+/// How a job ends, if there is one.
+async fn await_job(job: &mut Option<BoxFuture<'static, RotationEvent>>) -> RotationEvent {
+    match job {
+        Some(job) => Pin::new(job).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn log(purpose: CertificatePurpose, notice: &RotationNotice) {
+    let certificate = purpose.prefix();
+    match notice {
+        RotationNotice::Stored { expires, .. } => {
+            let expires = clock::text(*expires);
+            tracing::info!(certificate, expires, "stored a new certificate");
+        }
+        RotationNotice::Trouble(trouble) => {
+            let reason = trouble.cause.reason();
+            tracing::warn!(certificate, reason, "{}", trouble.message);
+        }
+    }
+}
+
+async fn store(setup: NodeCertificateConfig, identity: Arc<CertificateKeyPair>) -> RotationEvent {
+    let now = (setup.clock)().wall;
+    match off_thread(move || setup.store.save(&identity, now)).await {
+        Ok(()) => RotationEvent::Stored,
+        Err(trouble) => RotationEvent::Failed(trouble),
+    }
+}
+
+struct RotationRequest {
+    setup: NodeCertificateConfig,
+    holds: Option<Arc<CertificateKeyPair>>,
+    progress: mpsc::UnboundedSender<RotationEvent>,
+}
+
+impl RotationRequest {
+    async fn obtain(self, key: RotationKey, credential: RequesterCredential, template: CertificateTemplate) -> RotationEvent {
+        match self.try_to_obtain(key, credential, &template).await {
+            Ok(identity) => RotationEvent::Issued(Arc::new(identity)),
+            Err(mut trouble) => {
+                if (trouble.cause, credential) == (FailureCause::Unauthorized, RequesterCredential::Bootstrap) {
+                    trouble.message.push_str(NEW_TOKEN);
+                }
+                RotationEvent::Failed(trouble)
+            }
+        }
+    }
+
+    async fn try_to_obtain(
+        &self,
+        key: RotationKey,
+        credential: RequesterCredential,
+        template: &CertificateTemplate,
+    ) -> Result<CertificateKeyPair, CertificateFailure> {
+        let (purpose, now) = (self.setup.purpose, (self.setup.clock)().wall);
+        let key = self.load_key(key).await?;
+        let client = tokio::time::timeout(PATIENCE, (self.setup.clients)(credential)).await;
+        let client = client.unwrap_or_else(|_| Err(format!("no credential after {PATIENCE:?}")));
+        let client = client.map_err(|why| trouble(FailureCause::NoCredential, why))?;
+        let asked = csr::submit(&client, purpose, template, &key, now).await?;
+        let _ = self.progress.send(RotationEvent::Asked(asked.name.clone()));
+        tracing::debug!(certificate = purpose.prefix(), request = asked.name, "asked");
+        let stage = |stage| drop(self.progress.send(RotationEvent::Stage(stage)));
+        let outcome = csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
+        key_pair_from_outcome(outcome, &asked.name, key)
+    }
+
+    async fn load_key(&self, key: RotationKey) -> Result<PrivateKey, CertificateFailure> {
+        let (store, now) = (self.setup.store.clone(), (self.setup.clock)().wall);
+        let holds: Option<PublicKey> =
+            self.holds.as_ref().map(|held| held.key().public_key().clone());
+        off_thread(move || match key {
+            RotationKey::Kept => store.load_or_create_key(holds.as_ref(), now),
+            RotationKey::Fresh => store.new_key(),
+        })
+        .await
+    }
+}
+
+/// What came of a request.
+fn key_pair_from_outcome(outcome: CsrOutcome, name: &str, key: PrivateKey) -> Result<CertificateKeyPair, CertificateFailure> {
+    let (cause, message) = match outcome {
+        CsrOutcome::Issued(text) => {
+            let chain = parse_certificate_blocks(&text).map_err(KeyPairError::from);
+            let identity = chain.and_then(|chain| CertificateKeyPair::new(chain, key));
+            let bad = |error| format!("what was issued for {name} is of no use: {error}");
+            return identity.map_err(|error| trouble(FailureCause::BadCertificate, bad(error)));
+        }
+        CsrOutcome::Denied(why) => (FailureCause::RequestDenied, format!("{name} was denied: {why}")),
+        CsrOutcome::Failed(why) => (FailureCause::RequestFailed, format!("the signer refused {name}: {why}")),
+        CsrOutcome::Gone(why) => (FailureCause::RequestGone, format!("{name} is gone: {why}")),
+        CsrOutcome::Unauthorized(why) => (FailureCause::Unauthorized, why),
+        CsrOutcome::TimedOut(stage) => {
+            (FailureCause::NotDecided, format!("{name} still waits {}", stage.text()))
+        }
+    };
+    Err(trouble(cause, message))
+}
+
+/// Does what waits for the disk where it holds nobody up.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, CertStoreError> + Send + 'static,
+) -> Result<T, CertificateFailure> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(trouble(FailureCause::DiskFailed, "writing to the disk broke down".into())),
+    }
+}
+
+fn trouble(cause: FailureCause, message: String) -> CertificateFailure {
+    CertificateFailure { cause, message }
+}
+
+impl From<CertStoreError> for CertificateFailure {
+    fn from(error: CertStoreError) -> Self {
+        let cause = match &error {
+            CertStoreError::Disk(disk) if DiskError::is_full(disk) => FailureCause::DiskFull,
+            CertStoreError::Disk(_) | CertStoreError::Key(_) => FailureCause::DiskFailed,
+        };
+        trouble(cause, error.to_string())
+    }
+}
+
+impl From<CsrSubmitError> for CertificateFailure {
+    fn from(error: CsrSubmitError) -> Self {
+        let cause = match &error {
+            CsrSubmitError::Incompatible { .. } => FailureCause::RequestTaken,
+            CsrSubmitError::Unwritable(_) => FailureCause::Unwritable,
+            CsrSubmitError::Silence => FailureCause::Unreachable,
+            CsrSubmitError::Api(kube::Error::Api(status)) => match status.code {
+                401 => FailureCause::Unauthorized,
+                403 => FailureCause::Forbidden,
+                404 => FailureCause::NotServed,
+                // It will not take it another time either.
+                400 | 422 => FailureCause::Unwritable,
+                _ => FailureCause::ServerError,
+            },
+            CsrSubmitError::Api(_) => FailureCause::Unreachable,
+        };
+        trouble(cause, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

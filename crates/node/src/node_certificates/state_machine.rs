@@ -1,0 +1,547 @@
+//! What a manager does next: a function of what it knows, what happens, the time and a random number.
+//!
+//! It does nothing itself. At most one [`Action::Obtain`] or [`Action::Store`] is under way, so at
+//! most one request is outstanding.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::backoff::{RateLimiter, RetryPolicy};
+use super::report::{FailureCause, ManagerActivity, CurrentCertificateReport, RotationNotice, NodeCertificateReport, CertificateFailure};
+use crate::clock::{self, ClockReading};
+use crate::key_pair::CertificateKeyPair;
+use crate::csr::CsrStage;
+use crate::template::{CertificatePurpose, CertificateTemplate};
+
+/// How often to look at the clock, which may have jumped.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What a manager knows.
+pub struct RotationStateMachine {
+    purpose: CertificatePurpose,
+    pace: RetryPolicy,
+    held: Option<RotationSchedule>,
+    template: Option<CertificateTemplate>,
+    phase: RotationPhase,
+    budget: RateLimiter,
+    /// Refusals one after the other.
+    refusals: u32,
+    /// Troubles one after the other.
+    troubles: u32,
+    /// Whether to ask with the other credential than one would.
+    other_credential: bool,
+    trouble: Option<CertificateFailure>,
+    errors: u64,
+    stored: u64,
+    warnings: Vec<String>,
+}
+
+struct RotationSchedule {
+    identity: Arc<CertificateKeyPair>,
+    rotate_at: OffsetDateTime,
+}
+
+enum RotationPhase {
+    /// Nothing is to be done, or not yet.
+    Idle,
+    /// A request is being made.
+    Asking { template: CertificateTemplate, key: RotationKey },
+    /// A request is waited for.
+    Waiting { template: CertificateTemplate, request: String, stage: CsrStage, since: OffsetDateTime },
+    /// A certificate is being stored.
+    Storing { template: CertificateTemplate, identity: Arc<CertificateKeyPair> },
+    /// Something went wrong, or is done too often.
+    Pausing { until: Duration, announced: OffsetDateTime, next: RotationStep },
+}
+
+enum RotationStep {
+    /// Begin anew: this counts.
+    Begin(RotationKey),
+    /// Go on with what was begun.
+    Ask(RotationKey),
+    Store {
+        template: CertificateTemplate,
+        identity: Arc<CertificateKeyPair>,
+    },
+}
+
+/// Which key to ask with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotationKey {
+    /// The one on disk, if there is one.
+    Kept,
+    /// A new one.
+    Fresh,
+}
+
+/// Whom to ask as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequesterCredential {
+    /// The node, by the certificate it has.
+    Own,
+    /// Whoever may ask for a node that has none.
+    Bootstrap,
+}
+
+/// What happens.
+#[derive(Debug)]
+pub enum RotationEvent {
+    /// Time passes.
+    Tick,
+    /// Somebody says what has to be in the certificate.
+    Template(Option<CertificateTemplate>),
+    /// There is a request of this name.
+    Asked(String),
+    /// What the request waits for.
+    Stage(CsrStage),
+    /// There is a certificate, and it is for our key.
+    Issued(Arc<CertificateKeyPair>),
+    /// It is on disk.
+    Stored,
+    /// What was to be done was not.
+    Failed(CertificateFailure),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum RotationAction {
+    /// Ask for a certificate and wait for it.
+    Obtain {
+        /// With which key.
+        key: RotationKey,
+        /// As whom.
+        credential: RequesterCredential,
+        /// For what.
+        template: CertificateTemplate,
+    },
+    /// Do not wait any more.
+    Cancel,
+    /// Write a certificate to disk.
+    Store(Arc<CertificateKeyPair>),
+    /// This is the certificate to use.
+    Publish(Arc<CertificateKeyPair>),
+    /// Tell whoever wants to know.
+    Notify(RotationNotice),
+}
+
+impl RotationStateMachine {
+    /// A manager that begins with what is on disk.
+    pub fn new(
+        purpose: CertificatePurpose,
+        pace: RetryPolicy,
+        found: Option<Arc<CertificateKeyPair>>,
+        warnings: Vec<String>,
+        random: f64,
+    ) -> Self {
+        Self {
+            purpose,
+            pace,
+            held: found.map(|identity| RotationSchedule::new(identity, random)),
+            template: None,
+            phase: RotationPhase::Idle,
+            budget: RateLimiter::new(&pace),
+            refusals: 0,
+            troubles: 0,
+            other_credential: false,
+            trouble: None,
+            errors: 0,
+            stored: 0,
+            warnings,
+        }
+    }
+
+    /// What to do now that something happened. `random` is from 0 to 1.
+    pub fn step(&mut self, event: RotationEvent, now: ClockReading, random: f64) -> Vec<RotationAction> {
+        match event {
+            RotationEvent::Tick => self.tick(now),
+            RotationEvent::Template(template) => self.update_template(template, now),
+            RotationEvent::Asked(request) => self.submitted(request, now),
+            RotationEvent::Stage(stage) => {
+                // The server answers.
+                self.troubles = 0;
+                if let RotationPhase::Waiting { stage: before, .. } = &mut self.phase {
+                    *before = stage;
+                }
+                Vec::new()
+            }
+            RotationEvent::Issued(identity) => self.issued(identity, now, random),
+            RotationEvent::Stored => self.activate(now, random),
+            RotationEvent::Failed(trouble) => self.failed(trouble, now, random),
+        }
+    }
+
+    /// How long nothing will happen by itself.
+    pub fn idle_for(&self, now: ClockReading) -> Duration {
+        let due = match (&self.phase, &self.held) {
+            (RotationPhase::Pausing { until, .. }, _) => until.saturating_sub(now.since),
+            (RotationPhase::Idle, Some(held)) => {
+                Duration::try_from(held.rotate_at - now.wall).unwrap_or_default()
+            }
+            _ => LOOK,
+        };
+        // A template that is missing makes what is due wait, and must not make it spin.
+        if self.template.is_none() { LOOK } else { due.min(LOOK) }
+    }
+
+    /// What can be told.
+    pub fn report(&self) -> NodeCertificateReport {
+        let doing = match &self.phase {
+            RotationPhase::Idle if self.template.is_none() => ManagerActivity::Unspecified,
+            RotationPhase::Idle => ManagerActivity::Holding,
+            RotationPhase::Asking { .. } => ManagerActivity::Asking,
+            RotationPhase::Waiting { request, stage, since, .. } => {
+                ManagerActivity::Waiting { request: request.clone(), stage: *stage, since: *since }
+            }
+            RotationPhase::Storing { .. } => ManagerActivity::Storing,
+            RotationPhase::Pausing { announced, .. } => ManagerActivity::Pausing { until: *announced },
+        };
+        NodeCertificateReport {
+            purpose: self.purpose,
+            held: self.held.as_ref().map(|held| held.report(self.template.as_ref())),
+            doing,
+            trouble: self.trouble.clone(),
+            errors: self.errors,
+            stored: self.stored,
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn tick(&mut self, now: ClockReading) -> Vec<RotationAction> {
+        match &self.phase {
+            RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
+            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. } if !self.is_due(now) => {
+                // The clock was wrong, or the names are as before.
+                self.phase = RotationPhase::Idle;
+                self.request_if_due(RotationKey::Kept, now)
+            }
+            RotationPhase::Pausing { next: RotationStep::Store { identity, .. }, .. }
+                if !identity.is_valid_at(now.wall) =>
+            {
+                self.phase = RotationPhase::Idle;
+                self.request_if_due(RotationKey::Fresh, now)
+            }
+            RotationPhase::Pausing { until, .. } if *until <= now.since => self.resume(now),
+            RotationPhase::Pausing { .. }
+            | RotationPhase::Asking { .. }
+            | RotationPhase::Waiting { .. }
+            | RotationPhase::Storing { .. } => Vec::new(),
+        }
+    }
+
+    /// Does what was put off.
+    fn resume(&mut self, now: ClockReading) -> Vec<RotationAction> {
+        match std::mem::replace(&mut self.phase, RotationPhase::Idle) {
+            RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => self.request_if_due(key, now),
+            RotationPhase::Pausing { next: RotationStep::Ask(key), .. } => self.obtain(key, now),
+            RotationPhase::Pausing { next: RotationStep::Store { template, identity }, .. } => {
+                self.store(template, identity)
+            }
+            phase => {
+                self.phase = phase;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether another certificate is needed.
+    fn is_due(&self, now: ClockReading) -> bool {
+        let Some(template) = &self.template else { return false };
+        self.held.as_ref().is_none_or(|held| {
+            now.wall >= held.rotate_at
+                || !held.identity.is_valid_at(now.wall)
+                || template.lacking(held.identity.leaf()).is_some()
+        })
+    }
+
+    /// Asks for a certificate if one is needed, and not too often.
+    fn request_if_due(&mut self, key: RotationKey, now: ClockReading) -> Vec<RotationAction> {
+        if !self.is_due(now) {
+            // What is not needed any more cannot be in trouble.
+            self.trouble = None;
+            return Vec::new();
+        }
+        match self.budget.try_acquire(&self.pace, now.since) {
+            Ok(()) => self.obtain(key, now),
+            Err(wait) => {
+                self.pause(wait, RotationStep::Begin(key), now);
+                Vec::new()
+            }
+        }
+    }
+
+    fn obtain(&mut self, key: RotationKey, now: ClockReading) -> Vec<RotationAction> {
+        let Some(template) = self.template.clone() else { return Vec::new() };
+        let credential = self.credential(now);
+        self.phase = RotationPhase::Asking { template: template.clone(), key };
+        vec![RotationAction::Obtain { key, credential, template }]
+    }
+
+    fn credential(&self, now: ClockReading) -> RequesterCredential {
+        if self.purpose == CertificatePurpose::Serving {
+            return RequesterCredential::Own;
+        }
+        let Some(held) = &self.held else { return RequesterCredential::Bootstrap };
+        match held.identity.is_valid_at(now.wall) != self.other_credential {
+            true => RequesterCredential::Own,
+            false => RequesterCredential::Bootstrap,
+        }
+    }
+
+    fn update_template(&mut self, template: Option<CertificateTemplate>, now: ClockReading) -> Vec<RotationAction> {
+        let changed = template.is_some() && template != self.template;
+        self.template = template;
+        if !changed {
+            return Vec::new();
+        }
+        match &self.phase {
+            RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
+            // What was refused was something else.
+            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. } => {
+                (self.refusals, self.troubles) = (0, 0);
+                self.phase = RotationPhase::Idle;
+                self.request_if_due(RotationKey::Fresh, now)
+            }
+            RotationPhase::Waiting { template, .. } if Some(template) != self.template.as_ref() => {
+                self.phase = RotationPhase::Idle;
+                let mut actions = vec![RotationAction::Cancel];
+                actions.extend(self.request_if_due(RotationKey::Fresh, now));
+                actions
+            }
+            // These end soon, and then it is looked at.
+            RotationPhase::Pausing { .. }
+            | RotationPhase::Waiting { .. }
+            | RotationPhase::Asking { .. }
+            | RotationPhase::Storing { .. } => Vec::new(),
+        }
+    }
+
+    fn submitted(&mut self, request: String, now: ClockReading) -> Vec<RotationAction> {
+        let RotationPhase::Asking { template, .. } = &self.phase else { return Vec::new() };
+        let template = template.clone();
+        let is_wanted = self.template.as_ref().is_none_or(|wanted| *wanted == template);
+        let stage = CsrStage::Approval;
+        self.phase = RotationPhase::Waiting { template, request, stage, since: now.wall };
+        if is_wanted {
+            return Vec::new();
+        }
+        // It was respecified while the request was being made.
+        self.phase = RotationPhase::Idle;
+        let mut actions = vec![RotationAction::Cancel];
+        actions.extend(self.request_if_due(RotationKey::Fresh, now));
+        actions
+    }
+
+    fn issued(&mut self, identity: Arc<CertificateKeyPair>, now: ClockReading, random: f64) -> Vec<RotationAction> {
+        let template = match &self.phase {
+            RotationPhase::Asking { template, .. } | RotationPhase::Waiting { template, .. } => template.clone(),
+            RotationPhase::Idle | RotationPhase::Storing { .. } | RotationPhase::Pausing { .. } => return Vec::new(),
+        };
+        let expires = identity.expires();
+        if !identity.is_valid_at(now.wall) {
+            // Not the present time: a message that changes all the time is news all the time.
+            let message = format!(
+                "the certificate that was issued expired at {}, by the clock of this machine",
+                clock::text(expires)
+            );
+            return self.failed(CertificateFailure { cause: FailureCause::BadCertificate, message }, now, random);
+        }
+        // What lacks something is better than nothing, but not better than what does not.
+        if let Some(lacking) = template.lacking(identity.leaf())
+            && self.held.as_ref().is_some_and(|held| {
+                held.identity.is_valid_at(now.wall)
+                    && template.lacking(held.identity.leaf()).is_none()
+            })
+        {
+            let message =
+                format!("the certificate that was issued lacks {lacking}; it is not used");
+            return self.failed(CertificateFailure { cause: FailureCause::NamesMissing, message }, now, random);
+        }
+        self.store(template, identity)
+    }
+
+    fn store(&mut self, template: CertificateTemplate, identity: Arc<CertificateKeyPair>) -> Vec<RotationAction> {
+        self.phase = RotationPhase::Storing { template, identity: identity.clone() };
+        vec![RotationAction::Store(identity)]
+    }
+
+    fn activate(&mut self, now: ClockReading, random: f64) -> Vec<RotationAction> {
+        let phase = std::mem::replace(&mut self.phase, RotationPhase::Idle);
+        let RotationPhase::Storing { template, identity } = phase else {
+            self.phase = phase;
+            return Vec::new();
+        };
+        let lacking = template.lacking(identity.leaf());
+        let before = self.held.replace(RotationSchedule::new(identity.clone(), random));
+        // It may be in use already, if the disk was late.
+        let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
+        let age = before.map(|before| now.wall - before.identity.leaf().not_before());
+        self.stored = self.stored.saturating_add(1);
+        self.troubles = 0;
+        self.other_credential = false;
+        self.trouble = None;
+        let stored = RotationNotice::Stored { expires: identity.expires(), age };
+        let mut actions = vec![RotationAction::Publish(identity), RotationAction::Notify(stored)];
+        let due = self.held.as_ref().is_some_and(|held| now.wall >= held.rotate_at);
+        if let Some(lacking) = lacking {
+            let message = format!("the certificate that was issued lacks {lacking}");
+            let trouble = CertificateFailure { cause: FailureCause::NamesMissing, message };
+            actions.extend(self.failed(trouble, now, random));
+        } else if due {
+            let message = "the certificate that was issued is old already".to_owned();
+            let trouble = CertificateFailure { cause: FailureCause::BadCertificate, message };
+            actions.extend(self.failed(trouble, now, random));
+        } else {
+            self.refusals = 0;
+            actions.extend(self.request_if_due(RotationKey::Fresh, now));
+        }
+        actions
+    }
+
+    fn failed(&mut self, trouble: CertificateFailure, now: ClockReading, random: f64) -> Vec<RotationAction> {
+        self.errors = self.errors.saturating_add(1);
+        let mut actions = Vec::new();
+        let next = match (std::mem::replace(&mut self.phase, RotationPhase::Idle), trouble.cause) {
+            (RotationPhase::Storing { template, identity }, _) => {
+                actions.extend(self.use_unstored(&identity, now, random));
+                RotationStep::Store { template, identity }
+            }
+            // The key could not be made.
+            (RotationPhase::Asking { key, .. }, FailureCause::DiskFull | FailureCause::DiskFailed) => RotationStep::Ask(key),
+            (_, cause) => match key_after(cause) {
+                RotationKey::Fresh => RotationStep::Begin(RotationKey::Fresh),
+                RotationKey::Kept => RotationStep::Ask(RotationKey::Kept),
+            },
+        };
+        if matches!(trouble.cause, FailureCause::Unauthorized | FailureCause::NoCredential) {
+            self.other_credential = !self.other_credential;
+        }
+        let pause = match backoff_class(trouble.cause) {
+            BackoffClass::Trouble => {
+                self.troubles = self.troubles.saturating_add(1);
+                self.pace.trouble.after(self.troubles.saturating_sub(1), random)
+            }
+            BackoffClass::Refusal => {
+                self.refusals = self.refusals.saturating_add(1);
+                self.pace.refusal.after(self.refusals.saturating_sub(1), random)
+            }
+            BackoffClass::Nothing => self.pace.trouble.after(0, random),
+            BackoffClass::Once => {
+                self.refusals = self.refusals.saturating_add(1);
+                match self.refusals.checked_sub(2) {
+                    None => self.pace.trouble.after(0, random),
+                    Some(earlier) => self.pace.refusal.after(earlier, random),
+                }
+            }
+        };
+        self.pause(pause, next, now);
+        if self.trouble.as_ref() != Some(&trouble) {
+            actions.push(RotationAction::Notify(RotationNotice::Trouble(trouble.clone())));
+        }
+        self.trouble = Some(trouble);
+        actions
+    }
+
+    /// Uses a certificate that the disk does not take, if there is no other.
+    fn use_unstored(
+        &mut self,
+        identity: &Arc<CertificateKeyPair>,
+        now: ClockReading,
+        random: f64,
+    ) -> Option<RotationAction> {
+        if self.held.as_ref().is_some_and(|held| held.identity.is_valid_at(now.wall)) {
+            return None;
+        }
+        self.held = Some(RotationSchedule::new(identity.clone(), random));
+        Some(RotationAction::Publish(identity.clone()))
+    }
+
+    fn pause(&mut self, pause: Duration, next: RotationStep, now: ClockReading) {
+        let announced = time::Duration::try_from(pause).unwrap_or(time::Duration::HOUR);
+        let announced = now.wall.checked_add(announced).unwrap_or(now.wall);
+        self.phase = RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
+    }
+}
+
+impl RotationSchedule {
+    fn new(identity: Arc<CertificateKeyPair>, random: f64) -> Self {
+        let leaf = identity.leaf();
+        let lifetime = identity.expires() - leaf.not_before();
+        let age = lifetime * (0.7 + 0.2 * random.clamp(0.0, 1.0));
+        let rotate_at = leaf.not_before().checked_add(age).unwrap_or(identity.expires());
+        Self { identity, rotate_at }
+    }
+
+    fn report(&self, template: Option<&CertificateTemplate>) -> CurrentCertificateReport {
+        let leaf = self.identity.leaf();
+        let organizations = leaf.subject().organizations().into_iter().map(str::to_owned);
+        CurrentCertificateReport {
+            common_name: leaf.subject().common_name().to_owned(),
+            organizations: organizations.collect(),
+            names: leaf.alt_names().clone(),
+            serial: leaf.serial().iter().map(|octet| format!("{octet:02x}")).collect(),
+            not_before: leaf.not_before(),
+            expires: self.identity.expires(),
+            rotate_at: self.rotate_at,
+            lacking: template.and_then(|template| template.lacking(leaf)),
+        }
+    }
+}
+
+/// How long to pause for something.
+enum BackoffClass {
+    Nothing,
+    Once,
+    Trouble,
+    Refusal,
+}
+
+fn backoff_class(cause: FailureCause) -> BackoffClass {
+    match cause {
+        // It has been waited for long enough, and it is not asked for again but looked at.
+        FailureCause::NotDecided => BackoffClass::Nothing,
+        // Another key helps, unless it does not.
+        FailureCause::RequestTaken => BackoffClass::Once,
+        FailureCause::NoCredential
+        | FailureCause::Unauthorized
+        | FailureCause::Forbidden
+        | FailureCause::NotServed
+        | FailureCause::ServerError
+        | FailureCause::Unreachable
+        | FailureCause::DiskFull
+        | FailureCause::DiskFailed => BackoffClass::Trouble,
+        FailureCause::Unwritable
+        | FailureCause::RequestGone
+        | FailureCause::RequestDenied
+        | FailureCause::RequestFailed
+        | FailureCause::BadCertificate
+        | FailureCause::NamesMissing => BackoffClass::Refusal,
+    }
+}
+
+/// A request that was decided stays so; another key makes another one. It is made when it is used,
+/// so that whoever is restarted in between asks no more often.
+fn key_after(cause: FailureCause) -> RotationKey {
+    match cause {
+        FailureCause::RequestTaken
+        | FailureCause::RequestDenied
+        | FailureCause::RequestFailed
+        | FailureCause::BadCertificate
+        | FailureCause::NamesMissing => RotationKey::Fresh,
+        FailureCause::NoCredential
+        | FailureCause::Unauthorized
+        | FailureCause::Forbidden
+        | FailureCause::NotServed
+        | FailureCause::ServerError
+        | FailureCause::Unreachable
+        | FailureCause::DiskFull
+        | FailureCause::DiskFailed
+        | FailureCause::Unwritable
+        | FailureCause::NotDecided
+        | FailureCause::RequestGone => RotationKey::Kept,
+    }
+}
+
+#[cfg(test)]
+mod tests;

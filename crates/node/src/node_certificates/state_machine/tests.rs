@@ -1,0 +1,428 @@
+//! One table per rule.
+
+use time::Duration as Span;
+use windlass_pki::PrivateKey;
+
+use super::*;
+use crate::testing::{START, CertificateFixture};
+
+const ALL: [FailureCause; 16] = [
+    FailureCause::NoCredential,
+    FailureCause::Unauthorized,
+    FailureCause::Forbidden,
+    FailureCause::NotServed,
+    FailureCause::ServerError,
+    FailureCause::Unreachable,
+    FailureCause::DiskFull,
+    FailureCause::DiskFailed,
+    FailureCause::Unwritable,
+    FailureCause::RequestTaken,
+    FailureCause::NotDecided,
+    FailureCause::RequestGone,
+    FailureCause::RequestDenied,
+    FailureCause::RequestFailed,
+    FailureCause::BadCertificate,
+    FailureCause::NamesMissing,
+];
+
+fn time_at(seconds: u64) -> ClockReading {
+    let since = Duration::from_secs(seconds);
+    ClockReading { wall: START + since, since }
+}
+
+/// A certificate for 100 hours that began so many hours before the start.
+fn aged(hours: i64) -> Arc<CertificateKeyPair> {
+    let from = START - Span::hours(hours);
+    let signed = CertificateFixture { until: from + Span::hours(100), ..CertificateFixture::client(from) };
+    Arc::new(signed.identity(PrivateKey::generate().unwrap()))
+}
+
+fn machine(held: Option<Arc<CertificateKeyPair>>) -> RotationStateMachine {
+    RotationStateMachine::new(CertificatePurpose::Client, RetryPolicy::default(), held, Vec::new(), 0.5)
+}
+
+fn specify(machine: &mut RotationStateMachine, now: ClockReading) -> Vec<RotationAction> {
+    machine.step(RotationEvent::Template(Some(CertificateTemplate::client("n1"))), now, 0.5)
+}
+
+fn failure(cause: FailureCause) -> RotationEvent {
+    RotationEvent::Failed(CertificateFailure { cause, message: "because".into() })
+}
+
+fn requested(actions: &[RotationAction]) -> Option<(RotationKey, RequesterCredential)> {
+    let mut asks = actions.iter().filter_map(|action| match action {
+        RotationAction::Obtain { key, credential, .. } => Some((*key, *credential)),
+        _ => None,
+    });
+    let found = asks.next();
+    assert!(asks.next().is_none(), "one at a time");
+    found
+}
+
+#[test]
+fn rotates_between_seven_and_nine_tenths() {
+    for (random, hours) in [(0.0, 70), (0.25, 75), (0.5, 80), (1.0, 90)] {
+        let held = RotationSchedule::new(aged(0), random);
+        assert_eq!(held.rotate_at, START + Span::hours(hours), "{random}");
+    }
+}
+
+#[test]
+fn requests_certificate_when_needed() {
+    let table = [
+        ("none", None, "n1", Some(RequesterCredential::Bootstrap)),
+        ("new", Some(0), "n1", None),
+        ("not yet", Some(79), "n1", None),
+        ("old", Some(80), "n1", Some(RequesterCredential::Own)),
+        ("almost expired", Some(100), "n1", Some(RequesterCredential::Own)),
+        ("expired", Some(101), "n1", Some(RequesterCredential::Bootstrap)),
+        ("of the future", Some(-50), "n1", None),
+        ("another name", Some(0), "n2", Some(RequesterCredential::Own)),
+    ];
+    for (what, age, node, expected) in table {
+        let mut machine = machine(age.map(aged));
+        assert!(machine.step(RotationEvent::Tick, time_at(0), 0.5).is_empty(), "{what}: not specified yet");
+        assert_eq!(machine.report().doing, ManagerActivity::Unspecified);
+        let template = Some(CertificateTemplate::client(node));
+        let actions = machine.step(RotationEvent::Template(template), time_at(0), 0.5);
+        assert_eq!(requested(&actions), expected.map(|who| (RotationKey::Kept, who)), "{what}");
+        assert!(machine.step(RotationEvent::Tick, time_at(1), 0.5).is_empty(), "{what}: once");
+    }
+}
+
+#[test]
+fn wakes_up_when_it_is_due() {
+    let mut machine = machine(Some(aged(79)));
+    specify(&mut machine, time_at(0));
+    assert_eq!(machine.idle_for(time_at(0)), LOOK, "the clock may jump");
+    assert_eq!(machine.idle_for(time_at(3595)), Duration::from_secs(5));
+    assert_eq!(requested(&machine.step(RotationEvent::Tick, time_at(3599), 0.5)), None);
+    assert!(requested(&machine.step(RotationEvent::Tick, time_at(3600), 0.5)).is_some());
+}
+
+#[test]
+fn a_jump_of_the_clock_is_noticed_both_ways() {
+    let mut machine = machine(Some(aged(0)));
+    specify(&mut machine, time_at(0));
+    let ahead = ClockReading { wall: START + Span::days(365), since: Duration::from_secs(10) };
+    let asked = requested(&machine.step(RotationEvent::Tick, ahead, 0.5));
+    assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Bootstrap)), "it seems expired");
+    machine.step(RotationEvent::Asked("r".into()), ahead, 0.5);
+    // What comes is good by the signer's clock only.
+    let actions = machine.step(RotationEvent::Issued(aged(0)), ahead, 0.5);
+    assert!(!actions.iter().any(|action| matches!(action, RotationAction::Store(_))));
+    assert_eq!(machine.report().trouble.unwrap().cause, FailureCause::BadCertificate);
+    // Back where it was: what is held is good, and nothing is asked for.
+    assert!(machine.step(RotationEvent::Tick, time_at(20), 0.5).is_empty());
+    assert_eq!((machine.report().doing, machine.report().trouble), (ManagerActivity::Holding, None));
+}
+
+#[test]
+fn pauses_by_what_went_wrong() {
+    use FailureCause::*;
+    let kept = Some((RotationKey::Kept, RequesterCredential::Own));
+    let fresh = Some((RotationKey::Fresh, RequesterCredential::Own));
+    let other = Some((RotationKey::Kept, RequesterCredential::Bootstrap));
+    let table = [
+        (NoCredential, 1, other),
+        (Unauthorized, 1, other),
+        (Forbidden, 1, kept),
+        (NotServed, 1, kept),
+        (ServerError, 1, kept),
+        (Unreachable, 1, kept),
+        (DiskFull, 1, kept),
+        (DiskFailed, 1, kept),
+        (Unwritable, 60, kept),
+        (RequestTaken, 1, fresh),
+        (NotDecided, 1, kept),
+        (RequestGone, 60, kept),
+        (RequestDenied, 60, fresh),
+        (RequestFailed, 60, fresh),
+        (BadCertificate, 60, fresh),
+        (NamesMissing, 60, fresh),
+    ];
+    assert_eq!(table.map(|(cause, ..)| cause), ALL);
+    for (cause, pause, expected) in table {
+        let mut machine = machine(Some(aged(85)));
+        specify(&mut machine, time_at(0));
+        let told = machine.step(failure(cause), time_at(0), 0.5);
+        assert!(matches!(told[..], [RotationAction::Notify(RotationNotice::Trouble(_))]), "{cause:?}");
+        let report = machine.report();
+        let until = START + Span::seconds(pause);
+        assert_eq!(report.doing, ManagerActivity::Pausing { until }, "{cause:?}");
+        assert_eq!((report.trouble.unwrap().cause, report.errors), (cause, 1));
+        let pause = u64::try_from(pause).unwrap();
+        assert_eq!(machine.idle_for(time_at(0)), Duration::from_secs(pause).min(LOOK), "{cause:?}");
+        assert!(machine.step(RotationEvent::Tick, time_at(pause - 1), 0.5).is_empty(), "{cause:?}");
+        assert_eq!(requested(&machine.step(RotationEvent::Tick, time_at(pause), 0.5)), expected, "{cause:?}");
+        // The same again is not news.
+        assert!(machine.step(failure(cause), time_at(pause), 0.5).is_empty(), "{cause:?}");
+    }
+}
+
+/// How often a certificate is asked for in a day, and how often with a new key, if the same thing
+/// goes wrong every time at once.
+fn requests_in_a_day(mut wrong: impl FnMut() -> RotationEvent) -> (usize, usize) {
+    let mut machine = machine(None);
+    let mut actions = specify(&mut machine, time_at(0));
+    let (mut all, mut fresh) = (0, 0);
+    for second in 0..86_400 {
+        while let Some((key, _)) = requested(&actions) {
+            all += 1;
+            fresh += usize::from(key == RotationKey::Fresh);
+            machine.step(RotationEvent::Asked("r".into()), time_at(second), 0.5);
+            actions = machine.step(wrong(), time_at(second), 0.5);
+            while let Some(RotationAction::Store(_)) = actions.first() {
+                actions = machine.step(RotationEvent::Stored, time_at(second), 0.5);
+            }
+        }
+        actions = machine.step(RotationEvent::Tick, time_at(second), 0.5);
+    }
+    (all, fresh)
+}
+
+#[test]
+fn nothing_makes_it_ask_too_often() {
+    for cause in ALL {
+        let (all, fresh) = requests_in_a_day(|| failure(cause));
+        // Looking again at what was asked for is cheap; asking anew is not.
+        let (most, most_fresh) = match (backoff_class(cause), key_after(cause)) {
+            (BackoffClass::Refusal, RotationKey::Fresh) => (31, 31),
+            (BackoffClass::Refusal, RotationKey::Kept) => (31, 0),
+            (BackoffClass::Once, _) => (32, 32),
+            // In life it takes a quarter of an hour until this happens.
+            (BackoffClass::Nothing, _) => (86_400, 0),
+            (BackoffClass::Trouble, _) => (1447, 0),
+        };
+        assert!(all <= most && fresh <= most_fresh && all > 20, "{cause:?}: {all}, {fresh} new");
+    }
+    let lacking = CertificateFixture { organizations: &[], ..CertificateFixture::client(START) };
+    let (all, _) = requests_in_a_day(|| {
+        let until = START + Span::days(30);
+        let signed = CertificateFixture { until, names: lacking.names.clone(), ..lacking };
+        RotationEvent::Issued(Arc::new(signed.identity(PrivateKey::generate().unwrap())))
+    });
+    assert!((20..=31).contains(&all), "a signer that drops names: {all}");
+    let (all, _) = requests_in_a_day(|| RotationEvent::Issued(aged(95)));
+    assert!((20..=31).contains(&all), "a signer that issues old certificates: {all}");
+}
+
+#[test]
+fn names_that_change_all_the_time_do_not_make_it_ask_all_the_time() {
+    let mut machine = machine(None);
+    let (mut asked, mut open) = (0, 0);
+    for second in 0..3600 {
+        let template = CertificateTemplate::client(if second % 2 == 0 { "n1" } else { "n2" });
+        for event in [RotationEvent::Template(Some(template)), RotationEvent::Tick] {
+            for action in machine.step(event, time_at(second), 0.5) {
+                match action {
+                    RotationAction::Obtain { .. } => (asked, open) = (asked + 1, open + 1),
+                    RotationAction::Cancel => open -= 1,
+                    _ => {}
+                }
+            }
+            assert!(open <= 1, "one at a time");
+        }
+        let cancelled = machine.step(RotationEvent::Asked("r".into()), time_at(second), 0.5);
+        open -= i32::from(matches!(cancelled[..], [RotationAction::Cancel, ..]));
+        asked += cancelled.iter().filter(|a| matches!(a, RotationAction::Obtain { .. })).count();
+    }
+    assert!((60..=66).contains(&asked), "{asked}");
+}
+
+#[test]
+fn other_names_are_asked_for_with_another_key_at_once() {
+    let other = || RotationEvent::Template(Some(CertificateTemplate::client("n2")));
+    let same = || RotationEvent::Template(Some(CertificateTemplate::client("n1")));
+    let fresh = Some((RotationKey::Fresh, RequesterCredential::Bootstrap));
+    // While it waits.
+    let mut waiting = machine(None);
+    specify(&mut waiting, time_at(0));
+    waiting.step(RotationEvent::Asked("r".into()), time_at(0), 0.5);
+    assert!(waiting.step(RotationEvent::Template(None), time_at(1), 0.5).is_empty());
+    assert!(waiting.step(same(), time_at(1), 0.5).is_empty(), "they are as they were");
+    let actions = waiting.step(other(), time_at(1), 0.5);
+    assert!(matches!(actions[0], RotationAction::Cancel));
+    assert_eq!(requested(&actions), fresh);
+    // While it pauses after a refusal, which may have been for the names.
+    let mut pausing = machine(None);
+    specify(&mut pausing, time_at(0));
+    pausing.step(failure(FailureCause::RequestDenied), time_at(0), 0.5);
+    assert_eq!(requested(&pausing.step(other(), time_at(1), 0.5)), fresh);
+    // While it asks, it first hears how that ended.
+    let mut asking = machine(None);
+    specify(&mut asking, time_at(0));
+    assert!(asking.step(other(), time_at(0), 0.5).is_empty());
+    assert_eq!(requested(&asking.step(RotationEvent::Asked("r".into()), time_at(0), 0.5)), fresh);
+    // While it holds one that is good.
+    let mut holding = machine(Some(aged(0)));
+    specify(&mut holding, time_at(0));
+    let kept = Some((RotationKey::Kept, RequesterCredential::Own));
+    assert_eq!(requested(&holding.step(other(), time_at(1), 0.5)), kept);
+}
+
+#[test]
+fn incomplete_certificate_is_better_than_none() {
+    let lacking = || {
+        let signed = CertificateFixture { organizations: &[], ..CertificateFixture::client(START) };
+        RotationEvent::Issued(Arc::new(signed.identity(PrivateKey::generate().unwrap())))
+    };
+    for (what, held, taken) in [
+        ("nothing", None, true),
+        ("an expired one", Some(aged(101)), true),
+        ("one that is good", Some(aged(85)), false),
+    ] {
+        let mut machine = machine(held);
+        specify(&mut machine, time_at(0));
+        machine.step(RotationEvent::Asked("r".into()), time_at(0), 0.5);
+        let mut actions = machine.step(lacking(), time_at(0), 0.5);
+        assert_eq!(matches!(actions[0], RotationAction::Store(_)), taken, "{what}");
+        if taken {
+            actions = machine.step(RotationEvent::Stored, time_at(0), 0.5);
+            assert!(matches!(actions[0], RotationAction::Publish(_)), "{what}");
+            assert!(machine.report().held.unwrap().lacking.is_some());
+        }
+        let report = machine.report();
+        assert_eq!(report.trouble.unwrap().cause, FailureCause::NamesMissing, "{what}");
+        assert_eq!(report.doing, ManagerActivity::Pausing { until: START + Span::MINUTE }, "{what}");
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_take_it_costs_nothing_but_time() {
+    for (held, used) in [(None, true), (Some(aged(101)), true), (Some(aged(85)), false)] {
+        let mut machine = machine(held);
+        specify(&mut machine, time_at(0));
+        machine.step(RotationEvent::Asked("r".into()), time_at(0), 0.5);
+        assert!(matches!(machine.step(RotationEvent::Issued(aged(0)), time_at(0), 0.5)[..], [RotationAction::Store(_)]));
+        let actions = machine.step(failure(FailureCause::DiskFull), time_at(0), 0.5);
+        assert_eq!(actions.iter().any(|a| matches!(a, RotationAction::Publish(_))), used);
+        assert_eq!(machine.report().trouble.unwrap().cause, FailureCause::DiskFull);
+        for second in [1, 3, 7] {
+            let actions = machine.step(RotationEvent::Tick, time_at(second), 0.5);
+            assert!(matches!(actions[..], [RotationAction::Store(_)]), "stored, not asked for again");
+            machine.step(failure(FailureCause::DiskFull), time_at(second), 0.5);
+        }
+        assert!(matches!(machine.step(RotationEvent::Tick, time_at(15), 0.5)[..], [RotationAction::Store(_)]));
+        let actions = machine.step(RotationEvent::Stored, time_at(15), 0.5);
+        assert!(matches!(actions[0], RotationAction::Publish(_)));
+        let report = machine.report();
+        assert_eq!((report.doing, report.trouble, report.stored), (ManagerActivity::Holding, None, 1));
+    }
+}
+
+#[test]
+fn a_key_that_could_not_be_made_is_still_to_be_made() {
+    let mut machine = machine(None);
+    specify(&mut machine, time_at(0));
+    machine.step(failure(FailureCause::RequestDenied), time_at(0), 0.5);
+    assert!(requested(&machine.step(RotationEvent::Tick, time_at(60), 0.5)).is_some());
+    machine.step(failure(FailureCause::DiskFull), time_at(60), 0.5);
+    let asked = requested(&machine.step(RotationEvent::Tick, time_at(61), 0.5));
+    assert_eq!(asked, Some((RotationKey::Fresh, RequesterCredential::Bootstrap)));
+    // Once it is made, it is kept.
+    machine.step(failure(FailureCause::Unreachable), time_at(61), 0.5);
+    let asked = requested(&machine.step(RotationEvent::Tick, time_at(64), 0.5));
+    assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Bootstrap)));
+}
+
+#[test]
+fn a_serving_certificate_is_asked_for_by_the_node_only() {
+    for held in [None, Some(aged(85)), Some(aged(101))] {
+        let pace = RetryPolicy::default();
+        let mut machine = RotationStateMachine::new(CertificatePurpose::Serving, pace, held, Vec::new(), 0.5);
+        assert_eq!(requested(&specify(&mut machine, time_at(0))), Some((RotationKey::Kept, RequesterCredential::Own)));
+        machine.step(failure(FailureCause::Unauthorized), time_at(0), 0.5);
+        let again = requested(&machine.step(RotationEvent::Tick, time_at(1), 0.5));
+        assert_eq!(again, Some((RotationKey::Kept, RequesterCredential::Own)));
+    }
+}
+
+/// What is under way, and what may come of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PendingJob {
+    None,
+    Asking,
+    Waiting,
+    Storing,
+}
+
+fn apply_actions(job: &mut PendingJob, actions: &[RotationAction], what: &str) {
+    for action in actions {
+        let next = match action {
+            RotationAction::Obtain { .. } => PendingJob::Asking,
+            RotationAction::Store(_) => PendingJob::Storing,
+            RotationAction::Cancel => {
+                assert_eq!(*job, PendingJob::Waiting, "{what}: only waiting is given up");
+                *job = PendingJob::None;
+                continue;
+            }
+            RotationAction::Publish(_) | RotationAction::Notify(_) => continue,
+        };
+        assert_eq!(*job, PendingJob::None, "{what}: one at a time");
+        *job = next;
+    }
+}
+
+#[test]
+fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
+    let certificates = [aged(0), aged(0), aged(85), aged(101)];
+    let templates = ["n1", "n2"].map(CertificateTemplate::client);
+    for seed in 1..=3000u64 {
+        let mut state = seed;
+        let mut dice = |sides: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
+            usize::try_from((state >> 33) % sides).unwrap()
+        };
+        let held = certificates.get(dice(5)).cloned();
+        let (mut machine, mut job, mut second) = (machine(held), PendingJob::None, 0);
+        for _ in 0..60 {
+            second += [0, 1, 20, 100, 4000][dice(5)];
+            let event = match (dice(4), job) {
+                (0, _) | (1, PendingJob::None) => RotationEvent::Tick,
+                (1, _) | (_, PendingJob::None) => RotationEvent::Template(templates.get(dice(3)).cloned()),
+                (2, PendingJob::Asking) => {
+                    job = PendingJob::Waiting;
+                    RotationEvent::Asked("r".into())
+                }
+                (2, PendingJob::Waiting) => {
+                    job = PendingJob::None;
+                    RotationEvent::Issued(certificates[dice(4)].clone())
+                }
+                (2, PendingJob::Storing) => {
+                    job = PendingJob::None;
+                    RotationEvent::Stored
+                }
+                (_, _) => {
+                    job = PendingJob::None;
+                    failure(ALL[dice(16)])
+                }
+            };
+            let what = format!("seed {seed}, {event:?}");
+            let actions = machine.step(event, time_at(second), 0.5);
+            apply_actions(&mut job, &actions, &what);
+        }
+        // From now on everything works.
+        let actions = machine.step(RotationEvent::Template(Some(templates[0].clone())), time_at(second), 0.5);
+        apply_actions(&mut job, &actions, "at last");
+        for _ in 0..600 {
+            second += 10;
+            let event = match job {
+                PendingJob::None => RotationEvent::Tick,
+                PendingJob::Asking => RotationEvent::Asked("r".into()),
+                PendingJob::Waiting => {
+                    let from = time_at(second).wall;
+                    let signed = CertificateFixture { until: from + Span::days(9), ..CertificateFixture::client(from) };
+                    RotationEvent::Issued(Arc::new(signed.identity(PrivateKey::generate().unwrap())))
+                }
+                PendingJob::Storing => RotationEvent::Stored,
+            };
+            job = if job == PendingJob::Asking { PendingJob::Waiting } else { PendingJob::None };
+            let actions = machine.step(event, time_at(second), 0.5);
+            apply_actions(&mut job, &actions, "at last");
+        }
+        let report = machine.report();
+        assert_eq!((&report.doing, &report.trouble), (&ManagerActivity::Holding, &None), "seed {seed}");
+        assert!(report.held.unwrap().expires > time_at(second).wall, "seed {seed}");
+    }
+}

@@ -1,0 +1,259 @@
+//! The node on the server: its object, its status, and a heartbeat every ten seconds.
+//!
+//! A node that has a kubelet is that kubelet's: nothing is written about it then, and its addresses
+//! are read.
+
+pub mod address;
+pub mod object;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::clock::{Clock, ClockReading};
+use crate::node_certificates::RandomSource;
+use crate::csr::{PATIENCE, explain};
+use crate::template::CertificateTemplate;
+
+use object::{HostInfo, is_reported_by_kubelet, is_ready, serving_template};
+
+/// Where heartbeats are.
+const LEASES: &str = "kube-node-lease";
+/// How often there is one.
+const BEAT: Duration = Duration::from_secs(10);
+/// How soon the first is tried again.
+const SOON: Duration = Duration::from_secs(1);
+/// How often the status is written although nothing has changed.
+const STATUS: Duration = Duration::from_secs(5 * 60);
+/// A gap of this length between heartbeats means that one was missed: the node may have been marked as
+/// lost, in which case its status is written at once.
+const GAP: Duration = Duration::from_secs(15);
+
+/// What is known of the node on the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeRegistration {
+    /// Which object it is.
+    pub uid: Option<String>,
+    /// Whether a kubelet reports for it, and not we.
+    pub kubelet: bool,
+    /// Where the node serves, if it does.
+    pub port: Option<u16>,
+    /// Where it says that it is.
+    pub addresses: Vec<IpAddr>,
+    /// When the last heartbeat arrived.
+    pub heartbeat: Option<OffsetDateTime>,
+    /// What went wrong last.
+    pub problem: Option<String>,
+}
+
+/// Keeps the node on the server.
+pub struct NodeRegistrar {
+    /// Who the node is there.
+    pub client: Client,
+    /// Where the server is, to find out by which address it is reached: host and port.
+    pub server: (String, u16),
+    /// Addresses that somebody has chosen; none if they are to be found out.
+    pub chosen: Vec<IpAddr>,
+    /// The machine; its addresses are filled in.
+    pub host: HostInfo,
+    /// What time it is.
+    pub clock: Clock,
+    /// So that nodes that began together do not beat together.
+    pub random: RandomSource,
+    /// What is known, for others to read.
+    pub registration: watch::Sender<NodeRegistration>,
+    /// What the serving certificate has to say.
+    pub templates: watch::Sender<Option<CertificateTemplate>>,
+}
+
+impl NodeRegistrar {
+    /// Registers and beats until it is dropped.
+    pub async fn run(mut self) {
+        let (mut lease, mut written) = (None, None::<Instant>);
+        let (mut pause, mut last, mut doubt) = (SOON, None::<ClockReading>, false);
+        loop {
+            let moved = self.refresh_addresses().await;
+            let due = written.is_none_or(|at| at.elapsed() >= STATUS);
+            doubt |= last.is_some_and(|last| elapsed(last, (self.clock)()) >= GAP);
+            let mut fresh = due || moved;
+            if doubt
+                && !fresh
+                && let Ok(ready) = self.is_ready().await
+            {
+                (doubt, fresh) = (false, !ready);
+            }
+            if fresh {
+                written = self.record_outcome(self.report().await).then(Instant::now);
+            }
+            if written.is_some() && !self.registration.borrow().kubelet {
+                let beat = self.renew_lease(lease.take(), fresh).await;
+                lease = beat.as_ref().ok().cloned();
+                if beat.is_ok() {
+                    last = Some((self.clock)());
+                }
+                self.record_outcome(beat.map(drop));
+                pause = BEAT;
+            } else {
+                pause = if written.is_some() { BEAT } else { (pause * 2).min(BEAT) };
+            }
+            tokio::time::sleep(pause.mul_f64(1.0 + 0.04 * (self.random)())).await;
+        }
+    }
+
+    /// Whether the machine is somewhere else than before.
+    async fn refresh_addresses(&mut self) -> bool {
+        let found = match self.chosen.is_empty() {
+            false => self.chosen.clone(),
+            true => address::local_address_towards(&self.server).await.into_iter().collect(),
+        };
+        // Without a network there is nobody to tell either.
+        if found.is_empty() || found == self.host.addresses {
+            return false;
+        }
+        self.host.addresses = found;
+        true
+    }
+
+    /// Whether the Node on the server says that it is ready, as this agent has written.
+    async fn is_ready(&self) -> Result<bool, String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        Ok(call_api(nodes.get_opt(&self.host.name)).await?.as_ref().is_some_and(is_ready))
+    }
+
+    /// Sees to it that the node is there and says what is true.
+    async fn report(&self) -> Result<(), String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let name = &self.host.name;
+        let mut found = match call_api(nodes.get_opt(name)).await? {
+            Some(found) => found,
+            None => {
+                tracing::info!(node = name, "registering the node");
+                call_api(nodes.create(&PostParams::default(), &self.host.node())).await?
+            }
+        };
+        let kubelet = is_reported_by_kubelet(&found);
+        if !kubelet {
+            let params = PatchParams::default();
+            if let Some(patch) = self.host.label_patch(&found) {
+                found = call_api(nodes.patch(name, &params, &Patch::Merge(patch))).await?;
+            }
+            let patch = self.host.status_patch(&found, (self.clock)().wall);
+            found = call_api(nodes.patch_status(name, &params, &Patch::Merge(patch))).await?;
+        }
+        let template = serving_template(&found);
+        self.templates.send_if_modified(|before| {
+            let changed = *before != template;
+            *before = template;
+            changed
+        });
+        self.registration.send_modify(|known| {
+            if kubelet && !known.kubelet {
+                tracing::info!(node = name, "a kubelet reports for this node: that is left to it");
+            }
+            known.uid = found.metadata.uid;
+            known.kubelet = kubelet;
+            known.addresses = self.host.addresses.clone();
+        });
+        Ok(())
+    }
+
+    /// Renews the lease that was written last, or finds or makes it. `fresh` if the node was reported
+    /// just now.
+    async fn renew_lease(&self, last: Option<Lease>, fresh: bool) -> Result<Lease, String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+        let (name, params) = (&self.host.name, PostParams::default());
+        let now = (self.clock)().wall;
+        let next = |found| {
+            let uid = self.registration.borrow().uid.clone();
+            self.host.lease(found, uid.as_deref(), now)
+        };
+        if let Some(last) = last {
+            match attempt(leases.replace(name, &params, &next(Some(last)))).await {
+                Ok(lease) => return Ok(self.lease_with_heartbeat(lease, now)),
+                // Somebody else has written or deleted it: that is looked at below.
+                Err(NodeApiError::Refused(404 | 409, _)) => {}
+                Err(trial) => return Err(trial.text()),
+            }
+        }
+        let lease = match call_api(leases.get_opt(name)).await? {
+            Some(found) => call_api(leases.replace(name, &params, &next(Some(found)))).await?,
+            None => {
+                // A lease goes with its node: that may be gone as well.
+                if !fresh {
+                    self.report().await?;
+                }
+                call_api(leases.create(&params, &next(None))).await?
+            }
+        };
+        Ok(self.lease_with_heartbeat(lease, now))
+    }
+
+    fn lease_with_heartbeat(&self, lease: Lease, now: OffsetDateTime) -> Lease {
+        self.registration.send_modify(|known| known.heartbeat = Some(now));
+        lease
+    }
+
+    /// Remembers what went wrong, and tells of it once.
+    fn record_outcome(&self, outcome: Result<(), String>) -> bool {
+        let problem = outcome.err();
+        let fine = problem.is_none();
+        self.registration.send_if_modified(|known| {
+            if known.problem == problem {
+                return false;
+            }
+            match &problem {
+                Some(problem) => tracing::warn!(node = self.host.name, "cannot report: {problem}"),
+                None => tracing::info!(node = self.host.name, "reporting again"),
+            }
+            known.problem = problem;
+            true
+        });
+        fine
+    }
+}
+
+/// How long ago this was, by the clock that says more: one stands still while the machine sleeps, and
+/// the other may be set back.
+fn elapsed(last: ClockReading, now: ClockReading) -> Duration {
+    let wall = Duration::try_from(now.wall - last.wall).unwrap_or_default();
+    wall.max(now.since.saturating_sub(last.since))
+}
+
+/// Why the server did not do it.
+enum NodeApiError {
+    Refused(u16, String),
+    Failed(String),
+}
+
+impl NodeApiError {
+    fn text(self) -> String {
+        match self {
+            Self::Refused(_, text) | Self::Failed(text) => text,
+        }
+    }
+}
+
+async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, NodeApiError> {
+    match timeout(PATIENCE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let text = explain(&error);
+            Err(match error {
+                Error::Api(status) => NodeApiError::Refused(status.code, text),
+                _ => NodeApiError::Failed(text),
+            })
+        }
+        Err(_) => Err(NodeApiError::Failed(format!("the server did not answer for {PATIENCE:?}"))),
+    }
+}
+
+async fn call_api<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    attempt(call).await.map_err(NodeApiError::text)
+}

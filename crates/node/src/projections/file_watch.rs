@@ -1,0 +1,152 @@
+//! Reads a file of projections again when it changes, and when a password does that it names.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{HostProjections, ProjectionsError, read};
+use crate::files::FileSystem;
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a file has to stay as it is before it is read: whoever writes it may not be done.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Reads it again whenever it changes. One that is wrong changes nothing; what is wrong with it is said
+/// while it is. Does not end.
+pub async fn watch_file(
+    path: PathBuf,
+    files: FileSystem,
+    out: watch::Sender<HostProjections>,
+    problem: watch::Sender<Option<String>>,
+) {
+    let mut follower = FileWatcher { path, files, last: Vec::new(), again: true };
+    loop {
+        // A panic in there is caught by the runtime, and the next round tries again.
+        let looked = tokio::task::spawn_blocking({
+            let (follower, current) = (follower.clone(), out.borrow().clone());
+            move || follower.poll(&current)
+        });
+        let pause = match looked.await {
+            Ok((next, PollResult::Same)) => {
+                follower = next;
+                LOOK
+            }
+            Ok((next, PollResult::Changing)) => {
+                follower = next;
+                SETTLE
+            }
+            Ok((next, PollResult::Read(result))) => {
+                follower = next;
+                publish(result, &out, &problem);
+                LOOK
+            }
+            Err(error) => {
+                tracing::error!(%error, "looking at the file of projections");
+                LOOK
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn publish(
+    result: Result<HostProjections, ProjectionsError>,
+    out: &watch::Sender<HostProjections>,
+    problem: &watch::Sender<Option<String>>,
+) {
+    let (projections, trouble) = match result {
+        Ok(projections) => (Some(projections), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    problem.send_if_modified(|known| {
+        let is_new = *known != trouble;
+        if is_new {
+            match &trouble {
+                Some(text) => tracing::error!("projections stay as they were: {text}"),
+                None => tracing::info!("the file of projections is right again"),
+            }
+            *known = trouble;
+        }
+        is_new
+    });
+    out.send_if_modified(|known| match projections {
+        Some(projections) if *known != projections => {
+            *known = projections;
+            true
+        }
+        _ => false,
+    });
+}
+
+/// What was seen of a file when it was last looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileStamp {
+    inode: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+#[derive(Clone)]
+struct FileWatcher {
+    path: PathBuf,
+    files: FileSystem,
+    last: Vec<Option<FileStamp>>,
+    /// Whether the files are to be read although they look the same: a clock that is too coarse does
+    /// not tell two writes from each other.
+    again: bool,
+}
+
+enum PollResult {
+    Same,
+    /// They changed; whether they still do is seen in a moment.
+    Changing,
+    Read(Result<HostProjections, ProjectionsError>),
+}
+
+impl FileWatcher {
+    fn poll(mut self, current: &HostProjections) -> (Self, PollResult) {
+        let now = self.stamps(current);
+        // At the start there is nothing to compare with.
+        let is_first = self.last.is_empty();
+        if now != self.last {
+            (self.last, self.again) = (now, true);
+            if !is_first {
+                return (self, PollResult::Changing);
+            }
+        }
+        if !self.again {
+            return (self, PollResult::Same);
+        }
+        let result = read(&self.path, &self.files);
+        // What was read may name other passwords than before.
+        let after = self.stamps(result.as_ref().unwrap_or(current));
+        self.again = is_first || after != self.last;
+        self.last = after;
+        (self, PollResult::Read(result))
+    }
+
+    /// The file, then those of passwords.
+    fn stamps(&self, projections: &HostProjections) -> Vec<Option<FileStamp>> {
+        let stores = projections.iter().flat_map(|projection| &projection.stores);
+        let passwords = stores.filter_map(|store| store.kind.passphrase()?.file());
+        std::iter::once(self.path.as_path()).chain(passwords).map(stamp).collect()
+    }
+}
+
+fn stamp(path: &Path) -> Option<FileStamp> {
+    let seen = fs::metadata(path).ok()?;
+    Some(FileStamp {
+        inode: (seen.dev(), seen.ino()),
+        size: seen.size(),
+        modified: (seen.mtime(), seen.mtime_nsec()),
+        changed: (seen.ctime(), seen.ctime_nsec()),
+    })
+}
+
+#[cfg(test)]
+mod tests;

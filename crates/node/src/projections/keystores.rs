@@ -1,0 +1,221 @@
+//! Files of other formats than PEM, made from the files of a volume. The same content and password
+//! give the same bytes.
+
+use windlass_pki::{
+    ForeignCertificate, KeyStore, PrivateKey, Pkcs12Profile, KeystoreProtection, TrustStore,
+    labelled_certificates, pem,
+};
+use zeroize::Zeroizing;
+
+use super::HostProjection;
+use super::secret::Passphrase;
+use crate::volume::definition::ProjectedSource;
+use crate::volume::path::VolumePath;
+use crate::volume::payload::{PayloadFile, VolumePayload};
+use crate::volume::plan::BlockedReason;
+
+/// What everybody but the owner and the group may do.
+const OTHERS: u32 = 0o007;
+
+/// A file of another format. It has the owner and the mode of the file that it is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeystoreFile {
+    /// Where it is in the volume.
+    pub path: VolumePath,
+    /// What it is.
+    pub kind: KeystoreKind,
+}
+
+/// What a store is, and of what it is made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeystoreKind {
+    /// PKCS#12 with anchors.
+    Pkcs12Trust {
+        /// The file that has them.
+        trust: VolumePath,
+        /// How it is protected; none is not at all.
+        seal: Option<(Passphrase, Pkcs12Profile)>,
+    },
+    /// JKS with anchors.
+    JksTrust {
+        /// The file that has them.
+        trust: VolumePath,
+        /// Its password.
+        password: Passphrase,
+    },
+    /// PKCS#12 with a key and its certificates.
+    Pkcs12Key {
+        /// The file that has the key.
+        key: VolumePath,
+        /// The file that has the certificates; none is the same.
+        chain: Option<VolumePath>,
+        /// What the key is called.
+        alias: String,
+        /// Its password.
+        password: Passphrase,
+        /// How it is protected.
+        profile: Pkcs12Profile,
+    },
+}
+
+impl KeystoreKind {
+    /// The file by whose owner and mode the store goes.
+    pub fn primary_input(&self) -> &VolumePath {
+        match self {
+            Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => trust,
+            Self::Pkcs12Key { key, .. } => key,
+        }
+    }
+
+    /// All files that it is made of, with the names of the fields that say so.
+    pub fn inputs(&self) -> Vec<(&'static str, &VolumePath)> {
+        match self {
+            Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => {
+                vec![("trustAnchorsPath", trust)]
+            }
+            Self::Pkcs12Key { key, chain, .. } => {
+                let chain = chain.iter().map(|chain| ("certificateChainPath", chain));
+                [("keyPath", key)].into_iter().chain(chain).collect()
+            }
+        }
+    }
+
+    /// Its password.
+    pub fn passphrase(&self) -> Option<&Passphrase> {
+        match self {
+            Self::Pkcs12Trust { seal, .. } => seal.as_ref().map(|(password, _)| password),
+            Self::JksTrust { password, .. } | Self::Pkcs12Key { password, .. } => Some(password),
+        }
+    }
+}
+
+/// The files of a volume with its stores, or everything that is in the way of them.
+pub fn finish(projection: &HostProjection, payload: VolumePayload) -> Result<VolumePayload, BlockedReason> {
+    let mut finished = restrict_key_access(projection, payload);
+    let mut reasons = Vec::new();
+    for KeystoreFile { path, kind } in &projection.stores {
+        let made = match build_keystore(projection, kind, &finished) {
+            Ok(Some(file)) => finished.add(path.clone(), file).map_err(|error| error.to_string()),
+            Ok(None) => Ok(()),
+            Err(why) => Err(format!("{path}: {why}")),
+        };
+        reasons.extend(made.err());
+    }
+    if reasons.is_empty() { Ok(finished) } else { Err(BlockedReason(reasons)) }
+}
+
+/// Takes from all others what they may do with keys that were made here. A pod keeps others out by
+/// itself; a machine does not.
+fn restrict_key_access(projection: &HostProjection, payload: VolumePayload) -> VolumePayload {
+    let sources = projection.definition.sources.iter().map(|(_, source)| source);
+    let keys = sources.filter_map(|source| match source {
+        ProjectedSource::Certificate(certificate) => Some([&certificate.bundle, &certificate.key]),
+        ProjectedSource::Bundle(_)
+        | ProjectedSource::ConfigMap(_)
+        | ProjectedSource::Secret(_)
+        | ProjectedSource::Token(_)
+        | ProjectedSource::Downward(_) => None,
+    });
+    let keys = keys.flatten().flatten().collect::<Vec<_>>();
+    if keys.is_empty() {
+        return payload;
+    }
+    let mut closed = VolumePayload::new(payload.group());
+    for (path, file) in payload.files() {
+        let mut file = file.clone();
+        if keys.contains(&path) {
+            file.mode &= !OTHERS;
+        }
+        // They were in nobody's way before.
+        let _ = closed.add(path.clone(), file);
+    }
+    closed
+}
+
+/// Makes one store. None if what it is made from is not there and need not be.
+fn build_keystore(
+    projection: &HostProjection,
+    kind: &KeystoreKind,
+    payload: &VolumePayload,
+) -> Result<Option<PayloadFile>, String> {
+    for (_, input) in kind.inputs() {
+        if payload.get(input).is_none() {
+            let is_optional = may_be_missing(projection, input);
+            let missing = || Err(format!("there is no {input} in the volume"));
+            return if is_optional { Ok(None) } else { missing() };
+        }
+    }
+    let read = |path| payload.get(path).map_or(&[][..], |file| file.bytes.as_slice());
+    let (bytes, mask) = match kind {
+        KeystoreKind::Pkcs12Trust { trust, seal } => {
+            let store = trust_store(trust, read(trust))?;
+            let password =
+                seal.as_ref().map(|(passphrase, _)| passphrase.password()).transpose()?;
+            let protection = match (&password, seal) {
+                (Some(password), Some((_, profile))) => {
+                    KeystoreProtection::Sealed { password, profile: *profile }
+                }
+                _ => KeystoreProtection::Open,
+            };
+            (store.to_pkcs12(&protection), 0)
+        }
+        KeystoreKind::JksTrust { trust, password } => {
+            (trust_store(trust, read(trust))?.to_jks(&password.password()?), 0)
+        }
+        KeystoreKind::Pkcs12Key { key: path, chain, alias, password, profile } => {
+            let key = private_key(path, read(path))?;
+            let from = chain.as_ref().unwrap_or(path);
+            let chain = certificates(from, read(from))?;
+            let store = KeyStore::new(alias, &key, &chain).map_err(|error| error.to_string())?;
+            (store.to_pkcs12(&password.password()?, *profile), OTHERS)
+        }
+    };
+    let bytes = Zeroizing::new(bytes.map_err(|error| error.to_string())?);
+    let model = payload.get(kind.primary_input());
+    let (mode, owner) = model.map_or((0, None), |model| (model.mode, model.owner));
+    Ok(Some(PayloadFile { bytes, mode: mode & !mask, owner }))
+}
+
+/// Whether a file comes from an object that need not be there.
+fn may_be_missing(projection: &HostProjection, path: &VolumePath) -> bool {
+    projection.definition.sources.iter().any(|(_, source)| match source {
+        ProjectedSource::ConfigMap(object) | ProjectedSource::Secret(object) => {
+            let names = object.items.iter().any(|item| item.path == *path);
+            object.optional && (names || object.items.is_empty())
+        }
+        ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_) | ProjectedSource::Token(_) | ProjectedSource::Downward(_) => {
+            false
+        }
+    })
+}
+
+/// The anchors in a file. An empty one has none: that is how bundles are given that are optional.
+fn trust_store(path: &VolumePath, text: &[u8]) -> Result<TrustStore, String> {
+    if text.trim_ascii().is_empty() {
+        return Ok(TrustStore::new([]));
+    }
+    Ok(TrustStore::new(&certificates(path, text)?))
+}
+
+/// The certificates in a file, at least one. A key may be there, too.
+fn certificates(path: &VolumePath, text: &[u8]) -> Result<Vec<ForeignCertificate>, String> {
+    let found = labelled_certificates(text).map(|der| ForeignCertificate::from_der(&der));
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{path}: {error}"))?;
+    if found.is_empty() { Err(format!("{path}: there is no certificate")) } else { Ok(found) }
+}
+
+/// The one key in a file, which may have certificates as well.
+fn private_key(path: &VolumePath, text: &[u8]) -> Result<PrivateKey, String> {
+    let blocks = pem::blocks(text).map_err(|error| format!("{path}: {error}"))?;
+    let labels = [pem::PRIVATE_KEY, pem::EC_PRIVATE_KEY, pem::RSA_PRIVATE_KEY];
+    let mut keys = blocks.iter().filter(|block| labels.contains(&block.label.as_str()));
+    let key = match (keys.next(), keys.next()) {
+        (Some(key), None) => pem::encode(&key.label, &key.contents),
+        (Some(_), Some(_)) => return Err(format!("{path}: there is more than one private key")),
+        (None, _) => return Err(format!("{path}: there is no private key")),
+    };
+    PrivateKey::from_pem(key.as_bytes()).map_err(|error| format!("{path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

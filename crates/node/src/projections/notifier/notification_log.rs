@@ -1,0 +1,90 @@
+//! Who was told of what, on the disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::files::{DiskError, FileSystem, PRIVATE};
+use crate::volume::trust_anchors::Digest;
+
+/// More than a list of notifications that anybody writes.
+const MAX_FILE: usize = 1 << 20;
+
+/// Of which digest each was told last, by the id of the notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NotificationLog(BTreeMap<String, String>);
+
+#[derive(Default, Serialize, Deserialize)]
+struct NotificationLogFile {
+    /// When it was written, for people.
+    at: String,
+    told: BTreeMap<String, String>,
+}
+
+impl NotificationLog {
+    /// What an earlier life has left. What cannot be read is as good as nothing: somebody is told
+    /// once more.
+    pub fn read(files: &FileSystem, directory: &Path, projection: &str) -> Self {
+        let path = path(directory, projection);
+        match files.read(&path, MAX_FILE) {
+            Ok(Some(bytes)) => match serde_json::from_slice::<NotificationLogFile>(&bytes) {
+                Ok(contents) => Self(contents.told),
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "cannot be read");
+                    Self::default()
+                }
+            },
+            Ok(None) => Self::default(),
+            Err(error) => {
+                tracing::warn!("{error}");
+                Self::default()
+            }
+        }
+    }
+
+    /// Puts it on the disk.
+    pub fn write(
+        self,
+        files: &FileSystem,
+        directory: &Path,
+        projection: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), DiskError> {
+        let contents = NotificationLogFile { at: clock::text(now), told: self.0 };
+        // Texts always have a JSON form.
+        let bytes = serde_json::to_vec_pretty(&contents).unwrap_or_default();
+        files.create_directory(directory)?;
+        files.replace(&path(directory, projection), &bytes, PRIVATE)
+    }
+
+    /// Whether somebody was told of this digest last.
+    pub fn knows(&self, id: &str, digest: &Digest) -> bool {
+        self.0.get(id).is_some_and(|told| *told == hex(digest))
+    }
+
+    /// Somebody was told.
+    pub fn insert(&mut self, id: String, digest: Digest) {
+        self.0.insert(id, hex(&digest));
+    }
+
+    /// Forgets all others.
+    pub fn retain(&mut self, ids: &[String]) {
+        self.0.retain(|id, _| ids.contains(id));
+    }
+}
+
+/// Forgets everybody.
+pub fn remove(files: &FileSystem, directory: &Path, projection: &str) -> Result<(), DiskError> {
+    files.remove(&path(directory, projection))
+}
+
+fn path(directory: &Path, projection: &str) -> PathBuf {
+    directory.join(format!("{projection}.told"))
+}
+
+fn hex(digest: &Digest) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

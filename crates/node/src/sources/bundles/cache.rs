@@ -1,0 +1,177 @@
+//! What the events of a watch of bundles come to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Digest, SHA256, digest};
+use kube::api::{DynamicObject, ObjectMeta};
+use kube::runtime::watcher::Event;
+use time::OffsetDateTime;
+
+use super::{BundleArrival, BundleView};
+use crate::clock::ClockReading;
+use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
+use crate::volume::plan::OptionalApi;
+
+/// The bundles so far.
+#[derive(Default)]
+pub(super) struct BundleCache {
+    presence: SyncState,
+    bundles: TrustBundleIndex,
+    arrivals: BTreeMap<String, BundleArrival>,
+    held: BTreeMap<String, CachedBundle>,
+    /// Those of a list that has not ended.
+    listed: BTreeMap<String, (CachedBundle, Option<OffsetDateTime>)>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum SyncState {
+    #[default]
+    Unsynced,
+    Missing,
+    Synced,
+}
+
+/// A bundle, and what shows whether it has to be read again.
+#[derive(Clone)]
+struct CachedBundle {
+    version: Option<String>,
+    text: Digest,
+    bundle: Arc<TrustBundle>,
+}
+
+impl BundleCache {
+    /// What is known, for others.
+    pub(super) fn view(&self) -> Arc<BundleView> {
+        let bundles = match self.presence {
+            SyncState::Unsynced => OptionalApi::Unsynced,
+            SyncState::Missing => OptionalApi::Missing,
+            SyncState::Synced => OptionalApi::Synced(self.bundles.clone()),
+        };
+        Arc::new(BundleView { bundles, arrivals: self.arrivals.clone() })
+    }
+
+    /// The server has no bundles at all.
+    pub(super) fn mark_missing(&mut self) {
+        *self = Self { presence: SyncState::Missing, ..Self::default() };
+    }
+
+    /// Takes an event; whether something is different now.
+    pub(super) fn apply(&mut self, event: Event<DynamicObject>, now: ClockReading) -> bool {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                false
+            }
+            Event::InitApply(object) => {
+                let made = last_written(&object.metadata);
+                if let Some((name, held)) = self.read(object) {
+                    self.listed.insert(name, (held, made));
+                }
+                false
+            }
+            Event::InitDone => self.replace(now),
+            Event::Apply(object) => {
+                let made = last_written(&object.metadata);
+                let Some((name, held)) = self.read(object) else { return false };
+                self.set(name, held, Some(BundleArrival { received: now, written: made }))
+            }
+            Event::Delete(object) => object.metadata.name.is_some_and(|name| self.remove(&name)),
+        }
+    }
+
+    /// Those of the list, and no others.
+    fn replace(&mut self, now: ClockReading) -> bool {
+        let listed = std::mem::take(&mut self.listed);
+        let first = self.presence != SyncState::Synced;
+        self.presence = SyncState::Synced;
+        let gone = self.held.keys().filter(|name| !listed.contains_key(*name)).cloned();
+        let mut changed = first;
+        for name in gone.collect::<Vec<_>>() {
+            changed |= self.remove(&name);
+        }
+        for (name, (held, made)) in listed {
+            // How long those of the first list took to come here, nobody knows.
+            let arrival = (!first).then_some(BundleArrival { received: now, written: made });
+            changed |= self.set(name, held, arrival);
+        }
+        changed
+    }
+
+    fn set(&mut self, name: String, mut held: CachedBundle, arrival: Option<BundleArrival>) -> bool {
+        if let Some(before) = self.held.get_mut(&name)
+            && before.bundle == held.bundle
+        {
+            // Another text may say the same.
+            held.bundle = before.bundle.clone();
+            *before = held;
+            return false;
+        }
+        self.bundles.set(held.bundle.clone());
+        self.held.insert(name.clone(), held);
+        if let Some(arrival) = arrival {
+            self.arrivals.insert(name, arrival);
+        }
+        true
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        self.bundles.remove(name);
+        self.arrivals.remove(name);
+        self.held.remove(name).is_some()
+    }
+
+    /// Reads an object, as far as it is not the one that is known.
+    fn read(&self, object: DynamicObject) -> Option<(String, CachedBundle)> {
+        let DynamicObject { metadata, data, .. } = object;
+        let name = metadata.name?;
+        let known = self.held.get(&name);
+        let version = metadata.resource_version;
+        if let Some(same) = known.filter(|held| version.is_some() && held.version == version) {
+            return Some((name, same.clone()));
+        }
+        let part = |key| data.get("spec").and_then(|spec| spec.get(key)?.as_str());
+        let (signer, text) = (part("signerName"), part("trustBundle").unwrap_or_default());
+        let (signer, digest) = (signer.unwrap_or_default(), digest(&SHA256, text.as_bytes()));
+        let generation = metadata.generation.unwrap_or_default();
+        let labels = metadata.labels.unwrap_or_default();
+        let bundle = match known.filter(|held| held.text.as_ref() == digest.as_ref()) {
+            Some(CachedBundle { bundle, .. }) if is_unchanged(bundle, generation, signer, &labels) => {
+                bundle.clone()
+            }
+            Some(CachedBundle { bundle, .. }) => Arc::new(TrustBundle {
+                name: name.clone(),
+                generation,
+                signer: signer.to_owned(),
+                labels,
+                anchors: bundle.anchors.clone(),
+                unreadable: bundle.unreadable,
+            }),
+            None => {
+                let bundle = TrustBundle::new(&name, generation, signer, labels, text);
+                if bundle.unreadable > 0 {
+                    let blocks = bundle.unreadable;
+                    tracing::warn!(bundle = name, blocks, "left out what is no certificate");
+                }
+                Arc::new(bundle)
+            }
+        };
+        Some((name, CachedBundle { version, text: digest, bundle }))
+    }
+}
+
+fn is_unchanged(
+    bundle: &TrustBundle,
+    generation: i64,
+    signer: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    bundle.generation == generation && bundle.signer == signer && bundle.labels == *labels
+}
+
+/// When an object was last written.
+fn last_written(metadata: &ObjectMeta) -> Option<OffsetDateTime> {
+    let times = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
+    let newest = times.max()?;
+    OffsetDateTime::from_unix_timestamp(newest.0.as_second()).ok()
+}

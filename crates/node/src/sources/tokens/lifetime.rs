@@ -1,0 +1,149 @@
+//! How old tokens are, and when they are to be renewed.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use super::TokenSpec;
+use crate::clock::ClockReading;
+
+/// No token is used for longer than this.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How much of its life a token is used for.
+const SHARE: f64 = 0.8;
+/// How much earlier, at most, so that not all come at once.
+pub(super) const JITTER: Duration = Duration::from_secs(10);
+/// How often to look whether the clock has jumped.
+pub(super) const LOOK: Duration = Duration::from_secs(60);
+/// However short a token lives, there is not another one sooner.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+/// When something is due: when either clock says so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RefreshDeadline {
+    wall: OffsetDateTime,
+    since: Duration,
+}
+
+impl RefreshDeadline {
+    fn after(pause: Duration, now: ClockReading) -> Self {
+        Self { wall: now.wall + pause, since: now.since.saturating_add(pause) }
+    }
+
+    /// When a token that has just come is to be renewed. Whether the server's clock is right does not
+    /// matter for it.
+    pub(super) fn for_new_token(lasts: Duration, now: ClockReading, random: f64) -> Self {
+        let pause = used_for(lasts).saturating_sub(early(random));
+        Self::after(pause.max(SHORTEST), now)
+    }
+
+    /// How long until then; none when it is due.
+    pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
+        let wall = Duration::try_from(self.wall - now.wall).unwrap_or_default();
+        let left = wall.min(self.since.saturating_sub(now.since));
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// Of what use a token is that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum TokenValidity {
+    /// It has expired, or there is none.
+    Useless,
+    /// It has to be renewed, but need not be at once.
+    Old,
+    /// It is good for a while.
+    Good(RefreshDeadline),
+}
+
+/// What a token says of itself. It is not verified: it was read from our own disk, and what is at
+/// stake is when to ask for another.
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenClaims {
+    #[serde(default)]
+    aud: TokenAudiences,
+    exp: i64,
+    iat: i64,
+    #[serde(default, rename = "kubernetes.io")]
+    kubernetes: KubernetesClaims,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum TokenAudiences {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct KubernetesClaims {
+    /// When it should have been renewed, although it is accepted for much longer.
+    warnafter: Option<i64>,
+}
+
+impl Default for TokenAudiences {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl TokenClaims {
+    /// Reads a token.
+    pub(super) fn read(token: &str) -> Option<Self> {
+        let mut parts = token.trim().split('.');
+        let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+        let payload = payload.trim_end_matches('=');
+        let payload = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?);
+        serde_json::from_slice(&payload).ok()
+    }
+
+    /// Whether it is for whom it should be. Which audience stands for the server, only the server
+    /// knows.
+    pub(super) fn are_for(&self, wanted: &TokenSpec) -> bool {
+        let Some(audience) = &wanted.audience else { return true };
+        match &self.aud {
+            TokenAudiences::One(one) => one == audience,
+            TokenAudiences::Several(several) => several.contains(audience),
+        }
+    }
+
+    /// Of what use it is, if it was to last that many seconds.
+    pub(super) fn validity(&self, wanted: i64, now: ClockReading, random: f64) -> TokenValidity {
+        let expires = self.kubernetes.warnafter.map_or(self.exp, |warn| warn.min(self.exp));
+        let lasts = u64::try_from(expires.saturating_sub(self.iat).min(wanted)).unwrap_or_default();
+        let times = (from_unix(self.iat), from_unix(self.exp));
+        let (Some(issued), Some(expires)) = times else { return TokenValidity::Useless };
+        if now.wall >= expires {
+            return TokenValidity::Useless;
+        }
+        let renewed = issued.saturating_add(time_of(used_for(Duration::from_secs(lasts))));
+        match Duration::try_from(renewed - now.wall) {
+            // One from the future is from before the clock was set.
+            Ok(left) if !left.is_zero() && left <= LONGEST => {
+                TokenValidity::Good(RefreshDeadline::after(left.saturating_sub(early(random)), now))
+            }
+            _ => TokenValidity::Old,
+        }
+    }
+}
+
+/// For how long a token is used.
+fn used_for(lasts: Duration) -> Duration {
+    lasts.mul_f64(SHARE).min(LONGEST)
+}
+
+fn early(random: f64) -> Duration {
+    JITTER.mul_f64(random.clamp(0.0, 1.0))
+}
+
+fn from_unix(seconds: i64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(seconds).ok()
+}
+
+fn time_of(duration: Duration) -> time::Duration {
+    time::Duration::try_from(duration).unwrap_or(time::Duration::MAX)
+}

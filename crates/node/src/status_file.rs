@@ -1,0 +1,467 @@
+//! What the agent holds, waits for and why, in a file that `windlass node status` reads.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::files::{DiskError, FileSystem};
+use crate::volume_manager::report::{CertificateReport, VolumeReports};
+use crate::node_certificates::{ManagerActivity, CurrentCertificateReport, NodeCertificateReport};
+use crate::node_status::NodeRegistration;
+use crate::template::CertificatePurpose;
+
+/// The file's name.
+pub const FILE: &str = "windlass-node-status.json";
+/// Nothing in it is secret.
+const READABLE: u32 = 0o644;
+/// How many volumes with problems are named.
+const MOST_PROBLEMS: usize = 20;
+/// How many certificates in volumes are listed. The file stays far below [`LARGEST`].
+const MOST_CERTIFICATES: usize = 200;
+/// How many alternative names are listed of one certificate.
+const MOST_NAMES: usize = 10;
+/// Larger ones are not ours.
+const LARGEST: usize = 1 << 20;
+
+/// Everything that can be told of an agent.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentStatus {
+    /// The node's name.
+    pub node: String,
+    /// When this was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub written: OffsetDateTime,
+    /// The process that wrote it.
+    pub process: u32,
+    /// Where its current certificates are.
+    pub certificate_directory: PathBuf,
+    /// Its certificates.
+    pub certificates: Vec<CertificateStatus>,
+    /// What the server has of it.
+    pub server: RegistrationStatus,
+    /// Its volumes.
+    #[serde(default)]
+    pub volumes: VolumesStatus,
+}
+
+/// The volumes of a node.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumesStatus {
+    /// What is wrong with the file of the machine's own; those of the last good one are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_problem: Option<String>,
+    /// How many have the files that they should have. Each volume is counted once: as ready, blocked or
+    /// pending.
+    pub ready: usize,
+    /// How many do not, and keep older files or have none.
+    pub blocked: usize,
+    /// How many have not been examined yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pending: usize,
+    /// Some of those, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<VolumeProblem>,
+    /// The certificates in their files; those that expire first are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<VolumeCertificate>,
+    /// How many more certificates there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_certificates: usize,
+}
+
+/// A certificate in a volume.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeCertificate {
+    /// `host/name` for a projection, `namespace/pod/volume` for a volume of a pod.
+    pub volume: String,
+    /// The signer it was requested from.
+    pub signer: String,
+    /// The common name of its subject.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub common_name: String,
+    /// The first of its alternative names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// The common name of its issuer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// The beginning of its validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_before: OffsetDateTime,
+    /// The end of its validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
+}
+
+/// What is the matter with a volume.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeProblem {
+    /// Which.
+    pub volume: String,
+    /// Whether it has older files.
+    pub ready: bool,
+    /// What stands in the way.
+    pub message: String,
+}
+
+/// A certificate, or the want of one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// What it is for: client or serving.
+    pub purpose: String,
+    /// Who signs it.
+    pub signer: String,
+    /// The one at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<CurrentCertificateStatus>,
+    /// What is being done.
+    pub activity: ActivityStatus,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<CertificateProblem>,
+    /// How often something went wrong since the start.
+    pub errors: u64,
+    /// How many were stored since the start.
+    pub stored: u64,
+    /// What was not as it should be on disk at the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A certificate that is there.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentCertificateStatus {
+    /// Its user.
+    pub common_name: String,
+    /// Its groups.
+    pub organizations: Vec<String>,
+    /// The DNS names it speaks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_names: Vec<String>,
+    /// The addresses it speaks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+    /// Its serial number.
+    pub serial: String,
+    /// From when on it is good.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_before: OffsetDateTime,
+    /// Until when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
+    /// When the next one will be asked for.
+    #[serde(with = "time::serde::rfc3339")]
+    pub rotate_at: OffsetDateTime,
+    /// What should be in it and is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<String>,
+}
+
+/// What is being done.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActivityStatus {
+    /// In one word.
+    pub state: String,
+    /// In many.
+    pub text: String,
+    /// The request that is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CertificateProblem {
+    /// In one word.
+    pub reason: String,
+    /// In many.
+    pub message: String,
+}
+
+/// What the server has of the node.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistrationStatus {
+    /// Whether the node is there.
+    pub registered: bool,
+    /// Whether a kubelet reports for it.
+    pub kubelet: bool,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl AgentStatus {
+    /// Writes it where it is looked for.
+    pub fn write(&self, directory: &Path, files: &FileSystem) -> Result<(), DiskError> {
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let path = directory.join(FILE);
+        match files.replace(&path, &text, READABLE) {
+            // That it is full is what has to be told.
+            Err(error) if error.is_full() => files.overwrite(&path, &text),
+            written => written,
+        }
+    }
+
+    /// Reads what an agent has written, if one has.
+    pub fn read(directory: &Path) -> Result<Option<Self>, String> {
+        let path = directory.join(FILE);
+        let text = FileSystem::default().read(&path, LARGEST).map_err(|error| error.to_string())?;
+        let Some(text) = text else { return Ok(None) };
+        let read = serde_json::from_slice(&text);
+        read.map(Some).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    }
+}
+
+/// Whether an agent keeps its certificates in this directory now.
+pub fn is_running(directory: &Path) -> std::io::Result<bool> {
+    let directory = match File::open(directory) {
+        Ok(directory) => directory,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match directory.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+impl CertificateStatus {
+    /// What is told of a manager.
+    pub fn from_report(report: &NodeCertificateReport) -> Self {
+        let purpose = match report.purpose {
+            CertificatePurpose::Client => "client",
+            CertificatePurpose::Serving => "serving",
+        };
+        Self {
+            purpose: purpose.into(),
+            signer: report.purpose.signer().into(),
+            held: report.held.as_ref().map(CurrentCertificateStatus::from_report),
+            activity: ActivityStatus::from_activity(&report.doing),
+            problem: report.trouble.as_ref().map(|trouble| CertificateProblem {
+                reason: trouble.cause.reason().into(),
+                message: trouble.message.clone(),
+            }),
+            errors: report.errors,
+            stored: report.stored,
+            warnings: report.warnings.clone(),
+        }
+    }
+}
+
+impl CurrentCertificateStatus {
+    fn from_report(held: &CurrentCertificateReport) -> Self {
+        Self {
+            common_name: held.common_name.clone(),
+            organizations: held.organizations.clone(),
+            dns_names: held.names.dns_names.clone(),
+            ip_addresses: held.names.ip_addresses.iter().map(ToString::to_string).collect(),
+            serial: held.serial.clone(),
+            not_before: held.not_before,
+            not_after: held.expires,
+            rotate_at: held.rotate_at,
+            lacking: held.lacking.clone(),
+        }
+    }
+}
+
+impl ActivityStatus {
+    fn from_activity(doing: &ManagerActivity) -> Self {
+        let plain = |state: &str, text: String| Self { state: state.into(), text, request: None };
+        match doing {
+            ManagerActivity::Holding => plain("Holding", "nothing is to be done yet".into()),
+            ManagerActivity::Unspecified => plain(
+                "Unspecified",
+                "waiting for the node's addresses, which are the names of this certificate".into(),
+            ),
+            ManagerActivity::Asking => plain("Asking", "asking for a certificate".into()),
+            ManagerActivity::Waiting { request, stage, since } => Self {
+                request: Some(request.clone()),
+                ..plain(
+                    "Waiting",
+                    format!("{request} waits {} since {}", stage.text(), moment(*since)),
+                )
+            },
+            ManagerActivity::Storing => plain("Storing", "storing a certificate".into()),
+            ManagerActivity::Pausing { until } => {
+                plain("Pausing", format!("trying again at {}", moment(*until)))
+            }
+        }
+    }
+}
+
+impl RegistrationStatus {
+    /// What is told of the node on the server.
+    pub fn from_registration(known: &NodeRegistration) -> Self {
+        Self {
+            registered: known.uid.is_some(),
+            kubelet: known.kubelet,
+            addresses: known.addresses.iter().map(ToString::to_string).collect(),
+            problem: known.problem.clone(),
+        }
+    }
+}
+
+impl VolumesStatus {
+    /// What is told of volumes.
+    pub fn from_reports(reports: &VolumeReports, wrong: Option<&str>) -> Self {
+        let blocked = reports.iter().filter_map(|(id, report)| {
+            let (ready, message) = (report.ready, report.blocked.clone()?);
+            Some(VolumeProblem { volume: id.to_string(), ready, message })
+        });
+        let problems = blocked.clone().take(MOST_PROBLEMS).collect();
+        let unblocked = reports.values().filter(|report| report.blocked.is_none());
+        let ready = unblocked.clone().filter(|report| report.ready).count();
+        let certificates = reports.iter().flat_map(|(id, report)| {
+            report.certificates.iter().map(|found| VolumeCertificate::from_report(id.to_string(), found))
+        });
+        let mut certificates = certificates.collect::<Vec<_>>();
+        certificates.sort_by(|a, b| (a.not_after, &a.volume).cmp(&(b.not_after, &b.volume)));
+        let more_certificates = certificates.len().saturating_sub(MOST_CERTIFICATES);
+        certificates.truncate(MOST_CERTIFICATES);
+        Self {
+            file_problem: wrong.map(str::to_owned),
+            ready,
+            blocked: blocked.count(),
+            pending: unblocked.count() - ready,
+            problems,
+            certificates,
+            more_certificates,
+        }
+    }
+}
+
+impl VolumeCertificate {
+    fn from_report(volume: String, found: &CertificateReport) -> Self {
+        Self {
+            volume,
+            signer: found.signer.clone(),
+            common_name: found.common_name.clone(),
+            names: found.names.iter().take(MOST_NAMES).cloned().collect(),
+            issuer: found.issuer.clone(),
+            serial: found.serial.clone(),
+            not_before: found.not_before,
+            not_after: found.not_after,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// A moment, to the second.
+fn moment(time: OffsetDateTime) -> String {
+    let whole = time.replace_nanosecond(0).unwrap_or(time);
+    whole.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::volume_manager::report::VolumeReport;
+    use crate::csr::CsrStage;
+    use crate::testing::{START, report};
+    use crate::volume::id::{VolumeOwner, VolumeId};
+
+    fn status() -> AgentStatus {
+        let mut waiting = report(CertificatePurpose::Client, Some(START));
+        waiting.doing =
+            ManagerActivity::Waiting { request: "node-csr-x".into(), stage: CsrStage::Approval, since: START };
+        AgentStatus {
+            node: "n1".into(),
+            written: START,
+            process: 7,
+            certificate_directory: "/pki".into(),
+            certificates: vec![
+                CertificateStatus::from_report(&waiting),
+                CertificateStatus::from_report(&report(CertificatePurpose::Serving, None)),
+            ],
+            server: RegistrationStatus::from_registration(&NodeRegistration { uid: Some("u".into()), ..NodeRegistration::default() }),
+            volumes: VolumesStatus { ready: 3, ..VolumesStatus::default() },
+        }
+    }
+
+    #[test]
+    fn round_trips_through_file() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(AgentStatus::read(place.path()), Ok(None));
+        let status = status();
+        status.write(place.path(), &FileSystem::default()).unwrap();
+        assert_eq!(AgentStatus::read(place.path()), Ok(Some(status)));
+        std::fs::write(place.path().join(FILE), "{").unwrap();
+        assert!(AgentStatus::read(place.path()).is_err_and(|error| error.contains(FILE)));
+    }
+
+    #[test]
+    fn volumes_are_counted_and_some_problems_told() {
+        let certificate = |number: usize| CertificateReport {
+            signer: "a.b/c".into(),
+            common_name: "web".into(),
+            names: (0..20).map(|name| format!("{name}.example.com")).collect(),
+            issuer: "root".into(),
+            serial: format!("{number:04x}"),
+            not_before: START,
+            not_after: START - time::Duration::minutes(i64::try_from(number).unwrap()),
+        };
+        let volume = |number: usize| VolumeId { owner: VolumeOwner::Host, name: number.to_string() };
+        let report = |number: usize| VolumeReport {
+            directory: "v".into(),
+            sources: Vec::new(),
+            ready: number.is_multiple_of(2),
+            blocked: (number < 50).then(|| format!("no {number}")),
+            changed: None,
+            anchors: Vec::new(),
+            certificates: vec![certificate(number)],
+        };
+        let reports = (0..300).map(|number| (volume(number), Arc::new(report(number)))).collect();
+        let volumes = VolumesStatus::from_reports(&Arc::new(reports), None);
+        // Those that are blocked and keep older files are counted once.
+        assert_eq!((volumes.ready, volumes.blocked, volumes.pending), (125, 50, 125));
+        assert_eq!(volumes.problems.len(), 20);
+        assert_eq!((volumes.certificates.len(), volumes.more_certificates), (200, 100));
+        let soonest = &volumes.certificates[0];
+        assert_eq!((&*soonest.volume, &*soonest.serial), ("host/299", "012b"));
+        assert_eq!(soonest.names.len(), 10);
+        let first = &volumes.problems[0];
+        assert_eq!((&*first.volume, &*first.message, first.ready), ("host/0", "no 0", true));
+    }
+
+    #[test]
+    fn pending_request_is_named() {
+        let client = &status().certificates[0];
+        let text = "node-csr-x waits to be approved since 2026-03-01T12:00:00Z";
+        assert_eq!(client.activity.text, text);
+        assert_eq!(client.activity.request.as_deref(), Some("node-csr-x"));
+    }
+
+    #[test]
+    fn an_agent_at_work_is_seen() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(!is_running(place.path()).unwrap());
+        let lock = crate::cert_store::DirectoryLock::acquire(place.path(), &FileSystem::default()).unwrap();
+        assert!(is_running(place.path()).unwrap());
+        drop(lock);
+        assert!(!is_running(place.path()).unwrap());
+        assert!(!is_running(&place.path().join("none")).unwrap());
+    }
+}

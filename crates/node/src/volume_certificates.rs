@@ -1,0 +1,270 @@
+//! Keys that are made here and certificates for them: asked for, kept over restarts, and renewed in
+//! time, while the old ones go on being served.
+//!
+//! - [`machine`]: what to do next, from what is known. [`times`]: when to renew.
+//! - [`driver`]: does it, for one certificate. [`obtain`]: how one is obtained.
+//! - [`pod`], [`host`]: the requests on the server. [`hub`]: what the server says of them.
+//! - [`state`]: what is kept on the disk. [`source`]: what is shown to others. [`tell`]: events.
+
+mod driver;
+mod host_request;
+mod dispatcher;
+mod state_machine;
+mod issuance;
+mod pod_request;
+mod managed_certificate;
+mod state_file;
+mod event_writer;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod renewal_times;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use windlass_api::selector::labels::LabelSelector;
+use windlass_pki::AltNames;
+
+use crate::clock::Clock;
+use crate::events::recorder::Event;
+use crate::files::FileSystem;
+use crate::feature_gates::FeatureGates;
+use crate::node_certificates::RandomSource;
+use crate::sources::ChangeSender;
+use crate::sources::bundles::BundleView;
+use crate::sources::discovery::{self, RecheckSignal, POD_REQUESTS, ApiAvailability};
+use crate::volume::trust_anchors::{TrustAnchors, BundleSelector};
+use crate::volume::definition::CertificateSource;
+use crate::volume::id::{VolumeOwner, SourceId};
+use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
+
+use dispatcher::RequestDispatcher;
+use managed_certificate::{PublishedCertificate, ManagedCertificate, lock};
+use state_file::{LoadedState, StateFile};
+
+/// What it works with.
+pub struct VolumeCertificateConfig {
+    /// The server, as the node.
+    pub client: Client,
+    /// The node's name.
+    pub node: String,
+    /// The disk.
+    pub files: FileSystem,
+    /// What time it is.
+    pub clock: Clock,
+    /// So that not everything is asked for at once.
+    pub random: RandomSource,
+    /// What is turned off.
+    pub gates: FeatureGates,
+    /// Woken when there is another certificate, or another reason why there is none.
+    pub wakes: ChangeSender,
+    /// How often the wall clock is looked at, which may jump.
+    pub look: Duration,
+    /// The trust anchors that signers publish. A certificate that was issued under none of its
+    /// signer's is renewed at once.
+    pub bundles: watch::Receiver<Arc<BundleView>>,
+}
+
+/// What is to be asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificateSpec {
+    /// What the volume says.
+    pub source: CertificateSource,
+    /// For whom.
+    pub subject: CertificateSubject,
+    /// The directory in which state is kept that has to outlive the process. It is private, and
+    /// whoever forgets the certificate removes it.
+    pub state: PathBuf,
+}
+
+/// For whom a certificate is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CertificateSubject {
+    /// A pod: by a PodCertificateRequest.
+    Pod {
+        /// Whose it is, in the pod's namespace.
+        service_account: String,
+    },
+    /// The machine: by a CertificateSigningRequest, since there is no pod.
+    Host {
+        /// `CN`; the node's name if there is none.
+        common_name: Option<String>,
+        /// What it speaks for.
+        names: AltNames,
+    },
+}
+
+/// The certificates that are wanted.
+pub struct VolumeCertificateManager {
+    setup: VolumeCertificateConfig,
+    sources: Mutex<BTreeMap<SourceId, Arc<ManagedCertificate>>>,
+    /// What is to be begun, for whoever runs it.
+    begin: mpsc::UnboundedSender<CertificateStart>,
+    /// Taken by whoever runs it.
+    inbox: Mutex<Option<CertificateInbox>>,
+    /// Whether a pod has ever wanted one: before, the server need not be watched.
+    pods: watch::Sender<bool>,
+    /// Not everybody asks at once.
+    turns: Semaphore,
+    presence: watch::Sender<ApiAvailability>,
+    again: RecheckSignal,
+    hub: RequestDispatcher,
+    requests: pod_request::PodRequestClient,
+    notices: mpsc::Sender<Event>,
+}
+
+/// What somebody who runs it hears.
+struct CertificateInbox {
+    begin: mpsc::UnboundedReceiver<CertificateStart>,
+    notices: mpsc::Receiver<Event>,
+}
+
+struct CertificateStart {
+    source: Arc<ManagedCertificate>,
+    loaded: LoadedState,
+}
+
+/// How many are asked for at the same time. Those that wait for an answer do not count.
+const TURNS: usize = 8;
+
+const OFF: &str = "PodCertificate projection: the feature gate PodCertificateRequest is off";
+const MISSING: &str = "the server does not serve podcertificaterequests.certificates.k8s.io";
+/// What kubelet says of what it does not know.
+const UNKNOWN: &str = "no credentials yet";
+
+impl VolumeCertificateManager {
+    /// None are wanted yet.
+    pub fn new(setup: VolumeCertificateConfig) -> Arc<Self> {
+        let (begin, begins) = mpsc::unbounded_channel();
+        let (notices, noticed) = mpsc::channel(event_writer::WAITING);
+        let (client, node, again) = (setup.client.clone(), setup.node.clone(), RecheckSignal::default());
+        Arc::new(Self {
+            sources: Mutex::default(),
+            begin,
+            inbox: Mutex::new(Some(CertificateInbox { begin: begins, notices: noticed })),
+            pods: watch::Sender::new(false),
+            turns: Semaphore::new(TURNS),
+            presence: watch::Sender::new(ApiAvailability::Unknown),
+            requests: pod_request::PodRequestClient::new(client, node, setup.random.clone(), again.clone()),
+            again,
+            hub: RequestDispatcher::default(),
+            notices,
+            setup,
+        })
+    }
+
+    /// Asks, waits and renews. Does not end. Runs once: another call does nothing.
+    pub async fn run(self: Arc<Self>) {
+        let inbox = lock(&self.inbox).take();
+        let Some(CertificateInbox { mut begin, notices }) = inbox else { return std::future::pending().await };
+        let VolumeCertificateConfig { client, node, clock, .. } = &self.setup;
+        let keeping = async {
+            let mut tasks = JoinSet::new();
+            loop {
+                tokio::select! {
+                    Some(CertificateStart { source, loaded }) = begin.recv() => {
+                        let keep = driver::run(self.clone(), source.clone(), loaded);
+                        source.begin(|| tasks.spawn(keep));
+                    }
+                    Some(ended) = tasks.join_next() => if let Err(error) = ended
+                        && error.is_panic()
+                    {
+                        tracing::error!("keeping a certificate broke down");
+                    },
+                }
+            }
+        };
+        let telling = event_writer::write_events(client.clone(), node.clone(), clock.clone(), notices);
+        tokio::join!(keeping, telling, self.watch_requests());
+    }
+
+    /// From now on there is to be such a certificate, unless it is wanted already. What an earlier
+    /// life of the process has left is gone on with.
+    pub fn ensure(&self, id: &SourceId, wanted: CertificateSpec) {
+        let before = lock(&self.sources).get(id).cloned();
+        if let Some(before) = before {
+            if before.wanted == wanted {
+                return;
+            }
+            before.end();
+        }
+        let place = StateFile::for_source(id, &wanted);
+        let is_pod = matches!(wanted.subject, CertificateSubject::Pod { .. });
+        let off = is_pod && !self.setup.gates.pod_certificate_request;
+        let loaded = if off { LoadedState::default() } else { place.load(&self.setup.files) };
+        if let Some(why) = &loaded.warning {
+            tracing::warn!(volume = %id.volume, "a certificate has to be asked for anew: {why}");
+        }
+        let why = if off { OFF } else { state_machine::NOT_YET }.to_owned();
+        let shown = PublishedCertificate { current: loaded.kept.current.clone(), reason: why, refuser: None, off };
+        let source = Arc::new(ManagedCertificate::new(id.clone(), wanted, place, shown));
+        lock(&self.sources).insert(id.clone(), source.clone());
+        if !off {
+            self.pods.send_if_modified(|pods| is_pod && !std::mem::replace(pods, true));
+            // Whoever ran it has ended, and so has everything else.
+            let _ = self.begin.send(CertificateStart { source, loaded });
+        }
+    }
+
+    /// Nothing more is asked for, for any volume of this owner but these.
+    pub fn retain(&self, owner: &VolumeOwner, wanted: &[SourceId]) {
+        let mut forgotten = Vec::new();
+        lock(&self.sources).retain(|id, source| {
+            let keep = id.volume.owner != *owner || wanted.contains(id);
+            if !keep {
+                forgotten.push(source.clone());
+            }
+            keep
+        });
+        for source in forgotten {
+            source.forget(&self.setup.files);
+        }
+    }
+
+    /// The certificate and its key.
+    pub fn get(&self, id: &SourceId) -> CredentialState<CredentialBundle> {
+        let source = lock(&self.sources).get(id).cloned();
+        source.map_or_else(|| CredentialState::Unavailable(UNKNOWN.into()), |source| source.get())
+    }
+
+    /// The trust anchors that a signer publishes, each once; `None` if there are none, or nobody knows.
+    fn anchors(&self, signer: &str) -> Option<TrustAnchors> {
+        let view = self.setup.bundles.borrow().clone();
+        let OptionalApi::Synced(bundles) = &view.bundles else { return None };
+        let select = BundleSelector::Signer(signer.to_owned(), LabelSelector::everything());
+        bundles.anchors(&select, false).ok()
+    }
+
+    /// How many certificates of which signer are in which state, for `kubelet_podcertificate_states`.
+    pub fn states(&self) -> BTreeMap<(String, &'static str), u64> {
+        let now = (self.setup.clock)().wall;
+        let mut states = BTreeMap::new();
+        for source in lock(&self.sources).values() {
+            if let Some(state) = source.state(now) {
+                let count: &mut u64 =
+                    states.entry((source.wanted.source.signer.clone(), state)).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        states
+    }
+
+    /// Follows what the server says of pods' requests, from when there are any. Does not end.
+    async fn watch_requests(&self) {
+        if self.pods.subscribe().wait_for(|pods| *pods).await.is_err() {
+            return std::future::pending().await;
+        }
+        let (client, again) = (self.setup.client.clone(), self.again.clone());
+        let presence = self.presence.subscribe();
+        let finding =
+            discovery::watch_availability(client.clone(), POD_REQUESTS, again.clone(), self.presence.clone());
+        tokio::join!(finding, self.hub.run(client, &self.setup.node, presence, again));
+    }
+}

@@ -1,0 +1,202 @@
+//! Keeps one certificate good: performs what [`machine`](super::machine) decides.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use windlass_pki::{ForeignCertificate, leads_to_anchor, parse_certificate_blocks};
+
+use super::VolumeCertificateManager;
+use super::state_machine::{RenewalAction, RenewalEvent, RenewalStateMachine, RenewalNotice};
+use super::issuance::{IssuanceOutcome, CertificateIssuance, IssuanceProgress, save};
+use super::managed_certificate::{PublishedCertificate, ManagedCertificate};
+use super::state_file::{IssuedCertificate, CertificateState, LoadedState};
+use super::event_writer;
+use crate::node_certificates::RetryPolicy;
+use crate::sources::SourceChange;
+use crate::sources::bundles::BundleView;
+use crate::volume::trust_anchors::{TrustAnchors, Digest};
+
+/// Keeps one certificate good, beginning with what was loaded. Does not end.
+pub async fn run(certificates: Arc<VolumeCertificateManager>, source: Arc<ManagedCertificate>, loaded: LoadedState) {
+    let (progress, mut told) = mpsc::unbounded_channel();
+    let random = (certificates.setup.random)();
+    let times = loaded.kept.current.as_ref().map(|current| current.times);
+    let machine = RenewalStateMachine::new(RetryPolicy::default(), times, loaded.outdated, random);
+    let mut keeping = VolumeCertificateDriver {
+        certificates,
+        source,
+        machine,
+        kept: loaded.kept,
+        unsaved: false,
+        job: None,
+        progress,
+        judged: None,
+    };
+    let mut bundles = keeping.certificates.setup.bundles.clone();
+    let look = keeping.certificates.setup.look;
+    let mut event = RenewalEvent::Tick;
+    loop {
+        keeping.step(event);
+        if let Some(event) = keeping.check_anchors() {
+            keeping.step(event);
+        }
+        let pause = keeping.machine.idle_for((keeping.certificates.setup.clock)());
+        event = tokio::select! {
+            // What a job tells comes before how it ends.
+            biased;
+            Some(progress) = told.recv() => match progress {
+                IssuanceProgress::Event(event) => event,
+                IssuanceProgress::Begun(begun) => {
+                    keeping.kept.begun = Some(begun);
+                    RenewalEvent::Tick
+                }
+            },
+            obtained = await_job(&mut keeping.job) => {
+                keeping.job = None;
+                keeping.finish_job(obtained)
+            }
+            () = changed(&mut bundles) => RenewalEvent::Tick,
+            () = tokio::time::sleep(pause.min(look)) => {
+                keeping.save_late().await;
+                RenewalEvent::Tick
+            }
+        };
+    }
+}
+
+struct VolumeCertificateDriver {
+    certificates: Arc<VolumeCertificateManager>,
+    source: Arc<ManagedCertificate>,
+    machine: RenewalStateMachine,
+    kept: CertificateState,
+    /// Whether what is kept is not on the disk yet.
+    unsaved: bool,
+    /// What is under way.
+    job: Option<BoxFuture<'static, IssuanceOutcome>>,
+    progress: UnboundedSender<IssuanceProgress>,
+    /// What was last held against which trust anchors: each pair is looked at once.
+    judged: Option<(Arc<IssuedCertificate>, Option<Digest>)>,
+}
+
+impl VolumeCertificateDriver {
+    fn step(&mut self, event: RenewalEvent) {
+        let setup = &self.certificates.setup;
+        let actions = self.machine.step(event, (setup.clock)(), (setup.random)());
+        for action in actions {
+            match action {
+                RenewalAction::Obtain(key) => {
+                    let obtaining = CertificateIssuance {
+                        certificates: self.certificates.clone(),
+                        source: self.source.clone(),
+                        kept: self.kept.clone(),
+                        key,
+                        progress: self.progress.clone(),
+                    };
+                    self.job = Some(obtaining.run().boxed());
+                }
+                RenewalAction::Tell(notice) => self.report_notice(&notice),
+            }
+        }
+        self.publish();
+    }
+
+    /// Whether what is served was issued under a trust anchor that its signer publishes, if that was
+    /// not looked at before.
+    fn check_anchors(&mut self) -> Option<RenewalEvent> {
+        let current = self.kept.current.as_ref()?;
+        let signer = &self.source.wanted.source.signer;
+        let anchors = self.certificates.anchors(signer);
+        let digest = anchors.as_ref().map(TrustAnchors::digest);
+        let same = |(before, against): &(Arc<IssuedCertificate>, Option<Digest>)| {
+            Arc::ptr_eq(before, current) && *against == digest
+        };
+        if self.judged.as_ref().is_some_and(same) {
+            return None;
+        }
+        self.judged = Some((current.clone(), digest));
+        if anchors.is_none_or(|anchors| is_issued_under(&current.chain, &anchors)) {
+            return Some(RenewalEvent::Anchored);
+        }
+        let volume = self.source.id.volume.to_string();
+        tracing::warn!(
+            volume,
+            signer,
+            "certificate was issued under no published trust anchor of its signer; renewing it"
+        );
+        Some(RenewalEvent::Orphaned)
+    }
+
+    fn finish_job(&mut self, obtained: IssuanceOutcome) -> RenewalEvent {
+        match obtained {
+            IssuanceOutcome::Issued { current, saved } => {
+                self.kept = CertificateState { current: Some(current.clone()), begun: None };
+                self.unsaved = !saved;
+                RenewalEvent::Issued(current.times)
+            }
+            IssuanceOutcome::Failed(event) => event,
+            IssuanceOutcome::Taken(event) => {
+                self.kept.begun = None;
+                event
+            }
+        }
+    }
+
+    /// Shows what is served, and wakes whoever serves it if that is something else.
+    fn publish(&self) {
+        let current = self.kept.current.clone();
+        let shown = PublishedCertificate {
+            reason: self.machine.reason().to_owned(),
+            refuser: self.machine.refusal_kind(),
+            current,
+            off: false,
+        };
+        if self.source.publish(shown) {
+            // Whoever is gone needs no waking.
+            let wake = SourceChange::Volume(self.source.id.volume.clone());
+            let _ = self.certificates.setup.wakes.send(wake);
+        }
+    }
+
+    fn report_notice(&self, notice: &RenewalNotice) {
+        let all = &self.certificates;
+        let happening = event_writer::event_from_notice(&self.source, &all.setup.node, notice);
+        let (volume, reason) = (self.source.id.volume.to_string(), happening.reason);
+        tracing::warn!(volume, reason, "{}", happening.note);
+        // There are more than anybody could read.
+        let _ = all.notices.try_send(happening);
+    }
+
+    /// Writes what could not be written when it came.
+    async fn save_late(&mut self) {
+        if self.unsaved && self.job.is_none() {
+            let saved = save(&self.certificates, &self.source, self.kept.clone()).await;
+            self.unsaved = saved.is_err();
+        }
+    }
+}
+
+/// Whether the signatures of a chain lead to one of these anchors. What cannot be read says nothing.
+fn is_issued_under(chain: &str, anchors: &TrustAnchors) -> bool {
+    let Ok(chain) = parse_certificate_blocks(chain.as_bytes()) else { return true };
+    let anchors = anchors.der().filter_map(|der| ForeignCertificate::from_der(der).ok());
+    leads_to_anchor(&chain, &anchors.collect::<Vec<_>>())
+}
+
+/// Waits until other bundles are published.
+async fn changed(bundles: &mut watch::Receiver<Arc<BundleView>>) {
+    if bundles.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// How a job ends, if there is one.
+async fn await_job(job: &mut Option<BoxFuture<'static, IssuanceOutcome>>) -> IssuanceOutcome {
+    match job {
+        Some(job) => Pin::new(job).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,112 @@
+//! Certificates of the machine: CertificateSigningRequests, since there is no pod.
+
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyKind, build_csr};
+
+use super::state_machine::RefusalKind;
+use super::issuance::{RequestOutcome, IssuanceError};
+use super::state_file::PendingRequest;
+use crate::csr::{self, CsrSubmitError, SubmittedCsr, CsrOutcome, CsrObject, CsrStage, call_api};
+use crate::volume::definition::CertificateSource;
+
+/// How long a request is waited for before that is begun anew. Nothing comes of it: people take longer
+/// to approve than signers to sign.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// The shortest that the API takes.
+const SHORTEST: i32 = 600;
+
+/// What is to be in the certificate.
+pub struct HostCertificateRequest<'a> {
+    /// `CN`.
+    pub common_name: &'a str,
+    /// What it speaks for.
+    pub names: &'a AltNames,
+    /// What the projection says.
+    pub source: &'a CertificateSource,
+    /// What the key is.
+    pub kind: KeyKind,
+}
+
+impl HostCertificateRequest<'_> {
+    /// Asks for a certificate, or finds the request that did.
+    pub async fn submit(&self, client: &Client, begun: &PendingRequest) -> Result<SubmittedCsr, IssuanceError> {
+        let api: Api<CsrObject> = Api::all(client.clone());
+        let request = self.request(begun)?;
+        let created = call_api(api.create(&PostParams::default(), &request)).await;
+        let found = match created {
+            Ok(created) => created,
+            Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
+                self.adopt(&api, begun).await?
+            }
+            Err(error) => {
+                return Err(IssuanceError::from_submit_error(error, "while creating CertificateSigningRequest"));
+            }
+        };
+        Ok(SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() })
+    }
+
+    fn request(&self, begun: &PendingRequest) -> Result<CsrObject, IssuanceError> {
+        let subject = IssuedSubject::new(self.common_name, &[]);
+        let text = build_csr(&begun.key, &subject, self.names).map_err(CsrSubmitError::from)?;
+        let mut usages = vec!["digital signature", "client auth", "server auth"];
+        if matches!(self.kind, KeyKind::Rsa3072 | KeyKind::Rsa4096) {
+            usages.insert(1, "key encipherment");
+        }
+        let annotations = &self.source.user_annotations;
+        Ok(CsrObject {
+            metadata: ObjectMeta {
+                name: Some(begun.name.clone()),
+                annotations: (!annotations.is_empty()).then(|| annotations.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(text.into_bytes()),
+                signer_name: self.source.signer.clone(),
+                usages: Some(usages.into_iter().map(str::to_owned).collect()),
+                expiration_seconds: self.source.max_expiration_seconds.map(|s| s.max(SHORTEST)),
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        })
+    }
+
+    /// Our own request, which an earlier call or an earlier life has made.
+    async fn adopt(&self, api: &Api<CsrObject>, begun: &PendingRequest) -> Result<CsrObject, IssuanceError> {
+        let name = &begun.name;
+        let Some(found) = call_api(api.get_opt(name)).await? else {
+            // It went meanwhile.
+            let message = format!("{name} came and went");
+            return Err(IssuanceError { message, lasting: false, taken: false });
+        };
+        let asked = CertificateRequest::from_pem(&found.spec.request.0);
+        let ours = begun.key.public_key().as_der();
+        let is_ours = asked.is_ok_and(|asked| asked.public_key().as_der() == ours);
+        if !is_ours || found.spec.signer_name != self.source.signer {
+            let message = format!("there is another CertificateSigningRequest of the name {name}");
+            return Err(IssuanceError { message, lasting: false, taken: true });
+        }
+        Ok(found)
+    }
+}
+
+/// Waits until a request has ended, and says for what it waits.
+pub async fn wait(client: &Client, asked: &SubmittedCsr, mut on: impl FnMut(CsrStage)) -> RequestOutcome {
+    loop {
+        return match csr::wait_for_completion(client, asked, PATIENCE, &mut on).await {
+            CsrOutcome::TimedOut(_) => continue,
+            CsrOutcome::Issued(text) => {
+                let chain = String::from_utf8_lossy(&text).into_owned();
+                RequestOutcome::Issued { chain, begin: None }
+            }
+            CsrOutcome::Denied(why) => RequestOutcome::Refused { by: RefusalKind::Denied, why },
+            CsrOutcome::Failed(why) => RequestOutcome::Refused { by: RefusalKind::Failed, why },
+            CsrOutcome::Gone(why) => RequestOutcome::Gone(why),
+            CsrOutcome::Unauthorized(why) => RequestOutcome::Trouble(why),
+        };
+    }
+}

@@ -1,0 +1,268 @@
+//! Obtaining one certificate: a key, a request, and what comes of it.
+
+use std::sync::Arc;
+
+use aws_lc_rs::rand;
+use time::OffsetDateTime;
+use tokio::sync::mpsc::UnboundedSender;
+use windlass_pki::{KeyKind, PrivateKey};
+
+use super::host_request::{self, HostCertificateRequest};
+use super::dispatcher::RequestId;
+use super::state_machine::{RenewalEvent, RenewalKey, NOT_YET, RequestRefusal, RefusalKind};
+use super::managed_certificate::{CertificateRequester, PodRequester, ManagedCertificate};
+use super::state_file::{PendingRequest, IssuedCertificate, CertificateState};
+use super::{VolumeCertificateManager, MISSING, CertificateSubject};
+use crate::csr::{CsrSubmitError, CsrStage};
+use crate::sources::discovery::ApiAvailability;
+
+/// What is done for one certificate.
+pub struct CertificateIssuance {
+    /// With what.
+    pub certificates: Arc<VolumeCertificateManager>,
+    /// For whom.
+    pub source: Arc<ManagedCertificate>,
+    /// What there is.
+    pub kept: CertificateState,
+    /// With which key.
+    pub key: RenewalKey,
+    /// How far it has come.
+    pub progress: UnboundedSender<IssuanceProgress>,
+}
+
+/// How far it has come.
+pub enum IssuanceProgress {
+    /// A request is begun, and on the disk.
+    Begun(Arc<PendingRequest>),
+    /// Something else.
+    Event(RenewalEvent),
+}
+
+/// How it ended.
+pub enum IssuanceOutcome {
+    /// There is a certificate.
+    Issued {
+        /// It.
+        current: Arc<IssuedCertificate>,
+        /// Whether it is on the disk.
+        saved: bool,
+    },
+    /// Not well.
+    Failed(RenewalEvent),
+    /// The name of the request is somebody else's.
+    Taken(RenewalEvent),
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestOutcome {
+    /// There is a certificate.
+    Issued {
+        /// It and those that vouch for it.
+        chain: String,
+        /// When it should be renewed.
+        begin: Option<OffsetDateTime>,
+    },
+    /// There will be none.
+    Refused {
+        /// Who says so.
+        by: RefusalKind,
+        /// Why.
+        why: String,
+    },
+    /// It is not there any more.
+    Gone(&'static str),
+    /// The server does not say.
+    Trouble(String),
+}
+
+/// Why there is no request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IssuanceError {
+    /// Why.
+    pub message: String,
+    /// Whether it will be no better another time.
+    pub lasting: bool,
+    /// Whether the name is somebody else's.
+    pub taken: bool,
+}
+
+impl IssuanceError {
+    /// What went wrong, and when.
+    pub fn from_submit_error(error: CsrSubmitError, when: &str) -> Self {
+        let failure = Self::from(error);
+        Self { message: format!("{when}: {}", failure.message), ..failure }
+    }
+}
+
+impl From<CsrSubmitError> for IssuanceError {
+    fn from(error: CsrSubmitError) -> Self {
+        let lasting = match &error {
+            CsrSubmitError::Api(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
+            CsrSubmitError::Unwritable(_) => true,
+            CsrSubmitError::Incompatible { .. } | CsrSubmitError::Api(_) | CsrSubmitError::Silence => false,
+        };
+        Self { message: error.to_string(), lasting, taken: false }
+    }
+}
+
+impl CertificateIssuance {
+    /// Asks for a certificate and waits for it.
+    pub async fn run(self) -> IssuanceOutcome {
+        let obtained = match self.source.requester() {
+            CertificateRequester::Pod(pod) => self.for_pod(pod).await,
+            CertificateRequester::Host => self.for_host().await,
+        };
+        obtained.unwrap_or_else(|failure| {
+            let IssuanceError { message, lasting, taken } = failure;
+            let event = RenewalEvent::Trouble { message, lasting };
+            if taken { IssuanceOutcome::Taken(event) } else { IssuanceOutcome::Failed(event) }
+        })
+    }
+
+    async fn for_pod(&self, pod: PodRequester<'_>) -> Result<IssuanceOutcome, IssuanceError> {
+        let all = &self.certificates;
+        let resource = self.wait_until_served().await;
+        let turn = all.turns.acquire().await;
+        let begun = self.begin("req-").await?;
+        let id = RequestId { namespace: pod.namespace.to_owned(), name: begun.name.clone() };
+        let mut listener = all.hub.subscribe(id);
+        let asked = all.requests.submit(&resource, pod, &self.source.wanted.source, &begun).await?;
+        drop(turn);
+        self.report_event(RenewalEvent::Asked);
+        let ended = all.requests.wait(&resource, pod, &asked, &mut listener).await;
+        let request = format!("{}/{}", pod.namespace, begun.name);
+        Ok(self.validate_outcome(ended, &begun, &format!("PodCertificateRequest {request:?}")).await)
+    }
+
+    async fn for_host(&self) -> Result<IssuanceOutcome, IssuanceError> {
+        let setup = &self.certificates.setup;
+        let CertificateSubject::Host { common_name, names } = &self.source.wanted.subject else {
+            let message = "a certificate of a pod is wanted where there is no pod".to_owned();
+            return Err(IssuanceError { message, lasting: true, taken: false });
+        };
+        let common_name = common_name.as_deref().unwrap_or(&setup.node);
+        let (source, kind) = (&self.source.wanted.source, self.kind()?);
+        let turn = self.certificates.turns.acquire().await;
+        let begun = self.begin("host-csr-").await?;
+        let host = HostCertificateRequest { common_name, names, source, kind };
+        let asked = host.submit(&setup.client, &begun).await?;
+        drop(turn);
+        self.report_event(RenewalEvent::Asked);
+        let which = format!("CertificateSigningRequest {:?}", begun.name);
+        let waits = |stage: CsrStage| format!("{NOT_YET}: {which} waits {}", stage.text());
+        let on = |stage| self.report_event(RenewalEvent::Hindered(waits(stage)));
+        let ended = host_request::wait(&setup.client, &asked, on).await;
+        Ok(self.validate_outcome(ended, &begun, &which).await)
+    }
+
+    /// Waits until the server has requests of pods.
+    async fn wait_until_served(&self) -> kube::core::ApiResource {
+        let mut presence = self.certificates.presence.subscribe();
+        loop {
+            match presence.borrow_and_update().clone() {
+                ApiAvailability::Served(resource) => return resource,
+                ApiAvailability::Missing => self.report_event(RenewalEvent::Hindered(MISSING.to_owned())),
+                ApiAvailability::Unknown => {}
+            }
+            if presence.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The request to go on with, or a new one that is on the disk before anybody hears of it.
+    async fn begin(&self, prefix: &str) -> Result<Arc<PendingRequest>, IssuanceError> {
+        if let (RenewalKey::Begun, Some(begun)) = (self.key, &self.kept.begun) {
+            return Ok(begun.clone());
+        }
+        let (kind, name) = (self.kind()?, name(prefix)?);
+        let key = off_thread(move || PrivateKey::generate_kind(kind)).await?;
+        let key = key.map_err(|error| trouble(error.to_string()))?;
+        let begun = Arc::new(PendingRequest { name, key });
+        let kept = CertificateState { begun: Some(begun.clone()), ..self.kept.clone() };
+        save(&self.certificates, &self.source, kept).await?;
+        let _ = self.progress.send(IssuanceProgress::Begun(begun.clone()));
+        Ok(begun)
+    }
+
+    fn kind(&self) -> Result<KeyKind, IssuanceError> {
+        let key_type = self.source.wanted.source.key_type.as_str();
+        Ok(match key_type {
+            "RSA3072" => KeyKind::Rsa3072,
+            "RSA4096" => KeyKind::Rsa4096,
+            "ECDSAP256" => KeyKind::P256,
+            "ECDSAP384" => KeyKind::P384,
+            "ECDSAP521" => KeyKind::P521,
+            "ED25519" => KeyKind::Ed25519,
+            _ => {
+                let message = format!("the key type {key_type:?} is not known");
+                return Err(IssuanceError { message, lasting: true, taken: false });
+            }
+        })
+    }
+
+    async fn validate_outcome(&self, ended: RequestOutcome, begun: &PendingRequest, request: &str) -> IssuanceOutcome {
+        let refused = |by, message| IssuanceOutcome::Failed(RenewalEvent::Refused(RequestRefusal { by, message }));
+        let (chain, begin) = match ended {
+            RequestOutcome::Issued { chain, begin } => (chain, begin),
+            RequestOutcome::Refused { by: by @ RefusalKind::Denied, why } => {
+                return refused(by, format!("{request} was denied: {why}"));
+            }
+            RequestOutcome::Refused { by: by @ RefusalKind::Failed, why } => {
+                return refused(by, format!("{request} failed: {why}"));
+            }
+            RequestOutcome::Gone(why) => return IssuanceOutcome::Failed(RenewalEvent::Gone(format!("{request}: {why}"))),
+            RequestOutcome::Trouble(message) => {
+                return IssuanceOutcome::Failed(RenewalEvent::Trouble { message, lasting: false });
+            }
+        };
+        let (subject, now) = (&self.source.wanted.subject, (self.certificates.setup.clock)().wall);
+        let current = match IssuedCertificate::issued(&begun.key, &chain, subject, begin, now) {
+            Ok(current) => Arc::new(current),
+            Err(why) => {
+                let why = format!("what was issued for {request} is of no use: {why}");
+                return refused(RefusalKind::Failed, why);
+            }
+        };
+        let kept = CertificateState { current: Some(current.clone()), begun: None };
+        let saved = save(&self.certificates, &self.source, kept).await;
+        if let Err(failure) = &saved {
+            let volume = self.source.id.volume.to_string();
+            tracing::warn!(volume, "a certificate is not kept: {}", failure.message);
+        }
+        IssuanceOutcome::Issued { current, saved: saved.is_ok() }
+    }
+
+    fn report_event(&self, event: RenewalEvent) {
+        let _ = self.progress.send(IssuanceProgress::Event(event));
+    }
+}
+
+/// Writes what is to outlive the process, where it holds nobody up.
+pub async fn save(all: &VolumeCertificateManager, source: &Arc<ManagedCertificate>, kept: CertificateState) -> Result<(), IssuanceError> {
+    let (files, source) = (all.setup.files.clone(), source.clone());
+    let saved = off_thread(move || source.save(&files, &kept)).await?;
+    saved.map_err(|error| trouble(error.to_string()))
+}
+
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, IssuanceError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| trouble("writing to the disk broke down".into()))
+}
+
+fn trouble(message: String) -> IssuanceError {
+    IssuanceError { message, lasting: false, taken: false }
+}
+
+/// A name that nobody else has.
+fn name(prefix: &str) -> Result<String, IssuanceError> {
+    // What Kubernetes itself makes such names of: no words come of it.
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut random = [0; 20];
+    rand::fill(&mut random).map_err(|_| trouble("there is no randomness".into()))?;
+    let letters = random.iter().filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len()));
+    Ok(prefix.chars().chain(letters.map(|letter| char::from(*letter))).collect())
+}

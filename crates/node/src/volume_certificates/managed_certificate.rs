@@ -1,0 +1,156 @@
+//! One certificate that is wanted: for whom, where it is kept, and what is shown of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use time::OffsetDateTime;
+use tokio::task::AbortHandle;
+
+use super::state_machine::RefusalKind;
+use super::state_file::{IssuedCertificate, CertificateState, StateFile};
+use super::renewal_times::CertificateAge;
+use super::{CertificateSubject, CertificateSpec};
+use crate::files::{DiskError, FileSystem};
+use crate::volume::id::{VolumeOwner, SourceId};
+use crate::volume::plan::{CredentialBundle, CredentialState};
+
+/// A certificate that is wanted.
+pub struct ManagedCertificate {
+    /// Which.
+    pub id: SourceId,
+    /// What it is to be.
+    pub wanted: CertificateSpec,
+    /// Where it is kept.
+    pub place: StateFile,
+    /// Whether it is over. Whoever writes holds it.
+    over: Mutex<bool>,
+    published: Mutex<PublishedCertificate>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// What others see.
+#[derive(Clone, Default)]
+pub struct PublishedCertificate {
+    /// What is served.
+    pub current: Option<Arc<IssuedCertificate>>,
+    /// Why there is nothing.
+    pub reason: String,
+    /// Who refused it, if that is why.
+    pub refuser: Option<RefusalKind>,
+    /// Whether it is not asked for at all.
+    pub off: bool,
+}
+
+/// Who is to have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CertificateRequester<'a> {
+    /// A pod.
+    Pod(PodRequester<'a>),
+    /// The machine.
+    Host,
+}
+
+/// A pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PodRequester<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+    /// As whom it runs.
+    pub service_account: &'a str,
+}
+
+impl ManagedCertificate {
+    /// One of which this is shown at first.
+    pub fn new(id: SourceId, wanted: CertificateSpec, place: StateFile, shown: PublishedCertificate) -> Self {
+        let (over, task) = (Mutex::new(false), Mutex::new(None));
+        Self { id, wanted, place, over, published: Mutex::new(shown), task }
+    }
+
+    /// Who is to have it.
+    pub fn requester(&self) -> CertificateRequester<'_> {
+        match (&self.wanted.subject, &self.id.volume.owner) {
+            (CertificateSubject::Pod { service_account }, VolumeOwner::Pod { namespace, name, uid }) => {
+                CertificateRequester::Pod(PodRequester { namespace, name, uid, service_account })
+            }
+            (CertificateSubject::Pod { .. }, VolumeOwner::Host) | (CertificateSubject::Host { .. }, _) => CertificateRequester::Host,
+        }
+    }
+
+    /// The certificate and its key.
+    pub fn get(&self) -> CredentialState<CredentialBundle> {
+        let shown = lock(&self.published);
+        match &shown.current {
+            Some(current) if !shown.off => {
+                CredentialState::Available(CredentialBundle { key: current.key.clone(), chain: current.chain.clone() })
+            }
+            _ => CredentialState::Unavailable(shown.reason.clone()),
+        }
+    }
+
+    /// Shows this from now on, and says whether [`Self::get`] answers something else than before.
+    pub fn publish(&self, shown: PublishedCertificate) -> bool {
+        let mut before = lock(&self.published);
+        let same = match (&before.current, &shown.current) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => before.reason == shown.reason,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        *before = shown;
+        !same
+    }
+
+    /// The state that kubelet would count it under, if it would.
+    pub fn state(&self, now: OffsetDateTime) -> Option<&'static str> {
+        let shown = lock(&self.published);
+        if shown.off {
+            return None;
+        }
+        let age = shown.current.as_ref().map(|current| current.times.age(now));
+        Some(match (age, shown.refuser) {
+            (Some(CertificateAge::Fresh), _) => "fresh",
+            (Some(CertificateAge::Overdue), _) => "overdue_for_refresh",
+            (Some(CertificateAge::Expired), _) => "expired",
+            (None, Some(RefusalKind::Denied)) => "denied",
+            (None, Some(RefusalKind::Failed)) => "failed",
+            (None, None) => "not_yet_issued",
+        })
+    }
+
+    /// Writes what is to outlive the process, unless it is over.
+    pub fn save(&self, files: &FileSystem, kept: &CertificateState) -> Result<(), DiskError> {
+        let over = lock(&self.over);
+        if *over { Ok(()) } else { self.place.save(files, kept) }
+    }
+
+    /// This is what keeps it good, unless it is over.
+    pub fn begin(&self, begin: impl FnOnce() -> AbortHandle) {
+        let over = lock(&self.over);
+        if !*over {
+            *lock(&self.task) = Some(begin());
+        }
+    }
+
+    /// It is not wanted any more: nothing is asked for or written from now on.
+    pub fn end(&self) {
+        *lock(&self.over) = true;
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+
+    /// Forgets it, keys and all.
+    pub fn forget(&self, files: &FileSystem) {
+        self.end();
+        if let Err(error) = self.place.remove(files) {
+            tracing::warn!(volume = %self.id.volume, %error, "cannot forget a certificate");
+        }
+    }
+}
+
+/// Whatever a thread that broke down has left is whole.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

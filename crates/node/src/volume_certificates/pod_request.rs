@@ -1,0 +1,330 @@
+//! Certificates of pods: PodCertificateRequests, in whichever version the server has.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DynamicObject, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use windlass_pki::{CertificateRequest, PrivateKey, build_stub_csr};
+
+use super::dispatcher::{RequestSubscription, RequestUpdate};
+use super::state_machine::RefusalKind;
+use super::issuance::{RequestOutcome, IssuanceError};
+use super::managed_certificate::PodRequester;
+use super::state_file::PendingRequest;
+use crate::node_certificates::RandomSource;
+use crate::csr::{CsrSubmitError, SubmittedCsr, call_api};
+use crate::sources::discovery::RecheckSignal;
+use crate::volume::definition::CertificateSource;
+
+/// How long to wait for an answer before it is looked at whether the request is still there.
+const LOOK: Duration = Duration::from_secs(10 * 60);
+/// How long to wait before looking again when the server does not say.
+const RETRY: Duration = Duration::from_secs(5);
+/// Over how long such looks are spread.
+const SPREAD: Duration = Duration::from_secs(5 * 60);
+
+/// Asks for certificates of pods.
+pub struct PodRequestClient {
+    client: Client,
+    node: String,
+    random: RandomSource,
+    again: RecheckSignal,
+    /// The node's uid, once it is known.
+    node_uid: Mutex<Option<String>>,
+    /// Whether the server does not know requests in the request.
+    older: AtomicBool,
+}
+
+/// When a request was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOrigin {
+    /// By this call.
+    Created,
+    /// By an earlier one, or in an earlier life.
+    Existing,
+}
+
+/// How a request has ended, if it has. As for kubelet, conditions count by being there.
+pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
+    let status = request.data.get("status");
+    let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
+    let said = |kind: &str| {
+        let mut all = conditions.into_iter().flatten();
+        all.find(|condition| text(condition, "type") == kind)
+    };
+    let refused = |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
+    if let Some(denied) = said("Denied") {
+        return refused(RefusalKind::Denied, denied);
+    }
+    if let Some(failed) = said("Failed") {
+        return refused(RefusalKind::Failed, failed);
+    }
+    match (said("Issued"), status) {
+        (Some(_), Some(status)) => Some(RequestOutcome::Issued {
+            chain: text(status, "certificateChain").to_owned(),
+            begin: OffsetDateTime::parse(text(status, "beginRefreshAt"), &Rfc3339).ok(),
+        }),
+        _ => None,
+    }
+}
+
+impl PodRequestClient {
+    /// Asks this server as this node.
+    pub fn new(client: Client, node: String, random: RandomSource, again: RecheckSignal) -> Self {
+        let (node_uid, older) = (Mutex::new(None), AtomicBool::new(false));
+        Self { client, node, random, again, node_uid, older }
+    }
+
+    /// Asks for a certificate, or finds the request that did.
+    pub async fn submit(
+        &self,
+        resource: &ApiResource,
+        pod: PodRequester<'_>,
+        source: &CertificateSource,
+        begun: &PendingRequest,
+    ) -> Result<(SubmittedCsr, RequestOrigin), IssuanceError> {
+        let account = self.account(pod).await?;
+        let node = self.node_uid().await?;
+        let api = self.api(resource, pod.namespace);
+        let mut older = resource.version == "v1alpha1" || self.older.load(Relaxed);
+        loop {
+            let key = key_material(&begun.key, pod.uid, older && resource.version != "v1");
+            let key = key.map_err(CsrSubmitError::from)?;
+            let spec = self.spec(pod, source, [&account, &node], key);
+            let mut request = DynamicObject::new(&begun.name, resource).within(pod.namespace);
+            request = request.data(json!({ "spec": spec }));
+            request.metadata.owner_references = Some(vec![owner(pod)]);
+            let params = PostParams::default();
+            let created = call_api(api.create(&params, &request)).await;
+            let found = match created {
+                Ok(created) => created,
+                Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
+                    return adopt(&api, pod, begun).await;
+                }
+                Err(CsrSubmitError::Api(kube::Error::Api(status)))
+                    if !older && knows_only_older(resource, &status.message) =>
+                {
+                    self.older.store(true, Relaxed);
+                    older = true;
+                    continue;
+                }
+                Err(error) => {
+                    // It may be another node of this name by now.
+                    *self.cached_uid() = None;
+                    if matches!(&error, CsrSubmitError::Api(kube::Error::Api(s)) if s.code == 404) {
+                        self.again.notify_one();
+                    }
+                    return Err(IssuanceError::from_submit_error(error, "while creating PodCertificateRequest"));
+                }
+            };
+            let asked = SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() };
+            return Ok((asked, RequestOrigin::Created));
+        }
+    }
+
+    /// Waits until a request has ended.
+    pub async fn wait(
+        &self,
+        resource: &ApiResource,
+        pod: PodRequester<'_>,
+        (asked, made): &(SubmittedCsr, RequestOrigin),
+        listener: &mut RequestSubscription<'_>,
+    ) -> RequestOutcome {
+        let api = self.api(resource, pod.namespace);
+        // What was said of it before anybody listened is not said again.
+        let mut look = *made == RequestOrigin::Existing;
+        loop {
+            let pause = LOOK + SPREAD.mul_f64((self.random)().clamp(0.0, 1.0));
+            let seen = match look {
+                true => poll_request(&api, &asked.name).await,
+                false => match tokio::time::timeout(pause, listener.next()).await {
+                    Ok(RequestUpdate::Absent) | Err(_) => poll_request(&api, &asked.name).await,
+                    Ok(seen) => Some(seen),
+                },
+            };
+            // While the server does not say, whoever began with a look has to have one.
+            look = look && seen.is_none();
+            if look {
+                tokio::time::sleep(RETRY).await;
+            }
+            match seen {
+                Some(RequestUpdate::Present { uid, ended }) if uid == asked.uid => {
+                    if let Some(ended) = ended {
+                        return ended;
+                    }
+                }
+                // One that was there before, or that was put in its place, which a look will show.
+                Some(RequestUpdate::Present { .. }) => {
+                    if let Some(RequestUpdate::Present { uid, .. }) = poll_request(&api, &asked.name).await
+                        && uid != asked.uid
+                    {
+                        return RequestOutcome::Gone("it was replaced by another one");
+                    }
+                }
+                Some(RequestUpdate::Deleted { uid }) if uid == asked.uid => return RequestOutcome::Gone(DELETED),
+                Some(RequestUpdate::Deleted { .. }) | None => {}
+                Some(RequestUpdate::Absent) => return RequestOutcome::Gone(DELETED),
+            }
+        }
+    }
+
+    fn api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+
+    /// The uid of a pod's account, as it is now.
+    async fn account(&self, pod: PodRequester<'_>) -> Result<String, IssuanceError> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace);
+        let found = call_api(accounts.get(pod.service_account)).await;
+        let found = found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching service account"))?;
+        Ok(found.uid().unwrap_or_default())
+    }
+
+    async fn node_uid(&self) -> Result<String, IssuanceError> {
+        if let Some(known) = self.cached_uid().clone() {
+            return Ok(known);
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = call_api(nodes.get(&self.node)).await;
+        let found = found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching the node"))?;
+        let uid = found.uid().unwrap_or_default();
+        *self.cached_uid() = Some(uid.clone());
+        Ok(uid)
+    }
+
+    fn cached_uid(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.node_uid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spec(
+        &self,
+        pod: PodRequester<'_>,
+        source: &CertificateSource,
+        [account, node]: [&str; 2],
+        mut spec: Map<String, Value>,
+    ) -> Map<String, Value> {
+        let mut put = |field: &str, value: Value| drop(spec.insert(field.to_owned(), value));
+        put("signerName", json!(source.signer));
+        put("podName", json!(pod.name));
+        put("podUID", json!(pod.uid));
+        put("serviceAccountName", json!(pod.service_account));
+        put("serviceAccountUID", json!(account));
+        put("nodeName", json!(self.node));
+        put("nodeUID", json!(node));
+        // The server has a default for those that do not say.
+        if let Some(seconds) = source.max_expiration_seconds {
+            put("maxExpirationSeconds", json!(seconds));
+        }
+        if !source.user_annotations.is_empty() {
+            put("unverifiedUserAnnotations", json!(source.user_annotations));
+        }
+        spec
+    }
+}
+
+const DELETED: &str = "it was deleted";
+
+fn owner(pod: PodRequester<'_>) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: pod.name.to_owned(),
+        uid: pod.uid.to_owned(),
+        controller: None,
+        block_owner_deletion: None,
+    }
+}
+
+/// The key and the proof that we have it. Before there were requests in requests, it was a signature
+/// over the pod's uid; where there can be none of those, the newer form may still be known.
+fn key_material(
+    key: &PrivateKey,
+    pod_uid: &str,
+    older: bool,
+) -> Result<Map<String, Value>, windlass_pki::Error> {
+    let bytes = |field: &str, bytes: Vec<u8>| (field.to_owned(), json!(ByteString(bytes)));
+    if older && let Ok(proof) = key.prove_possession(pod_uid.as_bytes()) {
+        let public = key.public_key().as_der().to_vec();
+        return Ok([bytes("pkixPublicKey", public), bytes("proofOfPossession", proof)]
+            .into_iter()
+            .collect());
+    }
+    Ok([bytes("stubPKCS10Request", build_stub_csr(key)?)].into_iter().collect())
+}
+
+/// Whether a server has overlooked the newer form: Kubernetes 1.35 does not know it.
+fn knows_only_older(resource: &ApiResource, message: &str) -> bool {
+    resource.version != "v1"
+        && message.contains("pkixPublicKey")
+        && !message.contains("stubPKCS10Request")
+}
+
+/// Our own request, which an earlier call or an earlier life has made.
+async fn adopt(
+    api: &Api<DynamicObject>,
+    pod: PodRequester<'_>,
+    begun: &PendingRequest,
+) -> Result<(SubmittedCsr, RequestOrigin), IssuanceError> {
+    let name = begun.name.clone();
+    let found = call_api(api.get_opt(&name)).await?;
+    let Some(found) = found else {
+        // It went meanwhile.
+        let message = format!("{name} came and went");
+        return Err(IssuanceError { message, lasting: false, taken: false });
+    };
+    let spec = found.data.get("spec").unwrap_or(&Value::Null);
+    let shown = public_key(spec);
+    let ours = shown.is_none_or(|shown| shown == begun.key.public_key().as_der());
+    if !ours || text(spec, "podUID") != pod.uid {
+        let message = format!("there is another PodCertificateRequest of the name {name}");
+        return Err(IssuanceError { message, lasting: false, taken: true });
+    }
+    Ok((SubmittedCsr { name, uid: found.uid().unwrap_or_default() }, RequestOrigin::Existing))
+}
+
+/// The key that a request is for, if this version of it shows that.
+fn public_key(spec: &Value) -> Option<Vec<u8>> {
+    let bytes = |field: &str| STANDARD.decode(text(spec, field)).ok().filter(|b| !b.is_empty());
+    if let Some(stub) = bytes("stubPKCS10Request") {
+        let request = CertificateRequest::from_der(&stub).ok()?;
+        return Some(request.public_key().as_der().to_vec());
+    }
+    bytes("pkixPublicKey")
+}
+
+/// What the server says of a request now, if it says anything.
+async fn poll_request(api: &Api<DynamicObject>, name: &str) -> Option<RequestUpdate> {
+    match call_api(api.get_opt(name)).await {
+        Ok(Some(found)) => {
+            let uid = found.uid().unwrap_or_default();
+            Some(RequestUpdate::Present { uid, ended: request_outcome(&found) })
+        }
+        Ok(None) => Some(RequestUpdate::Absent),
+        Err(_) => None,
+    }
+}
+
+fn condition_message(condition: &Value) -> String {
+    let parts = ["reason", "message"].map(|part| text(condition, part));
+    let parts = parts.map(|part| part.lines().next().unwrap_or_default());
+    let parts = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    if parts.is_empty() { "no reason is given".to_owned() } else { parts.join(": ") }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}

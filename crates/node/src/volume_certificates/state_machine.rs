@@ -1,0 +1,326 @@
+//! What is done next about one certificate: a function of what is known, what happens, the time and a
+//! random number.
+//!
+//! It does nothing itself. At most one [`Action::Obtain`] is under way. Nothing is final: what is
+//! refused is asked for again, later and later, and what there is goes on being served.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::renewal_times::{CertificateAge, RenewalTimes};
+use crate::clock::ClockReading;
+use crate::node_certificates::RetryPolicy;
+
+/// How often to look at the clock, which may have jumped.
+const LOOK: Duration = Duration::from_secs(60);
+/// Whoever is this late was asleep, and others with it.
+const LATE: Duration = Duration::from_secs(90);
+/// Over how long those are spread that are late together.
+const SPREAD: Duration = Duration::from_secs(10);
+
+/// What kubelet says before there is anything.
+pub const NOT_YET: &str = "credential bundle is not issued yet";
+
+/// What is known of one certificate.
+pub struct RenewalStateMachine {
+    pace: RetryPolicy,
+    held: Option<RenewalSchedule>,
+    /// Whether what is held is not what is wanted any more.
+    outdated: bool,
+    phase: RenewalPhase,
+    /// With which key to ask the next time.
+    next: RenewalKey,
+    /// Refusals one after the other.
+    refusals: u32,
+    /// Troubles one after the other.
+    troubles: u32,
+    /// Certificates one after the other whose trust anchor was not published.
+    orphans: u32,
+    why: Option<RenewalFailure>,
+}
+
+struct RenewalSchedule {
+    times: RenewalTimes,
+    refresh_at: OffsetDateTime,
+    /// When to renew it although it is not old, since its trust anchor is gone.
+    orphaned: Option<OffsetDateTime>,
+    told_overdue: bool,
+    told_expired: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum RenewalPhase {
+    /// Nothing is to be done yet.
+    Idle,
+    /// A request is being made.
+    Asking,
+    /// A request is waited for.
+    Waiting,
+    /// It is to be made later.
+    Pausing { until: Duration },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum RenewalFailure {
+    /// Something that may be better in a moment.
+    Trouble(String),
+    Refused(RequestRefusal),
+}
+
+/// With which key to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewalKey {
+    /// That of the request which was begun, or a new one if none was.
+    Begun,
+    /// A new one.
+    New,
+}
+
+/// Who did not want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// The request was denied.
+    Denied,
+    /// The request failed, or what was issued is of no use.
+    Failed,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestRefusal {
+    /// By whom.
+    pub by: RefusalKind,
+    /// Which request, and why.
+    pub message: String,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RenewalEvent {
+    /// Time passes.
+    Tick,
+    /// It cannot be asked for as long as this is so, and somebody waits for it to change.
+    Hindered(String),
+    /// There is a request.
+    Asked,
+    /// There is a certificate, and it is good.
+    Issued(RenewalTimes),
+    /// What is held was issued under none of the trust anchors that its signer publishes now.
+    Orphaned,
+    /// It was issued under one of them, or there are none.
+    Anchored,
+    /// There will be none.
+    Refused(RequestRefusal),
+    /// The request is gone, for this reason.
+    Gone(String),
+    /// It could not be asked for.
+    Trouble {
+        /// Why.
+        message: String,
+        /// Whether it is for good, as far as can be told.
+        lasting: bool,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewalAction {
+    /// Ask for a certificate and wait for it.
+    Obtain(RenewalKey),
+    /// Tell whoever wants to know.
+    Tell(RenewalNotice),
+}
+
+/// What is worth telling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewalNotice {
+    /// It was refused.
+    Refused(RequestRefusal),
+    /// It is not renewed in time.
+    Overdue,
+    /// It was not renewed at all.
+    Expired,
+}
+
+impl RenewalStateMachine {
+    /// Begins with what was found. `outdated` is whether that is not quite what is wanted.
+    pub fn new(pace: RetryPolicy, found: Option<RenewalTimes>, outdated: bool, random: f64) -> Self {
+        Self {
+            pace,
+            held: found.map(|times| RenewalSchedule::new(times, random)),
+            outdated,
+            phase: RenewalPhase::Idle,
+            next: RenewalKey::Begun,
+            refusals: 0,
+            troubles: 0,
+            orphans: 0,
+            why: None,
+        }
+    }
+
+    /// What to do now that something happened. `random` is from 0 to 1.
+    pub fn step(&mut self, event: RenewalEvent, now: ClockReading, random: f64) -> Vec<RenewalAction> {
+        let mut actions = self.report_age(now);
+        match event {
+            RenewalEvent::Tick => actions.extend(self.tick(now, random)),
+            RenewalEvent::Hindered(why) => self.why = Some(RenewalFailure::Trouble(why)),
+            RenewalEvent::Asked => {
+                self.phase = RenewalPhase::Waiting;
+                self.troubles = 0;
+                if matches!(self.why, Some(RenewalFailure::Trouble(_))) {
+                    self.why = None;
+                }
+            }
+            RenewalEvent::Issued(times) => self.issued(times, now, random),
+            RenewalEvent::Orphaned => self.orphaned(now, random),
+            RenewalEvent::Anchored => self.anchored(),
+            RenewalEvent::Refused(refusal) => {
+                self.next = RenewalKey::New;
+                actions.push(RenewalAction::Tell(RenewalNotice::Refused(refusal.clone())));
+                self.refused(RenewalFailure::Refused(refusal), now, random);
+            }
+            RenewalEvent::Gone(why) => self.refused(RenewalFailure::Trouble(why), now, random),
+            RenewalEvent::Trouble { message, lasting: true } => {
+                self.refused(RenewalFailure::Trouble(message), now, random);
+            }
+            RenewalEvent::Trouble { message, lasting: false } => {
+                let pause = self.pace.trouble.after(self.troubles, random);
+                self.troubles = self.troubles.saturating_add(1);
+                self.why = Some(RenewalFailure::Trouble(message));
+                self.pause(pause, now);
+            }
+        }
+        actions
+    }
+
+    /// How long nothing will happen by itself.
+    pub fn idle_for(&self, now: ClockReading) -> Duration {
+        let due = match (self.phase, &self.held) {
+            (RenewalPhase::Idle, Some(held)) if !self.outdated => {
+                Duration::try_from(held.renew_at() - now.wall).unwrap_or_default()
+            }
+            (RenewalPhase::Idle, _) => Duration::ZERO,
+            (RenewalPhase::Pausing { until }, _) => until.saturating_sub(now.since),
+            (RenewalPhase::Asking | RenewalPhase::Waiting, _) => LOOK,
+        };
+        due.min(LOOK)
+    }
+
+    /// Why there is none, for the pod that needs it.
+    pub fn reason(&self) -> &str {
+        match &self.why {
+            None => NOT_YET,
+            Some(RenewalFailure::Trouble(message) | RenewalFailure::Refused(RequestRefusal { message, .. })) => message,
+        }
+    }
+
+    /// Who refused it, if that is why there is none.
+    pub fn refusal_kind(&self) -> Option<RefusalKind> {
+        match &self.why {
+            Some(RenewalFailure::Refused(refusal)) => Some(refusal.by),
+            Some(RenewalFailure::Trouble(_)) | None => None,
+        }
+    }
+
+    fn tick(&mut self, now: ClockReading, random: f64) -> Option<RenewalAction> {
+        match self.phase {
+            RenewalPhase::Asking | RenewalPhase::Waiting => None,
+            RenewalPhase::Idle | RenewalPhase::Pausing { .. } if !self.is_due(now) => {
+                // The clock was wrong.
+                self.phase = RenewalPhase::Idle;
+                None
+            }
+            RenewalPhase::Idle if self.is_late(now) => {
+                self.pause(SPREAD.mul_f64(random.clamp(0.0, 1.0)), now);
+                None
+            }
+            RenewalPhase::Pausing { until } if now.since < until => None,
+            RenewalPhase::Idle | RenewalPhase::Pausing { .. } => {
+                self.phase = RenewalPhase::Asking;
+                Some(RenewalAction::Obtain(std::mem::replace(&mut self.next, RenewalKey::Begun)))
+            }
+        }
+    }
+
+    /// Whether another certificate is needed.
+    fn is_due(&self, now: ClockReading) -> bool {
+        self.outdated || self.held.as_ref().is_none_or(|held| held.renew_at() <= now.wall)
+    }
+
+    /// Whether it was due long ago, so that others will be, too.
+    fn is_late(&self, now: ClockReading) -> bool {
+        self.held.as_ref().is_some_and(|held| held.renew_at() + LATE < now.wall)
+    }
+
+    fn issued(&mut self, times: RenewalTimes, now: ClockReading, random: f64) {
+        self.held = Some(RenewalSchedule::new(times, random));
+        self.outdated = false;
+        self.next = RenewalKey::New;
+        (self.phase, self.why, self.troubles) = (RenewalPhase::Idle, None, 0);
+        if self.is_due(now) {
+            // It is old already, and so may be the next.
+            let pause = self.pace.refusal.after(self.refusals, random);
+            self.refusals = self.refusals.saturating_add(1);
+            self.pause(pause, now);
+        } else {
+            self.refusals = 0;
+        }
+    }
+
+    /// Verifiers do not accept it any more, so it is renewed now: a little later for some than for
+    /// others, and later and later if the next is not under a published anchor either.
+    fn orphaned(&mut self, now: ClockReading, random: f64) {
+        let Some(held) = &mut self.held else { return };
+        let pause = match self.orphans.checked_sub(1) {
+            None => self.pace.orphan_spread.mul_f64(random.clamp(0.0, 1.0)),
+            Some(earlier) => self.pace.refusal.after(earlier, random),
+        };
+        self.orphans = self.orphans.saturating_add(1);
+        held.orphaned = Some(now.wall + pause);
+    }
+
+    fn anchored(&mut self) {
+        self.orphans = 0;
+        if let Some(held) = &mut self.held {
+            held.orphaned = None;
+        }
+    }
+
+    fn refused(&mut self, why: RenewalFailure, now: ClockReading, random: f64) {
+        let pause = self.pace.refusal.after(self.refusals, random);
+        self.refusals = self.refusals.saturating_add(1);
+        self.why = Some(why);
+        self.pause(pause, now);
+    }
+
+    fn pause(&mut self, pause: Duration, now: ClockReading) {
+        self.phase = RenewalPhase::Pausing { until: now.since.saturating_add(pause) };
+    }
+
+    /// Tells of a certificate that grows old, once of each age.
+    fn report_age(&mut self, now: ClockReading) -> Vec<RenewalAction> {
+        let Some(held) = &mut self.held else { return Vec::new() };
+        let (told, notice) = match held.times.age(now.wall) {
+            CertificateAge::Fresh => return Vec::new(),
+            CertificateAge::Overdue => (&mut held.told_overdue, RenewalNotice::Overdue),
+            CertificateAge::Expired => (&mut held.told_expired, RenewalNotice::Expired),
+        };
+        if std::mem::replace(told, true) { Vec::new() } else { vec![RenewalAction::Tell(notice)] }
+    }
+}
+
+impl RenewalSchedule {
+    fn new(times: RenewalTimes, random: f64) -> Self {
+        let refresh_at = times.refresh_at(random);
+        Self { times, refresh_at, orphaned: None, told_overdue: false, told_expired: false }
+    }
+
+    /// When it is to be renewed.
+    fn renew_at(&self) -> OffsetDateTime {
+        self.orphaned.map_or(self.refresh_at, |orphaned| orphaned.min(self.refresh_at))
+    }
+}

@@ -1,0 +1,94 @@
+//! Certificates whose trust anchor is not published any more.
+
+use windlass_pki::{CertificateAuthority, Serial, Subject, SystemRandom, Validity};
+
+use super::*;
+use crate::testing::{AUTHORITY, START};
+
+/// A CA with the same name as the one that signs here, and another key.
+fn namesake() -> CertificateAuthority {
+    let validity = Validity::new(START - Span::DAY, START + Span::days(99)).unwrap();
+    let subject = Subject::new(AUTHORITY.certificate().common_name().unwrap(), &[]).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_certificate_is_renewed_at_once() {
+    for host in [false, true] {
+        let node = IssuanceTestNode::new(DAY);
+        let mut life = node.start();
+        let (id, wanted) = match host {
+            false => (id("web", 0), node.pod_spec()),
+            true => (host_id("edge"), node.host_spec()),
+        };
+        node.publish(&[&AUTHORITY]);
+        life.certificates.ensure(&id, wanted);
+        let first = life.ready(&id).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        // Another beside it changes nothing, nor does a signer that publishes nothing.
+        node.publish(&[&namesake(), &AUTHORITY]);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        node.publish(&[]);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(life.credential(&id).unwrap().chain, first.chain);
+        assert_eq!(node.server.created().len(), 1);
+        // Its own is gone, and so it will be for the next: more and more rarely.
+        let other = namesake();
+        node.publish(&[&other]);
+        let lost = node.now();
+        let second = life.after(&id, &first).await;
+        assert!(node.now() - lost <= minutes(1) + Span::SECOND, "{}", node.now() - lost);
+        assert_ne!(second.key, first.key);
+        let third = life.after(&id, &second).await;
+        life.after(&id, &third).await;
+        tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+        let count = node.server.created().len();
+        assert!((5..=12).contains(&count), "{count} requests");
+        // The anchors change for the better, and all is quiet.
+        node.publish(&[&other, &AUTHORITY]);
+        tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+        assert_eq!(node.server.created().len(), count, "a certificate was renewed for no reason");
+    }
+}
+
+/// The CA was replaced while the agent did not run.
+#[tokio::test(start_paused = true)]
+async fn certificate_orphaned_before_restart_is_renewed() {
+    let node = IssuanceTestNode::new(DAY);
+    let mut life = node.start();
+    life.certificates.ensure(&id("web", 0), node.pod_spec());
+    let first = life.ready(&id("web", 0)).await;
+    life.kill().await;
+    let mut life = node.start();
+    life.certificates.ensure(&id("web", 0), node.pod_spec());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain, "nobody knows the anchors yet");
+    node.publish(&[&namesake()]);
+    let lost = node.now();
+    life.after(&id("web", 0), &first).await;
+    assert!(node.now() - lost <= minutes(1) + Span::SECOND);
+}
+
+/// Many certificates that lose their anchor together are not renewed together.
+#[tokio::test(start_paused = true)]
+async fn renewals_are_spread() {
+    let node = IssuanceTestNode::new(DAY);
+    let mut life = node.start();
+    let ids: Vec<_> = (0..32).map(|index| id("web", index)).collect();
+    node.publish(&[&AUTHORITY]);
+    for (index, id) in ids.iter().enumerate() {
+        let state = node.state().join(index.to_string());
+        life.certificates.ensure(id, CertificateSpec { state, ..node.pod_spec() });
+    }
+    for id in &ids {
+        life.ready(id).await;
+    }
+    let before = node.server.created().len();
+    node.publish(&[&namesake()]);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let soon = node.server.created().len() - before;
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let all = node.server.created().len() - before;
+    assert!(soon > 0 && soon <= 16 && all >= 32, "{soon} within 15s, {all} within 65s");
+}

@@ -1,0 +1,396 @@
+//! What a pod has been told, and what it is to be told next. It is pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::node_certificates::Backoff;
+
+/// The condition that says how the pod's volumes are.
+pub const CONDITION: &str = "windlass.dev/VolumesReady";
+/// How long something may be wrong before anybody is told: most pods have to wait a little for a
+/// token or a certificate.
+const GRACE: Duration = Duration::from_secs(1);
+/// How soon an event is repeated, and how soon after many.
+const REPEAT: Backoff = Backoff { initial: Duration::from_secs(60), max: Duration::from_secs(1800) };
+/// How soon a condition is written again when only its words are others.
+const REWORD: Duration = Duration::from_secs(30);
+/// How long a pod may still come as it was before its condition was written.
+const ECHO: Duration = Duration::from_secs(5);
+/// How soon a condition is tried again.
+const RETRY: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(300) };
+
+/// How a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountState {
+    /// It was not looked at yet.
+    Unknown,
+    /// It has the files that it should have.
+    Ready,
+    /// It has older files, for this reason.
+    Stale(String),
+    /// It has none, for this reason.
+    Failed(String),
+}
+
+/// The condition, without when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumesCondition {
+    pub status: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+/// What to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusUpdate {
+    /// An event about a volume, for the so-many-eth time.
+    Event { volume: String, note: String, count: u32 },
+    /// The condition.
+    Condition(VolumesCondition),
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextUpdate {
+    Do(StatusUpdate),
+    /// Nothing before then.
+    Wait(Option<Duration>),
+}
+
+/// A pod.
+pub struct PodReportState {
+    pub pod: Arc<Pod>,
+    /// With when it began to be wrong.
+    mounts: BTreeMap<String, (MountState, Duration)>,
+    events: BTreeMap<String, MountEvent>,
+    /// The condition that the pod has, as far as is known.
+    condition: Option<VolumesCondition>,
+    written: Option<Duration>,
+    failures: u32,
+    retry_at: Duration,
+}
+
+struct MountEvent {
+    note: String,
+    count: u32,
+    next: Duration,
+}
+
+impl PodReportState {
+    /// A pod that may have been told something by an earlier life of the process.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        let condition = condition_of(&pod);
+        Self {
+            pod,
+            mounts: BTreeMap::new(),
+            events: BTreeMap::new(),
+            condition,
+            written: None,
+            failures: 0,
+            retry_at: Duration::ZERO,
+        }
+    }
+
+    /// The pod and its volumes are like this now.
+    pub fn update(&mut self, pod: Arc<Pod>, mounts: BTreeMap<String, MountState>, now: Duration) {
+        if self.written.is_none_or(|written| now.saturating_sub(written) >= ECHO) {
+            self.condition = condition_of(&pod);
+        }
+        self.pod = pod;
+        let before = std::mem::take(&mut self.mounts);
+        for (name, mount) in mounts {
+            let since = match before.get(&name) {
+                Some((old, since)) if old.is_failure() => *since,
+                _ => now,
+            };
+            self.mounts.insert(name, (mount, since));
+        }
+        let mounts = &self.mounts;
+        let in_trouble = |name: &str| mounts.get(name).is_some_and(|(mount, _)| mount.is_failure());
+        self.events.retain(|name, _| in_trouble(name));
+    }
+
+    /// What to tell it now.
+    pub fn next(&self, now: Duration) -> NextUpdate {
+        // Whoever deletes it knows.
+        if self.pod.metadata.deletion_timestamp.is_some() {
+            return NextUpdate::Wait(None);
+        }
+        let mut wait = None::<Duration>;
+        let mut later = |at: Duration| wait = Some(wait.map_or(at, |wait| wait.min(at)));
+        for (volume, (mount, since)) in &self.mounts {
+            let Some(note) = mount.failure() else { continue };
+            let told = self.events.get(volume).filter(|event| event.note == note);
+            let at = told.map_or(*since + GRACE, |event| event.next);
+            if at <= now {
+                let count = told.map_or(1, |event| event.count.saturating_add(1));
+                let (volume, note) = (volume.clone(), note.to_owned());
+                return NextUpdate::Do(StatusUpdate::Event { volume, note, count });
+            }
+            later(at);
+        }
+        match self.condition(now) {
+            DesiredCondition::Unknown => {}
+            DesiredCondition::At(at) => later(at),
+            DesiredCondition::Known(wanted) if self.condition.as_ref() == Some(&wanted) => {}
+            DesiredCondition::Known(wanted) => {
+                let at = self.retry_at.max(self.reworded_at(&wanted));
+                if at <= now {
+                    return NextUpdate::Do(StatusUpdate::Condition(wanted));
+                }
+                later(at);
+            }
+        }
+        NextUpdate::Wait(wait)
+    }
+
+    /// An event was written, or could not be: it is repeated in any case.
+    pub fn event_written(&mut self, volume: &str, note: &str, count: u32, now: Duration) {
+        let next = now + REPEAT.after(count.saturating_sub(1), 0.5);
+        let event = MountEvent { note: note.to_owned(), count, next };
+        self.events.insert(volume.to_owned(), event);
+    }
+
+    /// The condition was written.
+    pub fn condition_written(&mut self, condition: VolumesCondition, now: Duration) {
+        self.condition = Some(condition);
+        self.written = Some(now);
+        self.failures = 0;
+    }
+
+    /// The condition could not be written.
+    pub fn condition_failed(&mut self, now: Duration, random: f64) {
+        self.retry_at = now + RETRY.after(self.failures, random);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Whether the condition that the pod has says the same, if in other words.
+    pub fn has_status(&self, status: bool) -> bool {
+        self.condition.as_ref().is_some_and(|condition| condition.status == status)
+    }
+
+    fn reworded_at(&self, wanted: &VolumesCondition) -> Duration {
+        let same = |has: &VolumesCondition| has.status == wanted.status && has.reason == wanted.reason;
+        match self.written {
+            Some(written) if self.condition.as_ref().is_some_and(same) => written + REWORD,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What the condition should be.
+    fn condition(&self, now: Duration) -> DesiredCondition {
+        let mounts = self.mounts.values();
+        if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown) {
+            return DesiredCondition::Unknown;
+        }
+        let trouble = mounts.filter(|(mount, _)| mount.is_failure());
+        let Some(settled) = trouble.clone().map(|(_, since)| *since + GRACE).max() else {
+            let (reason, message) = ("VolumesReady".into(), String::new());
+            return DesiredCondition::Known(VolumesCondition { status: true, reason, message });
+        };
+        if settled > now {
+            return DesiredCondition::At(settled);
+        }
+        let failed = trouble.clone().any(|(mount, _)| matches!(mount, MountState::Failed(_)));
+        let reason = if failed { "FailedMount" } else { "KeepingOldContent" };
+        let notes = trouble.filter_map(|(mount, _)| mount.failure()).collect::<Vec<_>>();
+        let message = truncate_message(notes.join("; "));
+        DesiredCondition::Known(VolumesCondition { status: false, reason: reason.into(), message })
+    }
+}
+
+enum DesiredCondition {
+    /// There is no telling yet.
+    Unknown,
+    /// Nothing before then.
+    At(Duration),
+    Known(VolumesCondition),
+}
+
+impl MountState {
+    fn is_failure(&self) -> bool {
+        self.failure().is_some()
+    }
+
+    fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Unknown | Self::Ready => None,
+            Self::Stale(why) | Self::Failed(why) => Some(why),
+        }
+    }
+}
+
+/// Shortens what may be too long for the server.
+pub fn truncate_message(mut text: String) -> String {
+    let mut end = 1024.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+fn condition_of(pod: &Pod) -> Option<VolumesCondition> {
+    let all = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = all.iter().find(|condition| condition.type_ == CONDITION)?;
+    Some(VolumesCondition {
+        status: found.status == "True",
+        reason: found.reason.clone().unwrap_or_default(),
+        message: found.message.clone().unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pod(status: serde_json::Value) -> Arc<Pod> {
+        let pod = json!({"metadata": {"name": "p", "uid": "u"}, "status": status});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn mounts(all: &[(&str, MountState)]) -> BTreeMap<String, MountState> {
+        all.iter().map(|(name, mount)| ((*name).to_owned(), mount.clone())).collect()
+    }
+
+    fn failed(why: &str) -> MountState {
+        MountState::Failed(why.into())
+    }
+
+    fn report_state(all: &[(&str, MountState)]) -> PodReportState {
+        let mut told = PodReportState::new(pod(json!({})));
+        told.update(told.pod.clone(), mounts(all), Duration::ZERO);
+        told
+    }
+
+    fn condition(status: bool, reason: &str, message: &str) -> VolumesCondition {
+        VolumesCondition { status, reason: reason.into(), message: message.into() }
+    }
+
+    #[test]
+    fn a_condition_says_how_all_volumes_are() {
+        let old = MountState::Stale("old".into());
+        let cases = [
+            (&[][..], None),
+            (&[("a", MountState::Ready), ("b", MountState::Unknown)], None),
+            (&[("a", MountState::Ready)], Some(condition(true, "VolumesReady", ""))),
+            (
+                &[("a", failed("why")), ("b", MountState::Ready)],
+                Some(condition(false, "FailedMount", "why")),
+            ),
+            (&[("a", old.clone())], Some(condition(false, "KeepingOldContent", "old"))),
+            (
+                &[("a", old), ("b", failed("why"))],
+                Some(condition(false, "FailedMount", "old; why")),
+            ),
+        ];
+        for (mounts, expected) in cases {
+            let mut told = report_state(mounts);
+            let mut found = None;
+            loop {
+                match told.next(SECOND) {
+                    NextUpdate::Do(StatusUpdate::Condition(condition)) => {
+                        told.condition_written(condition.clone(), SECOND);
+                        found = Some(condition);
+                    }
+                    NextUpdate::Do(StatusUpdate::Event { volume, note, count }) => {
+                        told.event_written(&volume, &note, count, SECOND);
+                    }
+                    NextUpdate::Wait(_) => break,
+                }
+            }
+            assert_eq!(found, expected, "{mounts:?}");
+        }
+    }
+
+    #[test]
+    fn transient_failure_is_not_reported() {
+        let mut told = report_state(&[("a", failed("x"))]);
+        assert_eq!(told.next(Duration::ZERO), NextUpdate::Wait(Some(GRACE)));
+        // It goes on being wrong, in another way: that is not a new beginning.
+        told.update(told.pod.clone(), mounts(&[("a", failed("y"))]), GRACE / 2);
+        assert_eq!(told.next(GRACE / 2), NextUpdate::Wait(Some(GRACE)));
+        let event = |note: &str, count| {
+            NextUpdate::Do(StatusUpdate::Event { volume: "a".into(), note: note.into(), count })
+        };
+        assert_eq!(told.next(GRACE), event("y", 1));
+        told.update(told.pod.clone(), mounts(&[("a", MountState::Ready)]), GRACE);
+        let good = NextUpdate::Do(StatusUpdate::Condition(condition(true, "VolumesReady", "")));
+        assert_eq!(told.next(GRACE), good);
+    }
+
+    #[test]
+    fn an_event_is_repeated_more_and_more_slowly() {
+        let mut told = report_state(&[("a", failed("x"))]);
+        told.condition_written(condition(false, "FailedMount", "x"), GRACE);
+        let mut now = GRACE;
+        let mut pauses = Vec::new();
+        for expected in 1..=8 {
+            let NextUpdate::Do(StatusUpdate::Event { volume, note, count }) = told.next(now) else {
+                panic!("{:?}", told.next(now))
+            };
+            assert_eq!(count, expected);
+            told.event_written(&volume, &note, count, now);
+            let NextUpdate::Wait(Some(at)) = told.next(now) else { panic!("{:?}", told.next(now)) };
+            pauses.push((at - now).as_secs() / 60);
+            now = at;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        // Another reason is told at once.
+        told.update(told.pod.clone(), mounts(&[("a", failed("z"))]), now);
+        let next = told.next(now);
+        assert!(matches!(next, NextUpdate::Do(StatusUpdate::Event { count: 1, .. })), "{next:?}");
+    }
+
+    #[test]
+    fn unchanged_condition_is_not_written() {
+        let has = json!({"conditions": [
+            {"type": CONDITION, "status": "True", "reason": "VolumesReady"},
+        ]});
+        let mut told = PodReportState::new(pod(has));
+        told.update(told.pod.clone(), mounts(&[("a", MountState::Ready)]), Duration::ZERO);
+        assert_eq!(told.next(SECOND), NextUpdate::Wait(None));
+        // Somebody has taken it away.
+        told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND);
+        let good = condition(true, "VolumesReady", "");
+        assert_eq!(told.next(SECOND), NextUpdate::Do(StatusUpdate::Condition(good.clone())));
+        told.condition_written(good, SECOND);
+        // An older pod that comes late changes nothing.
+        told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND * 2);
+        assert_eq!(told.next(SECOND * 2), NextUpdate::Wait(None));
+    }
+
+    #[test]
+    fn other_words_can_wait_and_failures_back_off() {
+        let mut told = report_state(&[("a", failed("x"))]);
+        let has = condition(false, "FailedMount", "x");
+        told.condition_written(has, GRACE);
+        told.event_written("a", "x", 1, GRACE);
+        told.update(told.pod.clone(), mounts(&[("a", failed("y"))]), GRACE);
+        told.event_written("a", "y", 1, GRACE);
+        assert_eq!(told.next(GRACE), NextUpdate::Wait(Some(GRACE + REWORD)));
+        let now = GRACE + REWORD;
+        assert!(matches!(told.next(now), NextUpdate::Do(StatusUpdate::Condition(_))));
+        told.condition_failed(now, 0.5);
+        assert_eq!(told.next(now), NextUpdate::Wait(Some(now + SECOND * 2)));
+        told.condition_failed(now, 0.5);
+        assert_eq!(told.next(now), NextUpdate::Wait(Some(now + SECOND * 4)));
+    }
+
+    #[test]
+    fn a_pod_that_is_going_away_is_told_nothing() {
+        let mut told = report_state(&[("a", failed("x"))]);
+        let mut going = Pod::clone(&told.pod);
+        going.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-03-01T12:00:00Z")).unwrap();
+        told.update(Arc::new(going), mounts(&[("a", failed("x"))]), Duration::ZERO);
+        assert_eq!(told.next(SECOND * 9), NextUpdate::Wait(None));
+    }
+}

@@ -1,0 +1,109 @@
+//! What is known of each volume, for metrics, people and the server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+use windlass_pki::{AltNames, ForeignCertificate, labelled_certificates};
+
+use crate::metrics::volumes::SourceType;
+use crate::volume::trust_anchors::{Digest, BundleSelector};
+use crate::volume::id::VolumeId;
+
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
+/// All volumes.
+pub type VolumeReports = Arc<BTreeMap<VolumeId, Arc<VolumeReport>>>;
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeReport {
+    /// Where it is.
+    pub directory: PathBuf,
+    /// Of what it is made.
+    pub sources: Vec<SourceType>,
+    /// Whether it has files.
+    pub ready: bool,
+    /// Why it does not have those that it should have now.
+    pub blocked: Option<String>,
+    /// When its files last changed, in this life of the process.
+    pub changed: Option<OffsetDateTime>,
+    /// Which anchors are in its files: one for each source of anchors.
+    pub anchors: Vec<AnchorsReport>,
+    /// Which certificates are in its files.
+    pub certificates: Vec<CertificateReport>,
+}
+
+/// A certificate in a file, with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateReport {
+    /// The signer it was requested from.
+    pub signer: String,
+    /// The common name of its subject; may be empty.
+    pub common_name: String,
+    /// Its alternative names of all types.
+    pub names: Vec<String>,
+    /// The common name of its issuer; may be empty.
+    pub issuer: String,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// The beginning of its validity.
+    pub not_before: OffsetDateTime,
+    /// The end of its validity.
+    pub not_after: OffsetDateTime,
+}
+
+impl CertificateReport {
+    /// The first certificate of a chain (PEM), if it can be read. A key before it is not decoded.
+    pub fn from_chain(signer: &str, chain: &[u8]) -> Option<CertificateReport> {
+        let begin = chain.windows(BEGIN.len()).position(|window| window == BEGIN)?;
+        let leaf = labelled_certificates(chain.get(begin..)?).next()?;
+        let leaf = ForeignCertificate::from_der(&leaf).ok()?;
+        let AltNames { dns_names, email_addresses, ip_addresses, uris } = leaf.alt_names();
+        let addresses = ip_addresses.iter().map(ToString::to_string);
+        let names = uris.iter().chain(dns_names).cloned().chain(addresses);
+        Some(CertificateReport {
+            signer: signer.to_owned(),
+            common_name: leaf.subject().common_name().to_owned(),
+            names: names.chain(email_addresses.iter().cloned()).collect(),
+            issuer: leaf.issuer().common_name().to_owned(),
+            serial: leaf.serial().iter().map(|octet| format!("{octet:02x}")).collect(),
+            not_before: leaf.not_before(),
+            not_after: leaf.not_after(),
+        })
+    }
+}
+
+/// Anchors in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnchorsReport {
+    /// Which bundles were asked for.
+    pub select: BundleSelector,
+    /// Whether there may be none.
+    pub optional: bool,
+    /// Where the file is in the volume.
+    pub path: String,
+    /// What is in the file; none if it is not known since the process began.
+    pub carried: Option<DeliveredAnchors>,
+}
+
+/// What is in a file of anchors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveredAnchors {
+    /// The digest of all its anchors.
+    pub digest: Digest,
+    /// The bundles that they come from, by name.
+    pub bundles: Vec<DeliveredBundle>,
+}
+
+/// A bundle in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveredBundle {
+    /// Its name.
+    pub name: String,
+    /// Its generation, or 0.
+    pub generation: i64,
+    /// The digest of its anchors.
+    pub digest: Digest,
+}

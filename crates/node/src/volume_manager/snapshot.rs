@@ -1,0 +1,123 @@
+//! What is known of the world as far as it concerns one volume, held while its files are made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use zeroize::Zeroizing;
+
+use super::host_resources::RESOURCES;
+use super::dependencies;
+use super::report::CertificateReport;
+use crate::volume_certificates::VolumeCertificateManager;
+use crate::sources::bundles::BundleView;
+use crate::sources::objects::{ObjectState, ObjectKind, ObjectCache};
+use crate::sources::tokens::TokenManager;
+use crate::volume::definition::VolumeDefinition;
+use crate::volume::id::{SourceId, VolumeId};
+use crate::volume::plan::{CredentialBundle, CredentialState, PlanInputs};
+
+/// Where things are known.
+pub struct SnapshotSources<'a> {
+    pub view: &'a Arc<BundleView>,
+    pub objects: &'a ObjectCache,
+    pub tokens: &'a TokenManager,
+    pub certificates: &'a VolumeCertificateManager,
+}
+
+/// What is known.
+pub struct VolumeSnapshot {
+    pod: Option<Arc<Pod>>,
+    view: Arc<BundleView>,
+    config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
+    secrets: BTreeMap<String, Option<Arc<Secret>>>,
+    tokens: BTreeMap<usize, CredentialState<Zeroizing<String>>>,
+    certificates: BTreeMap<usize, CredentialState<CredentialBundle>>,
+    /// Why something is not known.
+    pub reasons: Vec<String>,
+}
+
+impl VolumeSnapshot {
+    /// Gathers what a volume needs. Its ConfigMaps and Secrets are in this namespace.
+    pub fn new(
+        id: &VolumeId,
+        definition: &VolumeDefinition,
+        pod: Option<Arc<Pod>>,
+        namespace: &str,
+        sources: &SnapshotSources<'_>,
+    ) -> Self {
+        let mut gathered = Self {
+            view: sources.view.clone(),
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            reasons: Vec::new(),
+            pod,
+        };
+        for object in dependencies::objects(definition, namespace) {
+            let (name, objects) = (object.name, sources.objects);
+            let why = match object.kind {
+                ObjectKind::ConfigMap => {
+                    let known = objects.config_map(namespace, &name);
+                    note(&mut gathered.config_maps, name, known)
+                }
+                ObjectKind::Secret => {
+                    let known = objects.secret(namespace, &name);
+                    note(&mut gathered.secrets, name, known)
+                }
+            };
+            gathered.reasons.extend(why);
+        }
+        let source = |index| SourceId { volume: id.clone(), index };
+        // A machine has no service account.
+        if gathered.pod.is_some() {
+            let tokens = dependencies::tokens(definition);
+            let tokens = tokens.map(|(index, _)| (index, sources.tokens.get(&source(index))));
+            gathered.tokens = tokens.collect();
+        }
+        let pairs = dependencies::certificates(definition);
+        let pairs = pairs.map(|(index, _)| (index, sources.certificates.get(&source(index))));
+        gathered.certificates = pairs.collect();
+        gathered
+    }
+
+    /// The certificates of a definition's sources that are at hand.
+    pub fn certificates(&self, definition: &VolumeDefinition) -> Vec<CertificateReport> {
+        let sources = dependencies::certificates(definition);
+        let reports = sources.filter_map(|(index, source)| match self.certificates.get(&index) {
+            Some(CredentialState::Available(credential)) => {
+                CertificateReport::from_chain(&source.signer, credential.chain.as_bytes())
+            }
+            Some(CredentialState::Unavailable(_)) | None => None,
+        });
+        reports.collect()
+    }
+
+    /// It, for deciding.
+    pub fn plan_inputs(&self) -> PlanInputs<'_> {
+        PlanInputs {
+            pod: self.pod.as_deref(),
+            allocatable: &RESOURCES,
+            bundles: &self.view.bundles,
+            config_maps: &self.config_maps,
+            secrets: &self.secrets,
+            tokens: &self.tokens,
+            certificates: &self.certificates,
+        }
+    }
+}
+
+/// Remembers what is known, or says why nothing is.
+fn note<T>(
+    all: &mut BTreeMap<String, Option<Arc<T>>>,
+    name: String,
+    known: ObjectState<T>,
+) -> Option<String> {
+    match known {
+        ObjectState::Unknown(why) => return why,
+        ObjectState::Absent => all.insert(name, None),
+        ObjectState::Present(object) => all.insert(name, Some(object)),
+    };
+    None
+}

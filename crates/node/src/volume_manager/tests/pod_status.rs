@@ -1,0 +1,90 @@
+//! What pods are told.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{RecordedRequest, VolumeTestNode, bundle, named, pod};
+
+const TYPE: &str = "windlass.dev/VolumesReady";
+
+fn condition(asked: &RecordedRequest) -> &Value {
+    &asked.body["status"]["conditions"][0]
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_missing_is_told_of_until_it_comes() {
+    let node = VolumeTestNode::new();
+    let _running = node.start();
+    node.set_pods(&[pod("u1", json!([named("a", false)]))]);
+    let events = node.until_asked(Method::POST, "/events", 1).await;
+    let event = &events[0].body;
+    assert_eq!(events[0].path, "/api/v1/namespaces/default/events");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["reason"], "FailedMount");
+    assert_eq!(event["involvedObject"]["uid"], "u1");
+    let why = "MountVolume.SetUp failed for volume \"v\" : while getting ClusterTrustBundle: \
+               clustertrustbundle.certificates.k8s.io \"a\" not found";
+    assert_eq!(event["message"], why);
+    let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 1).await;
+    assert_eq!(patches[0].body["metadata"]["uid"], "u1");
+    let told = condition(&patches[0]);
+    assert_eq!(told["type"], TYPE);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("FailedMount")));
+    assert_eq!(told["message"], why);
+    assert!(told["lastTransitionTime"].is_string());
+    // It is repeated on the same event.
+    let repeated = node.until_asked(Method::PATCH, "/events/event-1", 2).await;
+    assert_eq!((&repeated[0].body["count"], &repeated[1].body["count"]), (&json!(2), &json!(3)));
+    node.set_bundles(&[bundle("a", "", &[])]);
+    let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 2).await;
+    assert_eq!(condition(&patches[1])["status"], "True");
+    assert_eq!(condition(&patches[1])["message"], "");
+    // It goes: the volume keeps what it has, and that is told, too.
+    node.set_bundles(&[]);
+    let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 3).await;
+    assert_eq!(condition(&patches[2])["status"], "False");
+    assert_eq!(condition(&patches[2])["reason"], "KeepingOldContent");
+    node.until_asked(Method::POST, "/events", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_starts_as_it_should_hears_of_it_once() {
+    let node = VolumeTestNode::new();
+    node.set_bundles(&[bundle("a", "", &[])]);
+    let mut pod = pod("u1", json!([named("a", false)]));
+    node.set_pods(std::slice::from_ref(&pod));
+    let running = node.start();
+    let patches = node.until_asked(Method::PATCH, "/status", 1).await;
+    // The pod has the condition from now on. Another life of the process finds it.
+    running.kill().await;
+    let told = condition(&patches[0]).clone();
+    pod.status = serde_json::from_value(json!({"conditions": [told]})).unwrap();
+    node.set_pods(&[pod]);
+    node.reports.send_replace(Default::default());
+    let _running = node.start();
+    node.until_good("default/pod-u1/v").await;
+    tokio::time::sleep(Duration::from_secs(86_400)).await;
+    assert_eq!(node.asked.borrow().len(), 1, "{:?}", node.asked.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_listen_holds_up_nothing() {
+    let node = VolumeTestNode::new();
+    *node.refuse.lock().unwrap() = Some(500);
+    node.set_pods(&[pod("u1", json!([named("a", false)])), pod("u2", json!([named("b", true)]))]);
+    let _running = node.start();
+    node.until_good("default/pod-u2/v").await;
+    node.until_asked(Method::PATCH, "/pods/pod-u2/status", 3).await;
+    node.set_bundles(&[bundle("a", "", &[])]);
+    node.until_good("default/pod-u1/v").await;
+    *node.refuse.lock().unwrap() = None;
+    let before = node.asked.borrow().len();
+    let mut asked = node.asked.subscribe();
+    let good = |asked: &Vec<RecordedRequest>| {
+        let later = asked.iter().skip(before).filter(|one| one.path.ends_with("/status"));
+        later.filter(|one| condition(one)["status"] == "True").count() == 2
+    };
+    asked.wait_for(good).await.unwrap();
+}

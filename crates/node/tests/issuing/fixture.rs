@@ -1,0 +1,303 @@
+//! A server with a signer of pods and one of hosts, and nodes that ask them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod, ServiceAccount};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::client::Body;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::{Duration as Span, OffsetDateTime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tower::Service as _;
+use windlass_controllers::{csr_signer, signers};
+use windlass_node::volume_certificates::{VolumeCertificateManager, VolumeCertificateConfig, CertificateSubject, CertificateSpec};
+use windlass_node::clock::{Clock, ClockReading};
+use windlass_node::files::FileSystem;
+use windlass_node::feature_gates::FeatureGates;
+use windlass_node::sources::{SourceChange, bundles};
+use windlass_node::volume::id::{VolumeOwner, SourceId, VolumeId};
+use windlass_node::volume::plan::{CredentialBundle, CredentialState};
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{self, Server};
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
+
+pub use windlass_node::volume::definition::CertificateSource as Certificate;
+
+pub const SIGNER: &str = "example.com/workloads";
+/// A test that waits longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const SIGNERS: &str = "
+apiVersion: windlass.dev/v1
+kind: Signers
+signers:
+- name: example.com/workloads
+  ca: {selfSigned: {directory: workloads}}
+  pods: {trustDomain: example.com}
+- name: example.com/hosts
+  ca: {selfSigned: {directory: hosts}}
+  requests:
+    commonNames: [edge]
+    dnsNames: [edge.example]
+    usages: [digital signature, client auth, server auth]
+    maxDuration: 24h
+    duration: 24h
+    approval: manual
+";
+
+/// What is asked for by a host.
+pub mod host {
+    use super::{VolumeOwner, SourceId, VolumeId};
+
+    pub const SIGNER: &str = "example.com/hosts";
+
+    pub fn id(name: &str) -> SourceId {
+        SourceId { volume: VolumeId { owner: VolumeOwner::Host, name: name.into() }, index: 0 }
+    }
+}
+
+pub struct IssuingFixture {
+    server: Arc<Server>,
+    dir: TempDir,
+    _loops: JoinSet<()>,
+    _down: watch::Sender<bool>,
+    /// How far the clock of nodes is ahead, in seconds.
+    ahead: Arc<AtomicI64>,
+    version: &'static str,
+}
+
+/// Certificates that are kept.
+pub struct IssuingNode {
+    pub certificates: Arc<VolumeCertificateManager>,
+    setup: Arc<dyn Fn(mpsc::UnboundedSender<SourceChange>) -> VolumeCertificateConfig>,
+    wakes: mpsc::UnboundedReceiver<SourceChange>,
+    task: JoinHandle<()>,
+    state: PathBuf,
+}
+
+/// A pod that is on the node.
+pub struct BoundPod {
+    name: String,
+    pub uid: String,
+}
+
+impl IssuingFixture {
+    /// A server of which nodes see no better version of pods' requests than this.
+    pub async fn start(version: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (down, shutdown) = watch::channel(false);
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
+        let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
+        let mut loops = JoinSet::new();
+        let admin = client_of(&server, "admin", &[MASTERS]);
+        std::fs::write(dir.path().join("signers.yaml"), SIGNERS).unwrap();
+        let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
+        let open = || signers::open(&dir.path().join("signers.yaml"), &clock).unwrap();
+        let kind = resource("v1");
+        loops.spawn(signers::pods::run(admin.clone(), kind, open(), clock.clone()));
+        loops.spawn(csr_signer::run(admin.clone(), Vec::new(), DAY, open(), clock.clone()));
+        let node: NodeObject = object(json!({"metadata": {"name": "n1"}}));
+        Api::all(admin.clone()).create(&PostParams::default(), &node).await.unwrap();
+        let account: ServiceAccount = object(json!({"metadata": {"name": "frontend"}}));
+        let accounts: Api<ServiceAccount> = Api::namespaced(admin, "default");
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        Self { server, dir, _loops: loops, _down: down, ahead: Arc::default(), version }
+    }
+
+    pub fn admin(&self) -> Client {
+        client_of(&self.server, "admin", &[MASTERS])
+    }
+
+    /// Sets the clock of nodes.
+    pub fn ahead(&self, by: Span) {
+        self.ahead.store(by.whole_seconds(), Relaxed);
+    }
+
+    /// A pod on the node with these sources in one volume.
+    pub async fn create_pod(&self, name: &str, sources: &[Certificate]) -> BoundPod {
+        let sources = sources.iter().enumerate().map(|(index, source)| {
+            let mut certificate = json!({
+                "signerName": source.signer, "keyType": source.key_type,
+                "credentialBundlePath": format!("{index}.pem"),
+            });
+            if let Some(seconds) = source.max_expiration_seconds {
+                certificate["maxExpirationSeconds"] = seconds.into();
+            }
+            if !source.user_annotations.is_empty() {
+                certificate["userAnnotations"] = json!(source.user_annotations);
+            }
+            json!({"podCertificate": certificate})
+        });
+        let sources = sources.collect::<Vec<_>>();
+        let pod: Pod = object(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "serviceAccountName": "frontend", "nodeName": "n1",
+                "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "tls", "projected": {"sources": sources}}],
+            },
+        }));
+        let pods: Api<Pod> = Api::namespaced(self.admin(), "default");
+        let made = pods.create(&PostParams::default(), &pod).await.unwrap();
+        BoundPod { name: name.into(), uid: made.uid().unwrap() }
+    }
+
+    /// All requests of pods, with all that they say.
+    pub async fn requests(&self) -> Vec<DynamicObject> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.admin(), "default", &resource("v1beta1"));
+        api.list(&ListParams::default()).await.unwrap().items
+    }
+
+    pub fn node(&mut self) -> IssuingNode {
+        let state = self.dir.path().join("node");
+        let ahead = self.ahead.clone();
+        let began = std::time::Instant::now();
+        let clock: Clock = Arc::new(move || {
+            let wall = OffsetDateTime::now_utc() + Span::seconds(ahead.load(Relaxed));
+            ClockReading { wall, since: began.elapsed() }
+        });
+        let user = user("system:node:n1", &["system:nodes"]);
+        let client = limited(LocalClient::new(self.server.clone(), user), self.version);
+        IssuingNode::start(
+            Arc::new(move |wakes| VolumeCertificateConfig {
+                client: client.clone(),
+                node: "n1".into(),
+                files: FileSystem::default(),
+                clock: clock.clone(),
+                random: Arc::new(|| 0.01),
+                gates: FeatureGates::default(),
+                wakes,
+                look: Duration::from_secs(60),
+                bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default())).subscribe(),
+            }),
+            state,
+        )
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl IssuingNode {
+    fn start(setup: Arc<dyn Fn(mpsc::UnboundedSender<SourceChange>) -> VolumeCertificateConfig>, state: PathBuf) -> Self {
+        let (wake, wakes) = mpsc::unbounded_channel();
+        let certificates = VolumeCertificateManager::new(setup(wake));
+        let task = tokio::spawn(certificates.clone().run());
+        Self { certificates, setup, wakes, task, state }
+    }
+
+    /// Another process takes its place.
+    pub async fn restart(self) -> Self {
+        self.task.abort();
+        let _ = self.task.await;
+        Self::start(self.setup, self.state)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.state.clone()
+    }
+
+    pub fn ensure(&mut self, id: &SourceId, wanted: CertificateSpec) {
+        self.certificates.ensure(id, wanted);
+    }
+
+    /// Waits until what is served is such.
+    pub async fn until(&mut self, id: &SourceId, good: impl Fn(&CredentialState<CredentialBundle>) -> bool) {
+        let certificates = self.certificates.clone();
+        let waiting = async {
+            while !good(&certificates.get(id)) {
+                self.wakes.recv().await.unwrap();
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{id:?} is {:?}", self.certificates.get(id));
+        }
+    }
+
+    pub async fn ready(&mut self, id: &SourceId) -> CredentialBundle {
+        self.until(id, |got| matches!(got, CredentialState::Available(_))).await;
+        self.credential(id)
+    }
+
+    pub async fn after(&mut self, id: &SourceId, before: &CredentialBundle) -> CredentialBundle {
+        let other = |got: &CredentialState<CredentialBundle>| matches!(got, CredentialState::Available(now) if now.chain != before.chain);
+        self.until(id, other).await;
+        self.credential(id)
+    }
+
+    pub fn credential(&self, id: &SourceId) -> CredentialBundle {
+        match self.certificates.get(id) {
+            CredentialState::Available(credential) => credential,
+            CredentialState::Unavailable(why) => panic!("{why}"),
+        }
+    }
+}
+
+impl BoundPod {
+    pub fn id(&self, index: usize) -> SourceId {
+        let (name, uid) = (self.name.clone(), self.uid.clone());
+        let owner = VolumeOwner::Pod { namespace: "default".into(), name, uid };
+        SourceId { volume: VolumeId { owner, name: "tls".into() }, index }
+    }
+
+    pub fn certificate_spec(&self, source: Certificate, state: PathBuf) -> CertificateSpec {
+        CertificateSpec { source, subject: CertificateSubject::Pod { service_account: "frontend".into() }, state }
+    }
+}
+
+/// What a volume says of a certificate.
+pub fn source(key_type: &str) -> Certificate {
+    Certificate {
+        signer: SIGNER.into(),
+        key_type: key_type.into(),
+        max_expiration_seconds: None,
+        user_annotations: BTreeMap::new(),
+        bundle: None,
+        key: None,
+        chain: None,
+        owner: None,
+    }
+}
+
+fn client_of(server: &Arc<Server>, name: &str, groups: &[&str]) -> Client {
+    Client::new(LocalClient::new(server.clone(), user(name, groups)), "default")
+}
+
+fn user(name: &str, groups: &[&str]) -> User {
+    User::authenticated(name, "", groups.iter().map(|&group| group.to_owned()).collect())
+}
+
+/// A client of which it is hidden that there are better versions than this.
+fn limited(local: LocalClient, version: &'static str) -> Client {
+    let hidden: &'static [&'static str] = match version {
+        "v1" => &[],
+        "v1beta1" => &["v1"],
+        _ => &["v1", "v1beta1"],
+    };
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let discovered = request.uri().path().strip_prefix("/apis/certificates.k8s.io/");
+        if discovered.is_some_and(|version| hidden.contains(&version)) {
+            *request.uri_mut() = "/apis/certificates.k8s.io/v0".parse().unwrap();
+        }
+        local.clone().call(request)
+    });
+    Client::new(service, "default")
+}
+
+fn resource(version: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk("certificates.k8s.io", version, "PodCertificateRequest");
+    ApiResource::from_gvk(&kind)
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}

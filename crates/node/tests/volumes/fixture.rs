@@ -1,0 +1,233 @@
+//! A server in this process, and a node whose volumes are kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::{Duration as Span, OffsetDateTime};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use windlass_controllers::ca::CaSource;
+use windlass_controllers::signers::config::SignersConfig;
+use windlass_controllers::signers::{CustomSigner, pods as pod_signer};
+use windlass_node::agent::volumes::VolumeRuntime;
+use windlass_node::volume_manager::report::{VolumeReports, VolumeReport};
+use windlass_node::node_status::NodeRegistration;
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::local_client::LocalClient;
+use windlass_server::server::{Server, ServerOptions, start};
+use windlass_server::tokens::TokenSigner;
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{EmbeddedStore, EmbeddedOptions};
+
+/// A test that waits longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Who signs certificates of pods.
+pub const SIGNER: &str = "example.com/workloads";
+
+/// A server, and the disk of the node `n1`.
+pub struct VolumesFixture {
+    pub admin: Client,
+    pub volumes: Arc<VolumeRuntime>,
+    server: Arc<Server>,
+    dir: TempDir,
+    loops: JoinSet<()>,
+    _down: watch::Sender<bool>,
+}
+
+/// The node's loops. They end with it.
+pub struct RunningVolumeTasks(#[allow(dead_code, reason = "it is held")] JoinSet<()>);
+
+impl VolumesFixture {
+    pub async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (down, shutdown) = watch::channel(false);
+        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
+        let key = PrivateKey::generate().unwrap();
+        let server = start(ServerOptions {
+            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
+            tokens: Some(TokenSigner::new(key, "https://issuer.example.com").unwrap()),
+            ..ServerOptions::new(store, shutdown)
+        });
+        let server = server.await.unwrap();
+        let user = User::authenticated("admin", "", vec![MASTERS.into()]);
+        let admin = Client::new(LocalClient::new(server.clone(), user), "default");
+        let world = Self {
+            admin,
+            volumes: VolumeRuntime::new(&windlass_node::AgentOptions::new(PathBuf::new(), PathBuf::new())),
+            server,
+            dir,
+            loops: JoinSet::new(),
+            _down: down,
+        };
+        let node: Node = object(json!({"metadata": {"name": "n1"}}));
+        Api::all(world.admin.clone()).create(&PostParams::default(), &node).await.unwrap();
+        let account: ServiceAccount = object(json!({"metadata": {"name": "frontend"}}));
+        world.create(&account).await;
+        world
+    }
+
+    /// Starts what keeps volumes, as the node.
+    pub fn run(&self) -> RunningVolumeTasks {
+        let mut tasks = JoinSet::new();
+        let root_dir = self.root();
+        let options = windlass_node::AgentOptions {
+            node_name: "n1".into(),
+            tmpfs: false,
+            random: Arc::new(|| 0.5),
+            ..windlass_node::AgentOptions::new(root_dir.join("kubeconfig"), root_dir)
+        };
+        let heartbeat = Some(OffsetDateTime::now_utc());
+        let registration = NodeRegistration { heartbeat, ..NodeRegistration::default() };
+        let registration = watch::Sender::new(registration).subscribe();
+        self.volumes.start(&options, &self.client_of_node(), registration, &mut tasks);
+        RunningVolumeTasks(tasks)
+    }
+
+    /// Signs certificates of pods.
+    pub fn sign(&mut self) {
+        let now = OffsetDateTime::now_utc();
+        let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let (subject, key) = (Subject::new("workloads", &[]), PrivateKey::generate().unwrap());
+        let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+        let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
+        std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
+        std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
+        let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
+        let [certificate, key] = files;
+        let ca = CaSource::from_files(certificate, key, clock.clone());
+        let text = format!(
+            "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {SIGNER}, \
+             ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{trustDomain: example.com}}}}]}}"
+        );
+        let signers = SignersConfig::parse(&self.dir.path().join("signers.yaml"), &text).unwrap();
+        let custom = signers.signers.into_iter();
+        let custom = custom.map(|custom| CustomSigner::new(custom, ca.clone())).collect();
+        let kind = kube::core::GroupVersionKind::gvk(
+            "certificates.k8s.io",
+            "v1beta1",
+            "PodCertificateRequest",
+        );
+        let resource = kube::core::ApiResource::from_gvk(&kind);
+        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock));
+    }
+
+    pub fn client_of_node(&self) -> Client {
+        let groups = vec!["system:nodes".into(), "system:authenticated".into()];
+        let user = User::authenticated("system:node:n1", "", groups);
+        Client::new(LocalClient::new(self.server.clone(), user), "default")
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// Objects of a kind in `default`.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.admin.clone(), "default")
+    }
+
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        self.api().create(&PostParams::default(), object).await.unwrap()
+    }
+
+    /// Makes a bundle, or gives it another text.
+    pub async fn apply_bundle(&self, name: &str, text: &str) {
+        let bundles: Api<ClusterTrustBundle> = Api::all(self.admin.clone());
+        let bundle = object(json!({"metadata": {"name": name}, "spec": {"trustBundle": text}}));
+        if bundles.get_opt(name).await.unwrap().is_some() {
+            let patch = Patch::Merge(json!({"spec": {"trustBundle": text}}));
+            bundles.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        } else {
+            bundles.create(&PostParams::default(), &bundle).await.unwrap();
+        }
+    }
+
+    /// Makes a pod on the node, with a volume `v` of these sources; its directory.
+    pub async fn create_pod(&self, name: &str, sources: Value) -> PathBuf {
+        let pod: Pod = object(json!({
+            "metadata": {"name": name, "labels": {"app": "web"}},
+            "spec": {
+                "serviceAccountName": "frontend",
+                "nodeName": "n1",
+                "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "v", "projected": {"sources": sources}}],
+            },
+        }));
+        let pod = self.create(&pod).await;
+        let volumes = "volumes/kubernetes.io~projected/v";
+        self.root().join("pods").join(pod.uid().unwrap()).join(volumes)
+    }
+
+    /// Waits until the volume of a pod is as it should be.
+    pub async fn until(&self, pod: &str, good: impl Fn(&VolumeReport) -> bool) {
+        let name = format!("default/{pod}/v");
+        let shown = |reports: &VolumeReports| {
+            let mut named = reports.iter().filter(|(id, _)| id.to_string() == name);
+            named.next().map(|(_, report)| report.clone())
+        };
+        let mut reports = self.volumes.reports.subscribe();
+        let waiting = reports.wait_for(|all| shown(all).is_some_and(|report| good(&report)));
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{name} is {:?}", shown(&self.volumes.reports.borrow()));
+        }
+    }
+
+    /// Waits until it has what it should have.
+    pub async fn until_good(&self, pod: &str) {
+        self.until(pod, |report| report.ready && report.blocked.is_none()).await;
+    }
+}
+
+/// A typed object from JSON.
+pub fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// An authority, as text.
+pub fn anchor() -> String {
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let (subject, key) = (Subject::new("root", &[]), PrivateKey::generate().unwrap());
+    let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+    pair.certificate().to_pem()
+}
+
+/// Waits until an object is as `good` wants it; `None` stands for one that is not there.
+pub async fn until<K>(api: &Api<K>, name: &str, good: impl Fn(Option<&K>) -> bool)
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + 'static,
+{
+    let waiting =
+        kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
+    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        panic!("{name} is {:?}", api.get_opt(name).await.unwrap());
+    }
+}

@@ -1,0 +1,76 @@
+//! The ASN.1 of a certificate, for reading and for writing.
+//!
+//! Names and keys stay the bytes they are: an issuer must equal the authority's subject byte for
+//! byte, and a key is certified as it was given. Decoding them into structures and encoding them
+//! again would lose that for input that is almost, but not quite, DER.
+
+use der::asn1::{AnyRef, BitStringRef, UintRef};
+use der::{Decode, Reader, Sequence, SliceReader};
+use x509_cert::certificate::Version;
+use x509_cert::ext::Extension;
+use x509_cert::spki::AlgorithmIdentifierRef;
+use x509_cert::time::Validity;
+
+use crate::Error;
+
+/// `Certificate`, RFC 5280 §4.1.
+#[derive(Sequence)]
+pub(crate) struct SignedFields<'a> {
+    pub tbs: AnyRef<'a>,
+    pub algorithm: AlgorithmIdentifierRef<'a>,
+    pub signature: BitStringRef<'a>,
+}
+
+/// `TBSCertificate`, RFC 5280 §4.1.
+#[derive(Sequence)]
+pub(crate) struct TbsFields<'a> {
+    #[asn1(context_specific = "0", default = "Default::default")]
+    pub version: Version,
+    pub serial: UintRef<'a>,
+    pub algorithm: AlgorithmIdentifierRef<'a>,
+    pub issuer: AnyRef<'a>,
+    pub validity: Validity,
+    pub subject: AnyRef<'a>,
+    pub public_key: AnyRef<'a>,
+    #[asn1(context_specific = "1", tag_mode = "IMPLICIT", optional = "true")]
+    pub issuer_unique_id: Option<BitStringRef<'a>>,
+    #[asn1(context_specific = "2", tag_mode = "IMPLICIT", optional = "true")]
+    pub subject_unique_id: Option<BitStringRef<'a>>,
+    #[asn1(context_specific = "3", tag_mode = "EXPLICIT", optional = "true")]
+    pub extensions: Option<Vec<Extension>>,
+}
+
+/// The elements that stand one after the other in the value of a SEQUENCE or SET.
+pub(crate) fn elements<'a>(
+    value: &'a [u8],
+    what: &'static str,
+) -> impl Iterator<Item = Result<AnyRef<'a>, Error>> {
+    let mut reader = SliceReader::new(value).ok();
+    std::iter::from_fn(move || {
+        let open = reader.as_mut().filter(|reader| !reader.is_finished())?;
+        let element = AnyRef::decode(open).map_err(Error::malformed(what));
+        if element.is_err() {
+            reader = None;
+        }
+        Some(element)
+    })
+}
+
+/// One element of DER, for structures that are written by hand because Go's bytes are wanted.
+pub(crate) fn encode_tlv(tag: u8, contents: &[u8]) -> Vec<u8> {
+    let mut element = Vec::with_capacity(contents.len().saturating_add(10));
+    element.push(tag);
+    let length = contents.len().to_be_bytes();
+    let digits = length.iter().skip_while(|digit| **digit == 0).copied().collect::<Vec<_>>();
+    match digits.as_slice() {
+        [] => element.push(0),
+        [short @ ..=0x7f] => element.push(*short),
+        digits => {
+            // A usize has eight octets at most.
+            element.push(0x80 | u8::try_from(digits.len()).unwrap_or_default());
+            element.extend_from_slice(digits);
+        }
+    }
+    element.extend_from_slice(contents);
+    element
+}

@@ -1,0 +1,62 @@
+//! Subject alternative names, as Go sees them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::der_reader::{DerReader, tag};
+use super::{asn1_string, uri};
+
+/// The subject alternative names that Go knows, each kind in order. Others are passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AltNames {
+    /// DNS names. Any ASCII may be in there, nothing else has been checked.
+    pub dns_names: Vec<String>,
+    /// E-mail addresses. Any ASCII, too.
+    pub email_addresses: Vec<String>,
+    /// Addresses.
+    pub ip_addresses: Vec<IpAddr>,
+    /// URIs, as Go prints them: this is what is looked at, and what is issued.
+    pub uris: Vec<String>,
+}
+
+const EMAIL: u8 = tag::context(1);
+const DNS: u8 = tag::context(2);
+const URI: u8 = tag::context(6);
+const IP: u8 = tag::context(7);
+
+impl AltNames {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.dns_names.is_empty()
+            && self.email_addresses.is_empty()
+            && self.ip_addresses.is_empty()
+            && self.uris.is_empty()
+    }
+
+    /// Reads the value of the extension.
+    pub(crate) fn read(extension: &[u8]) -> Result<Self, &'static str> {
+        let mut found = Self::default();
+        let names = DerReader::new(extension).sequence();
+        let mut names = names.ok_or("invalid subject alternative names")?;
+        while !names.is_empty() {
+            let name = names.next_element().ok_or("invalid subject alternative name")?;
+            let ascii = || asn1_string::decode_ascii(name.value).ok_or("alternative name is not ASCII");
+            match name.tag {
+                EMAIL => found.email_addresses.push(ascii()?),
+                DNS => found.dns_names.push(ascii()?),
+                URI => found.uris.push(uri::canonical(&ascii()?)?),
+                IP => found.ip_addresses.push(address(name.value)?),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn address(octets: &[u8]) -> Result<IpAddr, &'static str> {
+    if let Ok(four) = <[u8; 4]>::try_from(octets) {
+        return Ok(IpAddr::V4(Ipv4Addr::from(four)));
+    }
+    let sixteen = <[u8; 16]>::try_from(octets).map_err(|_| "alternative name is no address")?;
+    // Go sees the same address in ::ffff:192.0.2.1 and 192.0.2.1.
+    Ok(IpAddr::V6(Ipv6Addr::from(sixteen)).to_canonical())
+}

@@ -1,0 +1,238 @@
+//! Certificates that others made.
+
+use std::fmt;
+
+use time::OffsetDateTime;
+
+use super::algorithm::{AlgorithmIdentifier, SignatureAlgorithm};
+use super::alt_names::AltNames;
+use super::extensions::ForeignExtensions;
+use super::key::SubjectKey;
+use super::distinguished_name::{self, DistinguishedName};
+use super::der_reader::{DerElement, DerReader, tag};
+use super::time::read as read_time;
+use crate::Error;
+use crate::limits::MAX_FOREIGN_BYTES;
+
+/// A certificate that has been read as leniently as Go reads it, and no more leniently.
+///
+/// This is for certificates that are stored and handed on. What decides who somebody is goes
+/// through the stricter [`crate::Certificate`].
+#[derive(Clone)]
+pub struct ForeignCertificate {
+    der: Vec<u8>,
+    subject_der: Vec<u8>,
+    subject: DistinguishedName,
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+    public_key: SubjectKey,
+    signature_algorithm: SignatureAlgorithm,
+    extensions: ForeignExtensions,
+}
+
+impl ForeignCertificate {
+    /// Reads one certificate, to its last byte.
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        let mut reader = DerReader::new(der);
+        let certificate = Self::next(&mut reader)?;
+        if reader.is_empty() { Ok(certificate) } else { Err(malformed_certificate("trailing data")) }
+    }
+
+    /// Reads certificates that stand one after the other, with nothing between them.
+    pub fn several_from_der(der: &[u8]) -> Result<Vec<Self>, Error> {
+        let mut reader = DerReader::new(der);
+        let mut certificates = Vec::new();
+        while !reader.is_empty() {
+            certificates.push(Self::next(&mut reader)?);
+        }
+        Ok(certificates)
+    }
+
+    fn next(reader: &mut DerReader<'_>) -> Result<Self, Error> {
+        let certificate = reader.element(tag::SEQUENCE).ok_or_else(|| malformed_certificate("not a sequence"))?;
+        if certificate.whole.len() > MAX_FOREIGN_BYTES {
+            return Err(Error::TooLarge { what: WHAT, limit: MAX_FOREIGN_BYTES });
+        }
+        Self::read(certificate).map_err(malformed_certificate)
+    }
+
+    fn read(certificate: DerElement<'_>) -> Result<Self, &'static str> {
+        let mut outer = DerReader::new(certificate.value);
+        let mut tbs = outer.sequence().ok_or("malformed body")?;
+        let version = version(&mut tbs)?;
+        let serial = tbs.integer().ok_or("malformed serial number")?;
+        if serial.first().is_some_and(|first| first & 0x80 != 0) {
+            return Err("negative serial number");
+        }
+        let inner = tbs.value(tag::SEQUENCE).ok_or("malformed signature algorithm")?;
+        if outer.value(tag::SEQUENCE).ok_or("malformed signature algorithm")? != inner {
+            return Err("inner and outer signature algorithm differ");
+        }
+        let algorithm = AlgorithmIdentifier::read(DerReader::new(inner));
+        let algorithm = algorithm.ok_or("malformed signature algorithm")?;
+        distinguished_name::check(tbs.element(tag::SEQUENCE).ok_or("malformed issuer")?.whole)?;
+        let mut validity = tbs.sequence().ok_or("malformed validity")?;
+        let not_before = read_time(&mut validity).ok_or("malformed start of validity")?;
+        let not_after = read_time(&mut validity).ok_or("malformed end of validity")?;
+        let subject = tbs.element(tag::SEQUENCE).ok_or("malformed subject")?;
+        let (subject_der, subject) = (subject.whole, DistinguishedName::from_certificate(subject.whole)?);
+        let key = tbs.element(tag::SEQUENCE).ok_or("malformed public key")?;
+        let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::read)?;
+        let extensions = extensions(version, &mut tbs)?;
+        outer.bit_string().ok_or("malformed signature")?;
+        Ok(Self {
+            der: certificate.whole.to_vec(),
+            subject_der: subject_der.to_vec(),
+            subject,
+            not_before,
+            not_after,
+            public_key,
+            signature_algorithm: SignatureAlgorithm::from_identifier(&algorithm),
+            extensions,
+        })
+    }
+
+    /// Its bytes.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Its subject.
+    pub fn subject(&self) -> &DistinguishedName {
+        &self.subject
+    }
+
+    /// Who says that it is theirs to issue. Nothing has been verified.
+    pub fn issuer(&self) -> DistinguishedName {
+        let issuer = self.fields().and_then(|mut tbs| {
+            for _ in ["serial number", "signature algorithm"] {
+                tbs.next_element()?;
+            }
+            DistinguishedName::from_certificate(tbs.element(tag::SEQUENCE)?.whole).ok()
+        });
+        issuer.unwrap_or_default()
+    }
+
+    /// Its serial number, big-endian without leading zeros.
+    pub fn serial(&self) -> Vec<u8> {
+        let serial = self.fields().and_then(|mut tbs| tbs.integer());
+        serial.unwrap_or_default().iter().copied().skip_while(|octet| *octet == 0).collect()
+    }
+
+    /// What stands in it, from the serial number on. It has been read before, so it is there.
+    fn fields(&self) -> Option<DerReader<'_>> {
+        let mut tbs = DerReader::new(&self.der).sequence()?.sequence()?;
+        version(&mut tbs).ok()?;
+        Some(tbs)
+    }
+
+    /// Its subject, byte for byte.
+    pub(crate) fn subject_der(&self) -> &[u8] {
+        &self.subject_der
+    }
+
+    /// From when on it is good.
+    pub fn not_before(&self) -> OffsetDateTime {
+        self.not_before
+    }
+
+    /// Until when it is good. This may be before [`Self::not_before`].
+    pub fn not_after(&self) -> OffsetDateTime {
+        self.not_after
+    }
+
+    /// The key it certifies.
+    pub fn public_key(&self) -> &SubjectKey {
+        &self.public_key
+    }
+
+    /// How it is signed. Nothing has been verified.
+    pub fn signature_algorithm(&self) -> SignatureAlgorithm {
+        self.signature_algorithm
+    }
+
+    /// Whether `issuer` is named as its issuer, and has signed it.
+    pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
+        let named = self.fields().and_then(|mut tbs| {
+            for _ in ["serial number", "signature algorithm"] {
+                tbs.next_element()?;
+            }
+            Some(tbs.element(tag::SEQUENCE)?.whole)
+        });
+        named == Some(issuer.subject_der()) && self.is_signed_by(&issuer.public_key)
+    }
+
+    /// Whether its signature is this key's.
+    pub(crate) fn is_signed_by(&self, key: &SubjectKey) -> bool {
+        let parts = DerReader::new(&self.der).sequence().and_then(|mut outer| {
+            let signed = outer.element(tag::SEQUENCE)?.whole;
+            outer.element(tag::SEQUENCE)?;
+            Some((signed, outer.bit_string()?.right_aligned()))
+        });
+        parts.is_some_and(|(signed, signature)| {
+            key.verify(self.signature_algorithm, signed, &signature).is_ok()
+        })
+    }
+
+    /// Who it speaks for.
+    pub fn alt_names(&self) -> &AltNames {
+        &self.extensions.alt_names
+    }
+
+    /// Whether its basic constraints say that it is an authority.
+    pub fn is_authority(&self) -> bool {
+        self.extensions.is_authority == Some(true)
+    }
+}
+
+impl fmt::Debug for ForeignCertificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ForeignCertificate")
+            .field("common_name", &self.subject.common_name())
+            .field("not_before", &self.not_before)
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
+    }
+}
+
+const WHAT: &str = "certificate";
+
+fn malformed_certificate(reason: &str) -> Error {
+    Error::Malformed { what: WHAT, reason: reason.to_owned() }
+}
+
+/// The version, counted from 1.
+fn version(tbs: &mut DerReader<'_>) -> Result<u8, &'static str> {
+    let Some(value) = tbs.optional(tag::constructed(0)).ok_or("malformed version")? else {
+        return Ok(1);
+    };
+    let mut value = DerReader::new(value);
+    match value.int64().filter(|_| value.is_empty()) {
+        Some(0) => Ok(1),
+        Some(1) => Ok(2),
+        Some(2) => Ok(3),
+        _ => Err("malformed version"),
+    }
+}
+
+/// What follows the key: unique identifiers from version 2 on, extensions in version 3. In older
+/// versions Go does not look.
+fn extensions(version: u8, tbs: &mut DerReader<'_>) -> Result<ForeignExtensions, &'static str> {
+    if version < 2 {
+        return Ok(ForeignExtensions::default());
+    }
+    for number in [1, 2] {
+        tbs.optional(tag::context(number)).ok_or("malformed unique identifier")?;
+    }
+    if version < 3 {
+        return Ok(ForeignExtensions::default());
+    }
+    match tbs.optional(tag::constructed(3)).ok_or("malformed extensions")? {
+        None => Ok(ForeignExtensions::default()),
+        Some(list) => ForeignExtensions::read(DerReader::new(list).sequence().ok_or("malformed extensions")?),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Trust bundles: the text that names whom a cluster trusts.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::certificate::ForeignCertificate;
+use super::{CERTIFICATE, pem_scan};
+
+/// A certificate that is trusted to sign others.
+#[derive(Debug, Clone)]
+pub struct TrustAnchor(ForeignCertificate);
+
+/// Why a text is not a trust bundle. Displayed, each is what Kubernetes says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnchorError {
+    /// The text is longer than it may be.
+    TooLong {
+        /// How long it may be, in bytes.
+        limit: usize,
+    },
+    /// Some blocks are not trust anchors: at least one, each block at most once, in order.
+    Entries(Vec<EntryError>),
+    /// There is no block.
+    Missing,
+    /// Some anchors occur more than once: the indices of each such anchor, in order.
+    Duplicates(Vec<Vec<usize>>),
+}
+
+/// Why one block of a trust bundle is not a trust anchor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryError {
+    /// Which block, counted from 0. What Go cannot read as a block is not counted.
+    pub index: usize,
+    /// What is wrong with it.
+    pub fault: EntryFault,
+}
+
+/// What is wrong with one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryFault {
+    /// It is of another kind.
+    Label(String),
+    /// It has headers.
+    Headers,
+    /// It is not one certificate. This is why; Kubernetes does not tell.
+    Malformed(String),
+    /// It is not an authority: its basic constraints do not say so, or it has none. That basic
+    /// constraints are invalid is never said: then it is malformed, in Go as here.
+    NotAuthority,
+}
+
+impl TrustAnchor {
+    /// The certificate.
+    pub fn certificate(&self) -> &ForeignCertificate {
+        &self.0
+    }
+
+    /// Its bytes.
+    pub fn der(&self) -> &[u8] {
+        self.0.der()
+    }
+}
+
+/// Reads a trust bundle: only certificates of authorities, without headers, each once, at least one
+/// of them. Text around the blocks is allowed. Takes time linear in the length of the text.
+pub fn parse_trust_anchors(text: &str, limit: usize) -> Result<Vec<TrustAnchor>, AnchorError> {
+    if text.len() > limit {
+        return Err(AnchorError::TooLong { limit });
+    }
+    let mut anchors = Vec::new();
+    let mut errors = Vec::new();
+    for (index, block) in pem_scan::blocks(text.as_bytes()).enumerate() {
+        match parse_anchor(&block) {
+            Ok(anchor) => anchors.push(anchor),
+            Err(fault) => errors.push(EntryError { index, fault }),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(AnchorError::Entries(errors));
+    }
+    if anchors.is_empty() {
+        return Err(AnchorError::Missing);
+    }
+    let duplicates = duplicates(&anchors);
+    if duplicates.is_empty() { Ok(anchors) } else { Err(AnchorError::Duplicates(duplicates)) }
+}
+
+fn parse_anchor(block: &pem_scan::ScannedBlock<'_>) -> Result<TrustAnchor, EntryFault> {
+    if block.label != CERTIFICATE {
+        return Err(EntryFault::Label(String::from_utf8_lossy(block.label).into_owned()));
+    }
+    if block.has_headers {
+        return Err(EntryFault::Headers);
+    }
+    let certificate = ForeignCertificate::from_der(&block.contents);
+    let certificate = certificate.map_err(|error| EntryFault::Malformed(error.to_string()))?;
+    if certificate.is_authority() { Ok(TrustAnchor(certificate)) } else { Err(EntryFault::NotAuthority) }
+}
+
+/// The indices of anchors that are the same to the byte, in order of the first.
+fn duplicates(anchors: &[TrustAnchor]) -> Vec<Vec<usize>> {
+    let mut indices = HashMap::<&[u8], Vec<usize>>::new();
+    for (index, anchor) in anchors.iter().enumerate() {
+        indices.entry(anchor.der()).or_default().push(index);
+    }
+    let mut duplicates = indices.into_values().filter(|all| all.len() > 1).collect::<Vec<_>>();
+    duplicates.sort_unstable();
+    duplicates
+}
+
+impl AnchorError {
+    /// What Kubernetes says, one text for each cause. That the text is too long is said by whoever
+    /// knows the field.
+    pub fn messages(&self) -> Vec<String> {
+        match self {
+            Self::TooLong { limit } => vec![format!("may not be more than {limit} bytes")],
+            Self::Entries(errors) => errors.iter().map(EntryError::to_string).collect(),
+            Self::Missing => vec!["at least one trust anchor must be provided".to_owned()],
+            Self::Duplicates(sets) => sets
+                .iter()
+                .map(|set| {
+                    let set = set.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+                    format!("duplicate trust anchor (indices [{set}])")
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for AnchorError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.messages().join(", "))
+    }
+}
+
+impl std::error::Error for AnchorError {}
+
+impl fmt::Display for EntryError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "entry {} ", self.index)?;
+        match &self.fault {
+            EntryFault::Label(label) => write!(formatter, "has bad block type: {label}"),
+            EntryFault::Headers => formatter.write_str("has PEM block headers"),
+            EntryFault::Malformed(_) => formatter.write_str("does not parse as X.509"),
+            EntryFault::NotAuthority => formatter.write_str("does not have the CA bit set"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

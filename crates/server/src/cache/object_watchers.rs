@@ -1,0 +1,109 @@
+//! Watchers of single objects: only what happens to their object wakes them.
+//!
+//! Thousands of nodes that start at once each watch one request of theirs. If every change woke
+//! all of them, the work would grow with the square of their number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::{ObjectChange, KindCache};
+
+/// Who watches which object.
+#[derive(Default)]
+pub struct ObjectWatchers {
+    by_key: Mutex<HashMap<Box<str>, WatchedObject>>,
+}
+
+struct WatchedObject {
+    /// The revision of its newest change.
+    newest: watch::Sender<u64>,
+    watchers: usize,
+}
+
+impl ObjectWatchers {
+    /// Whether nobody watches a single object.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Wakes those whose objects changed.
+    pub fn notify(&self, changes: &[Arc<ObjectChange>]) {
+        let by_key = self.lock();
+        for change in changes {
+            if let Some(watched) = by_key.get(&*change.object.key) {
+                watched.newest.send_replace(change.revision);
+            }
+        }
+    }
+
+    /// Wakes all, as if each object had changed at `revision`.
+    pub fn notify_all(&self, revision: u64) {
+        for watched in self.lock().values() {
+            watched.newest.send_replace(revision);
+        }
+    }
+
+    /// Makes everybody look up, though nothing changed.
+    pub fn wake(&self) {
+        self.lock().values().for_each(|watched| watched.newest.send_modify(|_| {}));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, WatchedObject>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The wish to hear of one object.
+pub struct ObjectWatcher {
+    cache: Arc<KindCache>,
+    key: Box<str>,
+    newest: watch::Receiver<u64>,
+    /// The revision of the object's newest change when this began.
+    first: u64,
+}
+
+impl ObjectWatcher {
+    /// From now on.
+    pub fn new(cache: Arc<KindCache>, key: &str) -> ObjectWatcher {
+        let newest = {
+            let mut by_key = cache.object_watchers.lock();
+            let watched = by_key
+                .entry(key.into())
+                .or_insert_with(|| WatchedObject { newest: watch::Sender::new(0), watchers: 0 });
+            watched.watchers += 1;
+            watched.newest.subscribe()
+        };
+        // After the wish is known: what is not here yet will be told of.
+        let first = cache.newest_revision_of(key);
+        ObjectWatcher { cache, key: key.into(), newest, first }
+    }
+
+    /// Which object.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// A receiver that sees the revision of every new change of the object.
+    pub fn receiver(&self) -> watch::Receiver<u64> {
+        self.newest.clone()
+    }
+
+    /// The revision of the newest change that is known; 0 if there was none.
+    pub fn newest(&self) -> u64 {
+        self.first.max(*self.newest.borrow())
+    }
+}
+
+impl Drop for ObjectWatcher {
+    fn drop(&mut self) {
+        let mut by_key = self.cache.object_watchers.lock();
+        if let Some(watched) = by_key.get_mut(&self.key) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                by_key.remove(&self.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! How many seats a request takes: Kubernetes' estimate of the work.
+
+use crate::limits;
+use crate::request::info::{RequestInfo, RequestTarget};
+use crate::request::query::QueryParameters;
+use crate::server::Server;
+
+/// The seats that a request takes, from what the cache shows before it is executed.
+pub fn estimate(server: &Server, info: &RequestInfo, query: &QueryParameters) -> usize {
+    let RequestTarget::Resource(path) = &info.target else { return 1 };
+    let sends_objects = match info.verb {
+        "list" | "deletecollection" => true,
+        "watch" => sends_state(query),
+        _ => false,
+    };
+    // A name, also one that a selector pins, is one lookup.
+    if !sends_objects || !path.name.is_empty() || !path.subresource.is_empty() {
+        return 1;
+    }
+    let kind = server.registry.by_path(&path.group, &path.version, &path.resource);
+    let Some(cache) = kind.and_then(|(kind, _)| server.caches.for_kind(kind)) else { return 1 };
+    let most = limits::OBJECTS_PER_SEAT * limits::SEATS_PER_LIST;
+    let objects = if path.namespace.is_empty() {
+        cache.len()
+    } else {
+        cache.count_up_to(&format!("{}/", path.namespace), most)
+    };
+    let selects = ["labelSelector", "fieldSelector"]
+        .iter()
+        .any(|name| query.first(name).is_some_and(|text| !text.is_empty()));
+    // To select, all objects are looked at, however few are sent.
+    let limit = query.first("limit").and_then(|text| text.parse().ok()).filter(|limit| *limit > 0);
+    seats(if selects { objects } else { limit.map_or(objects, |limit| objects.min(limit)) })
+}
+
+/// The seats of a response with that many objects.
+pub fn seats(objects: usize) -> usize {
+    objects.div_ceil(limits::OBJECTS_PER_SEAT).clamp(1, limits::SEATS_PER_LIST)
+}
+
+/// Whether a watch begins with the current state; as the verb decides it.
+fn sends_state(query: &QueryParameters) -> bool {
+    let from_now = || matches!(query.first("resourceVersion").unwrap_or_default(), "" | "0");
+    query.flag("sendInitialEvents").unwrap_or_else(from_now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_for_a_hundred_objects_and_there_are_ten_at_most() {
+        for (objects, want) in [(0, 1), (1, 1), (100, 1), (101, 2), (999, 10), (1_000_000, 10)] {
+            assert_eq!(seats(objects), want, "{objects}");
+        }
+    }
+}

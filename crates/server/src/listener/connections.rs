@@ -1,0 +1,370 @@
+//! All open connections: limits in total and per address, and which connection makes room for another.
+//!
+//! A connection counts as unauthenticated until one of its requests has been authenticated. Connections
+//! that anybody can open must not keep out those with a credential: when a limit is reached, the oldest
+//! idle unauthenticated connection is closed, and only if there is none the new one is refused.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::connection::ConnectionState;
+use super::exchange::HttpExchange;
+use crate::limits;
+use crate::metrics::MetricsSource;
+use crate::rate_limit::RateLimit;
+
+/// Connections that may be open at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In total (`--max-connections`).
+    pub total: usize,
+    /// From one address, or one /64 of IPv6 (`--max-connections-per-address`).
+    pub per_address: usize,
+    /// In total, without a request that was authenticated.
+    pub unauthenticated: usize,
+    /// Answers to unauthenticated requests that are not yet written.
+    pub unauthenticated_answers: usize,
+}
+
+impl ConnectionLimits {
+    /// At most `total`, with a share of them for other addresses than the busiest one.
+    pub fn new(total: usize) -> ConnectionLimits {
+        let total = total.max(1);
+        let others = total / limits::CONNECTIONS_FOR_OTHERS;
+        ConnectionLimits {
+            total,
+            per_address: total - others,
+            unauthenticated: limits::UNAUTHENTICATED_CONNECTIONS.min(total),
+            unauthenticated_answers: limits::UNAUTHENTICATED_ANSWERS,
+        }
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits::new(limits::CONNECTIONS)
+    }
+}
+
+/// How long a connection may take for each of its phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionDeadlines {
+    /// From the TCP connection to the end of the TLS handshake.
+    pub handshake: Duration,
+    /// From the TLS handshake to the first complete request header.
+    pub first_request: Duration,
+    /// Without an open request.
+    pub idle: Duration,
+    /// Without progress in writing an answer.
+    pub unread: Duration,
+    /// From a graceful shutdown of the connection without open requests to its end.
+    pub closing: Duration,
+}
+
+impl Default for ConnectionDeadlines {
+    fn default() -> ConnectionDeadlines {
+        ConnectionDeadlines {
+            handshake: limits::HANDSHAKE,
+            first_request: limits::HEADER_READ,
+            idle: limits::IDLE,
+            unread: limits::UNREAD,
+            closing: limits::CLOSING,
+        }
+    }
+}
+
+/// The open connections of a listener.
+pub struct ConnectionTracker {
+    pub(super) deadlines: ConnectionDeadlines,
+    limits: ConnectionLimits,
+    /// Times are counted from here.
+    started: Instant,
+    open: Mutex<OpenConnections>,
+    /// Unwritten answers to unauthenticated requests, oldest first.
+    answers: Mutex<BTreeMap<u64, Weak<HttpExchange>>>,
+    next: AtomicU64,
+    pub(super) counts: ConnectionCounters,
+    refusals: RateLimit,
+    pub(super) accept_errors: RateLimit,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    total: usize,
+    addresses: HashMap<IpAddr, usize>,
+    /// Oldest first.
+    unauthenticated: BTreeMap<u64, Weak<ConnectionState>>,
+}
+
+/// What happened to connections since the start.
+#[derive(Default)]
+pub(super) struct ConnectionCounters {
+    refused_total: AtomicU64,
+    refused_address: AtomicU64,
+    evicted: AtomicU64,
+    pub(super) accept_errors: AtomicU64,
+    pub(super) streams_reset: AtomicU64,
+    pub(super) unread: AtomicU64,
+    pub(super) idle: AtomicU64,
+}
+
+/// A limit that a new connection would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExceededLimit {
+    Total,
+    Address,
+}
+
+impl ConnectionTracker {
+    /// No connection yet.
+    pub fn new(limits: ConnectionLimits, deadlines: ConnectionDeadlines) -> Arc<ConnectionTracker> {
+        Arc::new(ConnectionTracker {
+            deadlines,
+            limits,
+            started: Instant::now(),
+            open: Mutex::default(),
+            answers: Mutex::default(),
+            next: AtomicU64::new(1),
+            counts: ConnectionCounters::default(),
+            refusals: RateLimit::new(1, limits::CONNECTION_LOG_RATE),
+            accept_errors: RateLimit::new(1, limits::CONNECTION_LOG_RATE),
+        })
+    }
+
+    /// Milliseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A number that is larger than all before.
+    pub(super) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Counts a new connection from `address`, if need be in the place of another.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionGuard, ExceededLimit> {
+        let address = prefix(address);
+        let admitted = {
+            let mut open = self.lock();
+            match open.evict_for(&self.limits, address) {
+                Ok(evicted) => {
+                    let connection = Arc::new(ConnectionState::new(self.clone(), address));
+                    open.insert(&connection);
+                    Ok((connection, evicted))
+                }
+                Err(exceeded) => Err(exceeded),
+            }
+        };
+        match admitted {
+            Ok((connection, evicted)) => {
+                for evicted in evicted {
+                    self.counts.evicted.fetch_add(1, Relaxed);
+                    evicted.abort();
+                }
+                Ok(ConnectionGuard(connection))
+            }
+            Err(exceeded) => {
+                self.refuse(exceeded, address);
+                Err(exceeded)
+            }
+        }
+    }
+
+    fn refuse(&self, exceeded: ExceededLimit, address: IpAddr) {
+        let (count, limit, flag) = match exceeded {
+            ExceededLimit::Total => (&self.counts.refused_total, self.limits.total, "--max-connections"),
+            ExceededLimit::Address => (
+                &self.counts.refused_address,
+                self.limits.per_address,
+                "--max-connections-per-address",
+            ),
+        };
+        count.fetch_add(1, Relaxed);
+        if let Some(suppressed) = self.refusals.admit(1, std::time::Instant::now()) {
+            tracing::warn!(%address, limit, flag, suppressed, "connection refused: too many open");
+        }
+    }
+
+    /// Closes the oldest idle unauthenticated connection, if there is one: descriptors have run out.
+    pub(super) fn evict_one(&self) {
+        let evicted = {
+            let mut open = self.lock();
+            let evicted = open.oldest_idle(None);
+            if let Some(evicted) = &evicted {
+                open.remove(evicted);
+            }
+            evicted
+        };
+        if let Some(evicted) = evicted {
+            self.counts.evicted.fetch_add(1, Relaxed);
+            evicted.abort();
+        }
+    }
+
+    /// The connection is no longer one of those that make room for others.
+    pub(super) fn authenticated(&self, connection: &ConnectionState) {
+        self.lock().unauthenticated.remove(&connection.id);
+    }
+
+    /// Counts an unwritten answer to an unauthenticated request. If there are too many, the connection of
+    /// the oldest one is closed: a client that reads its answers does not have the oldest.
+    pub(super) fn add_answer(&self, exchange: &Arc<HttpExchange>) -> u64 {
+        let number = self.number();
+        let mut dropped = Vec::new();
+        {
+            let mut answers = lock(&self.answers);
+            answers.insert(number, Arc::downgrade(exchange));
+            while answers.len() > self.limits.unauthenticated_answers {
+                let Some((_, oldest)) = answers.pop_first() else { break };
+                dropped.extend(oldest.upgrade());
+            }
+        }
+        // Outside the lock: an exchange that ends here takes it.
+        for exchange in dropped {
+            self.counts.evicted.fetch_add(1, Relaxed);
+            exchange.connection.abort();
+        }
+        number
+    }
+
+    /// The answer is written, or never will be.
+    pub(super) fn remove_answer(&self, number: u64) {
+        lock(&self.answers).remove(&number);
+    }
+
+    /// The metrics of connections.
+    pub fn source(self: &Arc<Self>) -> MetricsSource {
+        let connections = self.clone();
+        Box::new(move |out| connections.write(out))
+    }
+
+    fn write(&self, out: &mut String) {
+        let (total, unauthenticated) = {
+            let open = self.lock();
+            (open.total, open.unauthenticated.len())
+        };
+        let name = "windlass_server_connections";
+        out.push_str(&format!("# HELP {name} Open connections\n# TYPE {name} gauge\n"));
+        let authenticated = total.saturating_sub(unauthenticated);
+        out.push_str(&format!("{name}{{authenticated=\"true\"}} {authenticated}\n"));
+        out.push_str(&format!("{name}{{authenticated=\"false\"}} {unauthenticated}\n"));
+        let counts = &self.counts;
+        let name = "windlass_server_connections_refused_total";
+        out.push_str(&format!("# HELP {name} Connections refused, by the limit exceeded\n"));
+        out.push_str(&format!("# TYPE {name} counter\n"));
+        for (limit, count) in
+            [("total", &counts.refused_total), ("address", &counts.refused_address)]
+        {
+            out.push_str(&format!("{name}{{limit=\"{limit}\"}} {}\n", count.load(Relaxed)));
+        }
+        let name = "windlass_server_connections_closed_total";
+        out.push_str(&format!("# HELP {name} Connections closed by the server, by reason\n"));
+        out.push_str(&format!("# TYPE {name} counter\n"));
+        for (reason, count) in
+            [("evicted", &counts.evicted), ("idle", &counts.idle), ("unread", &counts.unread)]
+        {
+            out.push_str(&format!("{name}{{reason=\"{reason}\"}} {}\n", count.load(Relaxed)));
+        }
+        for (name, help, count) in [
+            (
+                "windlass_server_streams_reset_total",
+                "HTTP/2 streams reset because the client did not read",
+                &counts.streams_reset,
+            ),
+            (
+                "windlass_server_accept_errors_total",
+                "Connections that could not be accepted, for lack of descriptors for example",
+                &counts.accept_errors,
+            ),
+        ] {
+            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+            out.push_str(&format!("{name} {}\n", count.load(Relaxed)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        lock(&self.open)
+    }
+}
+
+/// A counted connection, until this is dropped. The connection itself may be dropped by whoever looks at it
+/// last, under any lock.
+pub(super) struct ConnectionGuard(pub(super) Arc<ConnectionState>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.connections.lock().remove(&self.0);
+    }
+}
+
+impl OpenConnections {
+    /// Takes out the connections that a new one from `address` takes the place of.
+    fn evict_for(
+        &mut self,
+        limits: &ConnectionLimits,
+        address: IpAddr,
+    ) -> Result<Vec<Arc<ConnectionState>>, ExceededLimit> {
+        let mut evicted = Vec::new();
+        if self.addresses.get(&address).is_some_and(|count| *count >= limits.per_address) {
+            let oldest = self.oldest_idle(Some(address)).ok_or(ExceededLimit::Address)?;
+            self.remove(&oldest);
+            evicted.push(oldest);
+        }
+        let full = self.total >= limits.total;
+        if full || self.unauthenticated.len() >= limits.unauthenticated {
+            let oldest = self.oldest_idle(None).ok_or(ExceededLimit::Total)?;
+            self.remove(&oldest);
+            evicted.push(oldest);
+        }
+        Ok(evicted)
+    }
+
+    /// The oldest unauthenticated connection without an open request.
+    fn oldest_idle(&self, address: Option<IpAddr>) -> Option<Arc<ConnectionState>> {
+        let connections = self.unauthenticated.values().filter_map(Weak::upgrade);
+        connections
+            .filter(|connection| address.is_none_or(|address| connection.address == address))
+            .find(|connection| connection.is_idle())
+    }
+
+    fn insert(&mut self, connection: &Arc<ConnectionState>) {
+        self.total += 1;
+        *self.addresses.entry(connection.address).or_default() += 1;
+        self.unauthenticated.insert(connection.id, Arc::downgrade(connection));
+    }
+
+    /// Takes a connection out of all counts, once.
+    fn remove(&mut self, connection: &ConnectionState) {
+        if !connection.release() {
+            return;
+        }
+        self.total -= 1;
+        self.unauthenticated.remove(&connection.id);
+        if let Some(count) = self.addresses.get_mut(&connection.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&connection.address);
+            }
+        }
+    }
+}
+
+/// What counts as one address: an IPv6 host chooses freely within its /64.
+fn prefix(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (!0 << 64)).into(),
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! Reading and setting parts of an object.
+//!
+//! Objects are in normal form when a kind's functions see them, but nothing here depends on it: a
+//! part that is absent or of another type reads as empty.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use windlass_api::field::{FieldErrors, FieldPath};
+
+/// The text at `pointer`; empty when there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at `pointer`.
+pub fn integer(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// The boolean at `pointer`.
+pub fn bool_at(object: &Value, pointer: &str) -> Option<bool> {
+    object.pointer(pointer).and_then(Value::as_bool)
+}
+
+/// The elements of the list at `pointer`; none when there is no list.
+pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The texts in the list at `pointer`.
+pub fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
+    list(object, pointer).iter().map(|element| element.as_str().unwrap_or_default())
+}
+
+/// The entries of the map at `pointer`, in the order of their keys.
+pub fn entries<'a>(
+    object: &'a Value,
+    pointer: &str,
+) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), value))
+}
+
+/// How many elements or entries stand at `pointer`.
+pub fn count(object: &Value, pointer: &str) -> usize {
+    match object.pointer(pointer) {
+        Some(Value::Array(list)) => list.len(),
+        Some(Value::Object(map)) => map.len(),
+        _ => 0,
+    }
+}
+
+/// What stands at `pointer`, unless it is `null`.
+pub fn non_null<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    object.pointer(pointer).filter(|value| !value.is_null())
+}
+
+/// The object under `field`, made if there is none.
+pub fn part<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+    let part = map(object).entry(field).or_insert_with(|| Value::Object(Map::new()));
+    map(part)
+}
+
+/// The value as a map; anything else becomes an empty one.
+pub fn map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was just made an object"),
+    }
+}
+
+/// Sets `field` unless it is given already.
+pub fn default(object: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+    let slot = object.entry(field).or_insert(Value::Null);
+    if slot.is_null() || *slot == "" {
+        *slot = value.into();
+    }
+}
+
+/// Sets `field` of `new` back to what `old` has.
+pub fn restore_field(new: &mut Value, old: &Value, field: &str) {
+    let new = map(new);
+    match old.get(field) {
+        Some(value) => new.insert(field.to_owned(), value.clone()),
+        None => new.remove(field),
+    };
+}
+
+/// The rule that what stands at `pointer` may not change; `path` is where the error is said to be.
+pub fn immutable(new: &Value, old: &Value, pointer: &str, path: &FieldPath, errors: &mut FieldErrors) {
+    if non_null(new, pointer) != non_null(old, pointer) {
+        let shown = non_null(new, pointer).unwrap_or(&Value::Null);
+        errors.invalid(path, shown, "field is immutable");
+    }
+}
+
+/// The bytes at `pointer`; empty when there are none.
+pub fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
+    STANDARD.decode(text(object, pointer)).unwrap_or_default()
+}
+
+/// How many bytes a base64 text stands for.
+pub fn decoded_len(base64: &str) -> usize {
+    base64.bytes().filter(|b| !matches!(b, b'=' | b'\r' | b'\n')).count() * 3 / 4
+}
+
+/// What the tests of all kinds do with a descriptor.
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The words of all errors, in order.
+    pub fn error_texts(errors: &FieldErrors) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    /// What a new object is told.
+    pub fn refusals(kind: &crate::registry::kind::Kind, object: &Value) -> Vec<String> {
+        let mut errors = FieldErrors::new();
+        (kind.validate_create)(object, &mut errors);
+        error_texts(&errors)
+    }
+
+    /// What a change is told.
+    pub fn change_refusals(
+        kind: &crate::registry::kind::Kind,
+        new: &Value,
+        old: &Value,
+    ) -> Vec<String> {
+        let mut errors = FieldErrors::new();
+        (kind.validate_update)(new, old, &mut errors);
+        error_texts(&errors)
+    }
+
+    /// The object after defaulting and preparation for creation.
+    pub fn created(kind: &crate::registry::kind::Kind, mut object: Value) -> Value {
+        (kind.defaults)(&mut object);
+        (kind.prepare_create)(&mut object);
+        object
+    }
+
+    /// The cells of a row two hours after the epoch.
+    pub fn cells(kind: &crate::registry::kind::Kind, object: &Value) -> Value {
+        let now = time::OffsetDateTime::UNIX_EPOCH + time::Duration::hours(2);
+        let row = (kind.row)(object, now);
+        assert_eq!(row.len(), kind.columns.len());
+        Value::Array(row)
+    }
+
+    #[test]
+    fn absent_values_read_as_empty() {
+        let object = json!({"a": {"b": "x", "n": null}, "l": ["y"]});
+        assert_eq!(text(&object, "/a/b"), "x");
+        assert_eq!(text(&object, "/a/c"), "");
+        assert_eq!(non_null(&object, "/a/n"), None);
+        assert_eq!(count(&object, "/l"), 1);
+        assert_eq!(list(&object, "/a"), &[] as &[Value]);
+    }
+
+    #[test]
+    fn base64_lengths() {
+        for (encoded, len) in [("", 0), ("YQ==", 1), ("YWI=", 2), ("YWJj", 3), ("aGVsbG8=", 5)] {
+            assert_eq!(decoded_len(encoded), len, "{encoded}");
+        }
+    }
+
+    #[test]
+    fn parts_that_may_not_change() {
+        let (mut new, old) = (json!({"type": "b", "x": 1}), json!({"type": "a"}));
+        let mut errors = FieldErrors::new();
+        immutable(&new, &old, "/type", &FieldPath::new("type"), &mut errors);
+        assert_eq!(error_texts(&errors), ["type: Invalid value: \"b\": field is immutable"]);
+        for field in ["type", "x"] {
+            restore_field(&mut new, &old, field);
+        }
+        assert_eq!(new, old);
+    }
+}

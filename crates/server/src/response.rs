@@ -1,0 +1,198 @@
+//! Writing answers: an object, a list, a table, a status, in the form the client asked for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use windlass_api::decode::to_yaml;
+use windlass_api::status::Status;
+
+use crate::body::ResponseBody;
+use crate::error::Error;
+use crate::list_body::{ItemEncoder, ListBody};
+use crate::object::Object;
+use crate::registry::kind::{Kind, ServedVersion};
+use crate::request::negotiation::{OutputFormat, MetaVersion, OutputOptions, ObjectView};
+use crate::table::RowEncoder;
+use crate::verbs::RequestContext;
+use crate::verbs::list::ObjectList;
+
+/// Answers with one object.
+pub fn object(
+    call: &RequestContext<'_>,
+    output: OutputOptions,
+    code: StatusCode,
+    object: &Arc<Object>,
+) -> Response<ResponseBody> {
+    match output.view {
+        ObjectView::Object | ObjectView::Discovery if output.format == OutputFormat::Json && !output.pretty => {
+            let bytes = object.json(call.kind, call.served);
+            let is_shared = object.is_as_stored(call.kind, call.served);
+            let body = if is_shared { ResponseBody::shared(bytes) } else { ResponseBody::from(bytes) };
+            with_body(code, media_type(OutputFormat::Json), body)
+        }
+        ObjectView::Object | ObjectView::Discovery => {
+            value(code, output, &object.value(call.kind, call.served))
+        }
+        ObjectView::Table(version) => {
+            let rows = RowEncoder::new(call, version);
+            let metadata = list_meta(object.revision, "", None);
+            value(code, output, &rows.table(metadata, vec![rows.row(object)]))
+        }
+        ObjectView::Metadata(version) => {
+            value(code, output, &partial(call.kind, call.served, version, object))
+        }
+    }
+}
+
+/// Answers with a list, which is encoded as the client reads it.
+pub fn list(call: &RequestContext<'_>, output: OutputOptions, list: ObjectList) -> Response<ResponseBody> {
+    let metadata = list_meta(list.revision, &list.continue_, list.remaining);
+    let mut form =
+        ItemEncoder::new(output, call.kind, call.served, |version| RowEncoder::new(call, version));
+    let name = format!("{}List", call.kind.name);
+    let envelope = match form.spliced_envelope(&name, &metadata) {
+        Some(envelope) => envelope,
+        None => {
+            let whole = empty_list(call, output.view, &name, metadata);
+            if list.objects.is_empty() {
+                return value(StatusCode::OK, output, &whole);
+            }
+            form.build_envelope(whole, &list.objects, list.rest.as_ref())
+        }
+    };
+    let body = ListBody::new(envelope, form, list.objects, list.rest);
+    with_body(StatusCode::OK, media_type(output.format), ResponseBody::List(Box::new(body)))
+}
+
+/// A list without its items.
+fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata: Value) -> Value {
+    let (kind, api_version) = match view {
+        ObjectView::Table(version) => return RowEncoder::new(call, version).table(metadata, Vec::new()),
+        ObjectView::Object | ObjectView::Discovery => (name, call.served.api_version()),
+        ObjectView::Metadata(version) => {
+            ("PartialObjectMetadataList", format!("meta.k8s.io/{}", version.as_str()))
+        }
+    };
+    json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": [] })
+}
+
+/// The metadata of a list.
+pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Value {
+    let mut meta = json!({"resourceVersion": revision.to_string()});
+    if !continue_.is_empty() {
+        meta["continue"] = json!(continue_);
+    }
+    if let Some(remaining) = remaining {
+        meta["remainingItemCount"] = json!(remaining);
+    }
+    meta
+}
+
+/// An object's metadata alone.
+pub fn partial(kind: &Kind, served: &ServedVersion, version: MetaVersion, object: &Object) -> Value {
+    metadata_only(version, &mut object.value(kind, served))
+}
+
+fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": format!("meta.k8s.io/{}", version.as_str()),
+        "metadata": value["metadata"].take(),
+    })
+}
+
+/// Answers with an object that is not stored: a review, or what was posted to a subresource.
+pub fn unstored(code: StatusCode, output: OutputOptions, mut object: Value) -> Response<ResponseBody> {
+    if let ObjectView::Metadata(version) = output.view {
+        object = metadata_only(version, &mut object);
+    }
+    value(code, output, &object)
+}
+
+/// Answers with a `Status` of success, or any other value.
+pub fn value(code: StatusCode, output: OutputOptions, value: &Value) -> Response<ResponseBody> {
+    let bytes = match output.format {
+        OutputFormat::Yaml => to_yaml(value).into_bytes(),
+        OutputFormat::Json if output.pretty => {
+            let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+            text.push(b'\n'); // it is for a terminal
+            text
+        }
+        OutputFormat::Json => serde_json::to_vec(value).unwrap_or_default(),
+    };
+    typed(code, media_type(output.format), bytes)
+}
+
+/// Answers with a `Status`.
+pub fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> {
+    let code = status.code.and_then(|c| StatusCode::from_u16(c).ok()).unwrap_or(StatusCode::OK);
+    let parsed = serde_json::to_value(status).unwrap_or_default();
+    let mut response = value(code, output, &parsed);
+    let retry = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    if retry > 0 {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}
+
+/// Answers with a failure.
+pub fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
+    if let Some(text) = error.internal() {
+        tracing::error!(text, "a request failed inside");
+    }
+    if matches!(error, Error::NoSuchPath) {
+        return text(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    let mut response = status(&error.status(), output);
+    warn(&mut response, error.warnings());
+    if response.status() == StatusCode::FORBIDDEN {
+        let nosniff = HeaderValue::from_static("nosniff");
+        response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
+    response
+}
+
+/// Answers in plain text.
+pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = typed(code, "text/plain; charset=utf-8", text.into());
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// Answers with bytes of a media type.
+pub fn typed(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<ResponseBody> {
+    with_body(code, media, ResponseBody::from(bytes))
+}
+
+/// Answers with a body of a media type.
+pub fn with_body(code: StatusCode, media: &'static str, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// Adds `Warning` headers, up to 4 KiB of them as Kubernetes does.
+pub fn warn(response: &mut Response<ResponseBody>, warnings: &[String]) {
+    let mut room = 4 * 1024;
+    for warning in warnings {
+        let quoted = format!("299 - {}", windlass_api::field::quote(warning));
+        let Ok(header) = HeaderValue::from_bytes(quoted.as_bytes()) else { continue };
+        if quoted.len() > room {
+            break;
+        }
+        room -= quoted.len();
+        response.headers_mut().append(WARNING, header);
+    }
+}
+
+fn media_type(format: OutputFormat) -> &'static str {
+    match format {
+        OutputFormat::Json => "application/json",
+        OutputFormat::Yaml => "application/yaml",
+    }
+}

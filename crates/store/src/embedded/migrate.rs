@@ -1,0 +1,231 @@
+//! A data directory that is read for an export, or made by an import.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::failure::PathContext;
+use super::lock::{self, DirectoryLock};
+use super::offline::check_file;
+use super::reader;
+use super::record::{ChangeRecord, to_sql};
+use super::schema::{self, AccessMode, DatabaseMeta, connect, db_path, importing_path, publish};
+use super::{create_dir, refuse_leftover_files, verify, watermark};
+use crate::migrate::{ImportPlan, MigrationSource, ImportStart, MigrationTarget};
+use crate::{Error, RangePage, KeyRange, Revision};
+
+/// How many objects are read at once.
+const PAGE: usize = 1_000;
+/// How many bytes go into one transaction of an import.
+const BATCH: usize = 4 << 20;
+
+/// A database, as it is at one moment.
+pub(crate) struct EmbeddedSource {
+    path: PathBuf,
+    /// In one transaction for as long as it is open.
+    conn: Connection,
+    store: String,
+    revision: Revision,
+    count: u64,
+}
+
+impl EmbeddedSource {
+    /// Opens and verifies the database of a directory. A server may be using it.
+    pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
+        // Read first: a server may commit at any time, and the database only gets newer.
+        let noted = watermark::read(dir);
+        let reading = Self::open_file(&db_path(dir))?;
+        match noted {
+            Some(noted) if noted > reading.revision => {
+                Err(verify::behind_watermark_error(&reading.path, reading.revision, noted))
+            }
+            _ => Ok(reading),
+        }
+    }
+
+    fn open_file(path: &Path) -> Result<Self, Error> {
+        let conn = connect(path, AccessMode::Inspect)?;
+        conn.execute_batch("BEGIN").with_path(path)?;
+        schema::check_format(path, &conn)?;
+        // A damaged index can hide a key; an export must not leave one out without a word.
+        let revision = verify::verify(path, &conn)?.revision;
+        let store = DatabaseMeta::read(path, &conn)?.store;
+        let count = verify::count_keys(path, &conn)?;
+        Ok(Self { path: path.to_owned(), conn, store, revision, count })
+    }
+}
+
+impl MigrationSource for EmbeddedSource {
+    fn origin(&self) -> (&'static str, String) {
+        ("embedded", self.store.clone())
+    }
+
+    fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn page(&mut self, at: Revision, after: Option<&str>) -> Result<RangePage, Error> {
+        page(&self.path, &self.conn, at, after)
+    }
+}
+
+fn page(path: &Path, conn: &Connection, at: Revision, after: Option<&str>) -> Result<RangePage, Error> {
+    let range = KeyRange {
+        prefix: String::new(),
+        after: after.map(ToOwned::to_owned),
+        limit: Some(PAGE),
+        at: Some(at),
+    };
+    reader::range(path, conn, &range)
+}
+
+/// A database that an import makes. It has another name until it is complete.
+///
+/// The objects get revisions in the order of their keys, of which the last is the floor: there is
+/// no history. So what an interrupted import has put are the first objects of its file.
+pub(crate) struct EmbeddedTarget {
+    dir: PathBuf,
+    path: PathBuf,
+    conn: Connection,
+    floor: Revision,
+    /// The revision of the next object.
+    next: Revision,
+    /// The revision of the last object that an earlier import has put; below `next` if none.
+    imported: Revision,
+    pending: usize,
+    _lock: DirectoryLock,
+}
+
+impl EmbeddedTarget {
+    /// Begins in a directory that is empty or does not exist, or goes on.
+    pub(crate) fn begin(dir: &Path, plan: &ImportPlan) -> Result<ImportStart<Self>, Error> {
+        create_dir(dir)?;
+        let lock = lock::lock_directory(dir)?;
+        let db = db_path(dir);
+        if db.try_exists().with_path(&db)? {
+            return Ok(ImportStart::Occupied);
+        }
+        let path = importing_path(&db);
+        let floor = plan.above + plan.objects;
+        if !path.try_exists().with_path(&path)? {
+            refuse_leftover_files(dir)?;
+            schema::create_at(&path, floor)?;
+        }
+        let conn = connect(&path, AccessMode::Write)?;
+        schema::check_format(&path, &conn)?;
+        if DatabaseMeta::read(&path, &conn)?.floor != floor {
+            return Err(other_import_error(dir));
+        }
+        let there: i64 = conn
+            .query_row("SELECT coalesce(max(rev), 0) FROM kv", [], |row| row.get(0))
+            .with_path(&path)?;
+        conn.execute_batch("BEGIN IMMEDIATE").with_path(&path)?;
+        Ok(ImportStart::Ready(Self {
+            dir: dir.to_owned(),
+            path,
+            conn,
+            floor,
+            next: plan.above + 1,
+            imported: u64::try_from(there).unwrap_or_default(),
+            pending: 0,
+            _lock: lock,
+        }))
+    }
+
+    /// Removes what an import has put.
+    pub(crate) fn undo(dir: &Path) -> Result<(), Error> {
+        let path = importing_path(&db_path(dir));
+        if !path.try_exists().with_path(&path)? {
+            let what = "holds no import that was not finished".to_owned();
+            return Err(Error::Refused { path: dir.to_owned(), what });
+        }
+        let _lock = lock::lock_directory(dir)?;
+        schema::remove(&path)
+    }
+
+    fn insert(&mut self, record: &ChangeRecord) -> Result<(), Error> {
+        let ChangeRecord { rev, key, created, prev, value, .. } = record;
+        let value = value.as_deref().unwrap_or_default();
+        self.conn
+            .prepare_cached("INSERT INTO kv VALUES (?1, ?2, ?3, ?4, ?5, ?6)")
+            .and_then(|mut statement| {
+                let (rev, created, prev) = (to_sql(*rev), to_sql(*created), to_sql(*prev));
+                statement.execute((rev, key, created, prev, value, record.checksum()))
+            })
+            .with_path(&self.path)?;
+        self.pending += key.len() + value.len();
+        if self.pending > BATCH {
+            self.pending = 0;
+            self.conn.execute_batch("COMMIT; BEGIN IMMEDIATE").with_path(&self.path)?;
+        }
+        Ok(())
+    }
+
+    fn find_record(&self, rev: Revision) -> Result<Option<ChangeRecord>, Error> {
+        let sql = "SELECT rev, key, created, prev, value, checksum FROM kv WHERE rev = ?1";
+        let mut statement = self.conn.prepare_cached(sql).with_path(&self.path)?;
+        let read = |row: &rusqlite::Row<'_>| Ok(ChangeRecord::read(&self.path, row, 0));
+        statement.query_row([to_sql(rev)], read).optional().with_path(&self.path)?.transpose()
+    }
+}
+
+/// The error for what another import has put.
+fn other_import_error(dir: &Path) -> Error {
+    let what = "holds a part of another import; finish that one with its file, or take it back with \
+                `windlass store import --undo`";
+    Error::Refused { path: dir.to_owned(), what: what.to_owned() }
+}
+
+impl MigrationSource for EmbeddedTarget {
+    fn origin(&self) -> (&'static str, String) {
+        ("embedded", String::new())
+    }
+
+    fn revision(&self) -> Revision {
+        self.floor
+    }
+
+    fn count(&self) -> u64 {
+        0
+    }
+
+    fn page(&mut self, at: Revision, after: Option<&str>) -> Result<RangePage, Error> {
+        page(&self.path, &self.conn, at, after)
+    }
+}
+
+impl MigrationTarget for EmbeddedTarget {
+    fn put(&mut self, key: String, value: Bytes) -> Result<bool, Error> {
+        let rev = self.next;
+        self.next += 1;
+        let record = ChangeRecord { rev, key, created: rev, prev: 0, value: Some(value) };
+        if rev > self.imported {
+            self.insert(&record)?;
+            return Ok(false);
+        }
+        match self.find_record(rev)? {
+            Some(found) if found == record => Ok(true),
+            Some(found) if found.key == record.key => {
+                let what = format!("holds {} with another value than the file", record.key);
+                Err(Error::Refused { path: self.dir.clone(), what })
+            }
+            _ => Err(other_import_error(&self.dir)),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.conn.execute_batch("COMMIT").with_path(&self.path)
+    }
+
+    fn publish(self: Box<Self>) -> Result<Revision, Error> {
+        self.conn.close().map_err(|(_, error)| error).with_path(&self.path)?;
+        let report = check_file(&self.path)?;
+        publish(&self.path, &db_path(&self.dir))?;
+        Ok(report.revision)
+    }
+}

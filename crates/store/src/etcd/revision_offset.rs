@@ -1,0 +1,53 @@
+//! Raising the revisions of a store, after etcd's have gone back.
+
+use super::client::{EtcdClient, CallFailure};
+use super::keys::KeySpace;
+use super::meta_key::{self, RevisionOffset, HIGHEST, MetaKeyValue};
+use super::{EtcdOptions, runtime, block_on};
+use crate::embedded::FatalLatch;
+use crate::{Error, Revision};
+
+/// What [`raise_revision`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RaisedRevision {
+    /// The revision the store was at.
+    pub from: Revision,
+    /// The revision it is at now.
+    pub to: Revision,
+}
+
+/// Raises the revisions of a store on etcd by a number, so that none is given out twice after the
+/// cluster was restored from a snapshot. History from before cannot be asked for any more.
+///
+/// A server that has the store open fails, and has to be started again. Blocks until it is done.
+pub fn raise_revision(options: EtcdOptions, by: u64) -> Result<RaisedRevision, Error> {
+    let (runtime, name) = runtime(&options)?;
+    let raised = block_on(runtime.handle(), async move {
+        let client = EtcdClient::open(&options, name.clone(), FatalLatch::new(name)).await?;
+        raise_offset(&client, KeySpace::with_prefix(&options.prefix), by).await
+    });
+    runtime.shutdown_background();
+    raised
+}
+
+async fn raise_offset(client: &EtcdClient, mut keys: KeySpace, by: u64) -> Result<RaisedRevision, Error> {
+    let fail = |failure: CallFailure| failure.into_error(&client.name);
+    loop {
+        let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;
+        keys.offset = meta_key::serving_offset(client, found.as_ref())?;
+        let from = keys.revision(newest);
+        let base = keys.offset.base.checked_add(by).filter(|base| *base <= HIGHEST);
+        let Some(base) = base else {
+            let what = format!("cannot go up by {by} from revision {from}");
+            return Err(Error::Refused { path: client.name.clone(), what });
+        };
+        keys.offset.base = base;
+        let to = keys.revision(newest);
+        let raised = MetaKeyValue::Serving(RevisionOffset { base, floor: to });
+        let answer = client.txn(meta_key::replace_request(&keys, found.as_ref(), &raised)).await;
+        // A server may have written the mark since; then nothing was done.
+        if answer.map_err(fail)?.succeeded {
+            return Ok(RaisedRevision { from, to });
+        }
+    }
+}

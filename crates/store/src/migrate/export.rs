@@ -1,0 +1,205 @@
+//! Writing a store into a file.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, flock};
+use windlass_safe_path::{open_parent, private};
+
+use super::format::{ExportTrailer, ExportHeader, ExportItem, ExportReader, ExportChecksums, encode_object};
+use super::{MigrationListener, MigrationSummary, MigrationEvent, StoreLocation, MigrationSource, MigrationStep};
+use crate::embedded::{io_error, partial_path, refuse_untrusted};
+use crate::{Error, Revision};
+
+/// How often an export begins again because the revision it reads was compacted.
+const TRIES: usize = 3;
+
+/// Writes all objects of a store, as they are at one revision, into a file. Servers may be using
+/// the store.
+///
+/// Until everything is written the file has `.partial` at the end of its name; an export that
+/// finds such a file goes on with it, if its revision can still be read. The file is for its owner
+/// only, because objects hold secrets: one that somebody else may have prepared is refused, and so is
+/// a directory in which others can replace it.
+pub fn export(place: &StoreLocation, file: &Path, tell: MigrationListener<'_>) -> Result<MigrationSummary, Error> {
+    if file.try_exists().map_err(|e| io_error(file, &e))? {
+        return Err(Error::Refused { path: file.to_owned(), what: "exists already".to_owned() });
+    }
+    refuse_untrusted(file)?;
+    let mut source = place.source()?;
+    let mut writing = PartialExport::open(&partial_path(file))?;
+    let mut state = writing.resume(source.as_mut(), tell)?;
+    let mut tries = 1;
+    loop {
+        let mut done = match state.take() {
+            Some(state) => state,
+            None => writing.start(source.as_mut())?,
+        };
+        match writing.write_objects(&mut done, source.as_mut(), tell) {
+            Ok(()) => return writing.finish(done, file),
+            Err(Error::Compacted { .. }) if tries < TRIES => {
+                tries += 1;
+                let at = done.revision;
+                tell(MigrationEvent::Note(format!("revision {at} was compacted; beginning again")));
+                // Only a store that is opened anew knows where it is now.
+                source = place.source()?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The file that is not complete.
+struct PartialExport {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Its name in the directory.
+    name: OsString,
+    file: File,
+}
+
+/// What is written already.
+struct ExportProgress {
+    revision: Revision,
+    sums: ExportChecksums,
+    last: Option<String>,
+    earlier: u64,
+}
+
+impl PartialExport {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let on = |error: std::io::Error| io_error(path, &error);
+        let refuse = |what: String| Error::Refused { path: path.to_owned(), what };
+        let (directory, name) = open_parent(path).map_err(on)?;
+        let file = match private::open_at(&directory, name.as_ref()) {
+            // The system has no number for what is wrong with the file itself.
+            Err(error) if error.raw_os_error().is_none() => {
+                return Err(refuse(format!("cannot be used: {error}; remove it")));
+            }
+            opened => opened.map_err(on)?,
+        };
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| refuse("is being written by another process".to_owned()))?;
+        // Whoever had the lock may have finished, and given the file its name.
+        let there = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
+        let inode = file.metadata().map_err(on)?.ino();
+        if there.map_err(|error| on(error.into()))?.st_ino == inode {
+            Ok(Self { path: path.to_owned(), directory, name, file })
+        } else {
+            Err(refuse("was being written by another process".to_owned()))
+        }
+    }
+
+    /// Finds out what of an earlier export can be kept.
+    fn resume(
+        &mut self,
+        source: &mut dyn MigrationSource,
+        tell: MigrationListener<'_>,
+    ) -> Result<Option<ExportProgress>, Error> {
+        if self.with_path(self.file.metadata())?.len() == 0 {
+            return Ok(None);
+        }
+        let path = self.path.display().to_string();
+        let mut again = |why: &str| {
+            tell(MigrationEvent::Note(format!("{path} is not continued: {why}; beginning again")));
+            Ok(None)
+        };
+        let copy = self.with_path(self.file.try_clone())?;
+        let Ok(mut reader) = ExportReader::new(&self.path, copy) else {
+            return again("it has no readable beginning");
+        };
+        let revision = reader.header.revision;
+        let (engine, store) = source.origin();
+        if reader.header != ExportHeader::new(engine, store, revision) {
+            return again("it is of another store");
+        }
+        if revision > source.revision() {
+            return again("its revision has not happened in this store");
+        }
+        if let Err(error) = source.page(revision, None) {
+            let Error::Compacted { .. } = error else { return Err(error) };
+            return again(&format!("its revision {revision} was compacted"));
+        }
+        // The last line may be half there, and after a power loss more may be missing.
+        let mut kept = reader.read;
+        while let Ok(ExportItem::Object { .. }) = reader.next() {
+            kept = reader.read;
+        }
+        Ok(Some(self.truncate_to(revision, kept)?))
+    }
+
+    /// Keeps the first bytes, which are known to be whole lines, and cuts off the rest.
+    fn truncate_to(&mut self, revision: Revision, kept: u64) -> Result<ExportProgress, Error> {
+        self.with_path(self.file.set_len(kept))?;
+        self.with_path((&self.file).seek(SeekFrom::Start(0)))?;
+        let mut reader = ExportReader::new(&self.path, self.with_path(self.file.try_clone())?)?;
+        while reader.read < kept {
+            reader.next()?;
+        }
+        self.with_path((&self.file).seek(SeekFrom::Start(kept)))?;
+        let (sums, last) = reader.into_sums();
+        let earlier = sums.contents.objects;
+        Ok(ExportProgress { revision, sums, last, earlier })
+    }
+
+    /// Begins with an empty file, at the newest revision.
+    fn start(&mut self, source: &mut dyn MigrationSource) -> Result<ExportProgress, Error> {
+        self.with_path(self.file.set_len(0))?;
+        self.with_path((&self.file).seek(SeekFrom::Start(0)))?;
+        let revision = source.revision();
+        let (engine, store) = source.origin();
+        let line = ExportHeader::new(engine, store, revision).encode();
+        let mut sums = ExportChecksums::new();
+        sums.add_header(&line);
+        self.with_path((&self.file).write_all(line.as_bytes()))?;
+        Ok(ExportProgress { revision, sums, last: None, earlier: 0 })
+    }
+
+    /// Writes all objects that are not written yet.
+    fn write_objects(
+        &self,
+        done: &mut ExportProgress,
+        source: &mut dyn MigrationSource,
+        tell: MigrationListener<'_>,
+    ) -> Result<(), Error> {
+        let mut out = BufWriter::with_capacity(1 << 20, &self.file);
+        loop {
+            let page = source.page(done.revision, done.last.as_deref())?;
+            for (key, stored) in &page.items {
+                let line = encode_object(key, stored);
+                done.sums.add_object(&line, key, &stored.value);
+                self.with_path(out.write_all(line.as_bytes()))?;
+            }
+            if let Some((key, _)) = page.items.into_iter().next_back() {
+                done.last = Some(key);
+            }
+            let written = done.sums.contents.objects;
+            let total = source.count().max(written);
+            tell(MigrationEvent::Progress { step: MigrationStep::Exporting, done: written, total });
+            if !page.more {
+                return self.with_path(out.flush());
+            }
+        }
+    }
+
+    /// Writes the end, and gives the file its name.
+    fn finish(self, done: ExportProgress, name: &Path) -> Result<MigrationSummary, Error> {
+        let ExportProgress { revision, sums, earlier, .. } = done;
+        let (ExportTrailer { objects, contents, .. }, line) = sums.finish();
+        self.with_path((&self.file).write_all(line.as_bytes()))?;
+        self.with_path(self.file.sync_all())?;
+        let last = name.file_name().unwrap_or_default();
+        let renamed = rustix::fs::renameat(&self.directory, &self.name, &self.directory, last);
+        renamed.map_err(|error| io_error(name, &error.into()))?;
+        self.with_path(windlass_safe_path::sync(&self.directory))?;
+        Ok(MigrationSummary { objects, digest: contents, revision, earlier })
+    }
+
+    fn with_path<T>(&self, result: std::io::Result<T>) -> Result<T, Error> {
+        result.map_err(|error| io_error(&self.path, &error))
+    }
+}

@@ -1,0 +1,318 @@
+//! The file of an export: lines of JSON.
+//!
+//! ```text
+//! {"format":"windlass export","version":1,"engine":"embedded","store":"3f…","revision":4711}
+//! {"key":"core/configmaps/default/a","created":12,"modified":34,"value":"{\"kind\":…}"}
+//! …
+//! {"end":{"objects":2,"contents":"9b…","file":"c0…"}}
+//! ```
+//!
+//! Keys ascend. `value` is the object as the store keeps it, to the byte; one that is no text is
+//! in `base64` instead. `contents` is the SHA-256 of all keys and values, each with its length
+//! before it as 8 bytes, big end first. `file` is the SHA-256 of all lines before the last.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::embedded::io_error;
+use crate::{Error, Revision, StoredValue};
+
+/// What every export says it is.
+const FORMAT: &str = "windlass export";
+/// The only version of the format this program reads and writes.
+const VERSION: i64 = 1;
+/// Longer than the line of any object that a store accepts.
+const LONGEST_LINE: u64 = 64 << 20;
+/// Above any revision a store comes to, with room above it.
+const HIGHEST: Revision = 1 << 61;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExportHeader {
+    format: Cow<'static, str>,
+    version: i64,
+    /// Where the objects are from: the engine, and which store.
+    pub(super) engine: String,
+    pub(super) store: String,
+    /// All objects are as they were at this revision.
+    pub(super) revision: Revision,
+}
+
+impl ExportHeader {
+    pub(super) fn new(engine: &str, store: String, revision: Revision) -> Self {
+        let format = Cow::Borrowed(FORMAT);
+        Self { format, version: VERSION, engine: engine.to_owned(), store, revision }
+    }
+
+    pub(super) fn encode(&self) -> String {
+        encode_json_line(self)
+    }
+}
+
+/// A line for an object.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectLine<'a> {
+    #[serde(borrow)]
+    key: Cow<'a, str>,
+    created: Revision,
+    modified: Revision,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    value: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+/// The line of an object.
+pub(super) fn encode_object(key: &str, stored: &StoredValue) -> String {
+    let text = std::str::from_utf8(&stored.value).ok().map(Cow::Borrowed);
+    let base64 = if text.is_none() { Some(BASE64_STANDARD.encode(&stored.value)) } else { None };
+    let (created, modified) = (stored.created, stored.revision);
+    encode_json_line(&ObjectLine { key: Cow::Borrowed(key), created, modified, value: text, base64 })
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndLine {
+    end: ExportTrailer,
+}
+
+/// What must be true of all lines before the last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExportTrailer {
+    pub(super) objects: u64,
+    pub(super) contents: String,
+    file: String,
+}
+
+fn encode_json_line(line: &impl Serialize) -> String {
+    // Only maps with keys that are no text cannot be written, and there are none.
+    let mut text = serde_json::to_string(line).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The digest of objects, which does not depend on how and where they are kept.
+pub(crate) struct ObjectDigest {
+    context: Context,
+    pub(crate) objects: u64,
+}
+
+impl ObjectDigest {
+    pub(crate) fn new() -> Self {
+        Self { context: Context::new(&SHA256), objects: 0 }
+    }
+
+    pub(crate) fn add(&mut self, key: &str, value: &[u8]) {
+        for part in [key.as_bytes(), value] {
+            self.context.update(&(part.len() as u64).to_be_bytes());
+            self.context.update(part);
+        }
+        self.objects += 1;
+    }
+
+    pub(crate) fn hex(self) -> String {
+        hex(self.context)
+    }
+}
+
+fn hex(context: Context) -> String {
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Adds up what the last line says.
+pub(super) struct ExportChecksums {
+    lines: Context,
+    pub(super) contents: ObjectDigest,
+}
+
+impl ExportChecksums {
+    pub(super) fn new() -> Self {
+        Self { lines: Context::new(&SHA256), contents: ObjectDigest::new() }
+    }
+
+    /// Takes in the first line.
+    pub(super) fn add_header(&mut self, line: &str) {
+        self.lines.update(line.as_bytes());
+    }
+
+    /// Takes in the line of an object.
+    pub(super) fn add_object(&mut self, line: &str, key: &str, value: &[u8]) {
+        self.lines.update(line.as_bytes());
+        self.contents.add(key, value);
+    }
+
+    /// The end, and its line.
+    pub(super) fn finish(self) -> (ExportTrailer, String) {
+        let objects = self.contents.objects;
+        let end = ExportTrailer { objects, contents: self.contents.hex(), file: hex(self.lines) };
+        let line = encode_json_line(&EndLine { end: end.clone() });
+        (end, line)
+    }
+}
+
+/// Reads an export, and believes nothing.
+pub(super) struct ExportReader {
+    path: PathBuf,
+    lines: BufReader<File>,
+    line: String,
+    number: u64,
+    /// How many bytes have been read, in whole lines.
+    pub(super) read: u64,
+    pub(super) header: ExportHeader,
+    last: Option<String>,
+    sums: Option<ExportChecksums>,
+}
+
+/// What comes next in an export.
+pub(super) enum ExportItem {
+    Object { key: String, value: Bytes },
+    End(ExportTrailer),
+}
+
+impl ExportReader {
+    /// Begins to read, with the first line.
+    pub(super) fn new(path: &Path, file: File) -> Result<Self, Error> {
+        let mut reader = Self {
+            path: path.to_owned(),
+            lines: BufReader::with_capacity(1 << 20, file),
+            line: String::new(),
+            number: 0,
+            read: 0,
+            header: ExportHeader::new("", String::new(), 0),
+            last: None,
+            sums: Some(ExportChecksums::new()),
+        };
+        if !reader.next_line()? {
+            return Err(reader.corrupt_error("it is empty"));
+        }
+        reader.header = reader.parse_header()?;
+        if let Some(sums) = &mut reader.sums {
+            sums.add_header(&reader.line);
+        }
+        Ok(reader)
+    }
+
+    /// The next object, or the end, which is told once everything is found to be as it says.
+    pub(super) fn next(&mut self) -> Result<ExportItem, Error> {
+        let Some(sums) = &mut self.sums else { return Err(self.corrupt_error("it was read to its end")) };
+        let objects = sums.contents.objects;
+        if !self.next_line()? {
+            return Err(self.corrupt_error(&format!("it is cut off after {objects} objects")));
+        }
+        if self.line.starts_with(r#"{"end""#) {
+            return self.verify_end().map(ExportItem::End);
+        }
+        let (key, value) = self.parse_object()?;
+        if self.last.as_ref().is_some_and(|last| *last >= key) {
+            return Err(self.line_error("its key is out of order"));
+        }
+        if let Some(sums) = &mut self.sums {
+            sums.add_object(&self.line, &key, &value);
+        }
+        self.last = Some(key.clone());
+        Ok(ExportItem::Object { key, value })
+    }
+
+    /// What the lines that were read add up to, and the last key among them.
+    pub(super) fn into_sums(self) -> (ExportChecksums, Option<String>) {
+        (self.sums.unwrap_or_else(ExportChecksums::new), self.last)
+    }
+
+    fn parse_header(&self) -> Result<ExportHeader, Error> {
+        #[derive(Deserialize)]
+        struct FormatProbe {
+            format: String,
+            version: i64,
+        }
+        // Only this is sure to be in every version.
+        let any: Option<FormatProbe> = serde_json::from_str(&self.line).ok();
+        let Some(any) = any.filter(|any| any.format == FORMAT) else {
+            return Err(self.corrupt_error("it is no export of a store"));
+        };
+        if any.version != VERSION {
+            let path = self.path.clone();
+            return Err(Error::Format { path, found: any.version, supported: VERSION });
+        }
+        let header: ExportHeader =
+            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
+        if header.revision > HIGHEST {
+            return Err(self.line_error("no store comes to such a revision"));
+        }
+        Ok(header)
+    }
+
+    fn parse_object(&self) -> Result<(String, Bytes), Error> {
+        // What the parser found is not told: it may quote a Secret.
+        let line: ObjectLine<'_> =
+            serde_json::from_str(&self.line).map_err(|_| self.line_error("it is no object"))?;
+        let value = match (line.value, line.base64) {
+            (Some(text), None) => Bytes::from(text.into_owned()),
+            (None, Some(text)) => {
+                let bytes = BASE64_STANDARD.decode(text);
+                bytes.map_err(|_| self.line_error("its value is no base64"))?.into()
+            }
+            _ => return Err(self.line_error("it needs one value")),
+        };
+        let key = line.key.into_owned();
+        if key.is_empty() {
+            return Err(self.line_error("it has no key"));
+        }
+        Ok((key, value))
+    }
+
+    fn verify_end(&mut self) -> Result<ExportTrailer, Error> {
+        let last: EndLine =
+            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
+        let Some(sums) = self.sums.take() else { return Err(self.corrupt_error("it has two ends")) };
+        if self.next_line()? {
+            return Err(self.line_error("it comes after the end"));
+        }
+        let (found, _) = sums.finish();
+        if found.objects != last.end.objects {
+            let what =
+                format!("it has {} objects and should have {}", found.objects, last.end.objects);
+            return Err(self.corrupt_error(&what));
+        }
+        if found != last.end {
+            return Err(self.corrupt_error("its contents are not those that were written"));
+        }
+        Ok(found)
+    }
+
+    /// Reads a whole line; `false` if there is none.
+    fn next_line(&mut self) -> Result<bool, Error> {
+        self.number += 1;
+        let mut line = std::mem::take(&mut self.line).into_bytes();
+        line.clear();
+        let mut bounded = (&mut self.lines).take(LONGEST_LINE);
+        let read = bounded.read_until(b'\n', &mut line).map_err(|e| io_error(&self.path, &e))?;
+        if read == 0 {
+            return Ok(false);
+        }
+        if line.last() != Some(&b'\n') {
+            return Err(self.line_error("it is cut off, or too long"));
+        }
+        self.line = String::from_utf8(line).map_err(|_| self.line_error("it is no text"))?;
+        self.read += read as u64;
+        Ok(true)
+    }
+
+    fn line_error(&self, what: &str) -> Error {
+        self.corrupt_error(&format!("line {}: {what}", self.number))
+    }
+
+    fn corrupt_error(&self, what: &str) -> Error {
+        Error::Corrupt { path: self.path.clone(), what: what.to_owned() }
+    }
+}

@@ -1,0 +1,348 @@
+//! Which plane a shared store belongs to.
+//!
+//! Servers on one etcd are one to their clients, so they must have the same authorities: else a certificate or
+//! token that one of them has given out is nothing to the next, and every other request fails. The first server
+//! records in the store whose it is (`record`); the others are held against that before they make anything of
+//! their own, and say what to copy from where.
+//!
+//! The CA of kubelets' serving certificates came later than the others and is needed for signing only. A server
+//! without the recorded one starts, does not make its own, and signs for these signers as soon as it is copied.
+//!
+//! What is recorded are hashes of public keys, and where the first server had them. Nothing of it is secret.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use windlass_controllers::ca::CaCheck;
+use windlass_pki::{Certificate, PublicKey};
+use windlass_store::{KeyChange, Error, WritePrecondition, Store, WriteRequest};
+
+use crate::datadir::DataDirLayout;
+use crate::serve::ServiceAccountKeys;
+use crate::shell;
+use record::{ClusterIdentityRecord, fingerprint};
+
+/// Where the record is: a key that no kind has, so that no cache takes it for an object.
+pub const KEY: &str = "windlass/plane";
+
+/// How often others may get in before us.
+const ATTEMPTS: usize = 10;
+
+/// What all servers must have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IdentityPart {
+    Serving,
+    Clients,
+    Accounts,
+    KubeletServing,
+}
+
+const PARTS: [IdentityPart; 4] = [IdentityPart::Serving, IdentityPart::Clients, IdentityPart::Accounts, IdentityPart::KubeletServing];
+
+impl IdentityPart {
+    /// The files of it in a data directory; the first is the one that is compared.
+    fn files(self) -> [&'static str; 2] {
+        match self {
+            IdentityPart::Serving => ["ca.crt", "ca.key"],
+            IdentityPart::Clients => ["client-ca.crt", "client-ca.key"],
+            IdentityPart::Accounts => ["sa.pub", "sa.key"],
+            IdentityPart::KubeletServing => ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"],
+        }
+    }
+
+    /// Whether a server that does not have it cannot start.
+    fn is_required(self) -> bool {
+        self != IdentityPart::KubeletServing
+    }
+}
+
+/// What one server has.
+#[derive(Debug)]
+pub struct ServerIdentity {
+    /// Its data directory.
+    pub layout: DataDirLayout,
+    /// The machine's name.
+    pub host: Option<String>,
+    /// Whether it serves with a certificate of its data directory's authority.
+    pub serving: bool,
+    /// Whether it verifies clients with its data directory's authority.
+    pub clients: bool,
+    /// The keys of service-account tokens, if they are not those of its data directory.
+    pub accounts: Option<ServiceAccountKeys>,
+    /// Whether they take the place of what is recorded.
+    pub replaces: bool,
+}
+
+/// What is wrong with one part.
+#[derive(Debug, PartialEq, Eq)]
+enum IdentityMismatch {
+    Missing(IdentityPart),
+    Differs(IdentityPart),
+}
+
+impl IdentityMismatch {
+    fn part(&self) -> IdentityPart {
+        let (IdentityMismatch::Missing(part) | IdentityMismatch::Differs(part)) = self;
+        *part
+    }
+}
+
+impl ServerIdentity {
+    /// Refuses a store of a plane whose authorities this server does not have. To be asked before any are
+    /// made: what is missing is then not made up. Returns the recorded fingerprint of the CA of kubelets'
+    /// serving certificates, if there is one.
+    pub async fn check(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
+        match read(store).await? {
+            Some((record, _)) if !self.replaces => {
+                self.compare(&record, name)?;
+                Ok(self.kubelet_serving(&record))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Records what the store does not know yet. Of two servers that start at once with different
+    /// authorities, the second is refused. Returns the recorded fingerprint of the CA of kubelets' serving
+    /// certificates.
+    pub async fn ensure_recorded(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
+        for _ in 0..ATTEMPTS {
+            let found = read(store).await?;
+            let (known, expect) = match &found {
+                Some((record, revision)) => (Some(record), WritePrecondition::Revision(*revision)),
+                None => (None, WritePrecondition::Absent),
+            };
+            if let Some(record) = known
+                && !self.replaces
+            {
+                self.compare(record, name)?;
+            }
+            let record = self.complete(known)?;
+            if known == Some(&record) {
+                self.warn_of_kubelet_serving(&record);
+                return Ok(self.kubelet_serving(&record));
+            }
+            let write =
+                WriteRequest { key: KEY.into(), expect, change: KeyChange::Put(record.to_json()?.into()) };
+            match store.commit(write).await {
+                Ok(_) => {
+                    tracing::info!("the authorities of this server are recorded in {name}");
+                    self.warn_of_kubelet_serving(&record);
+                    return Ok(self.kubelet_serving(&record));
+                }
+                // Somebody else was first, or we were and were not told: what is there says.
+                Err(Error::Conflict { .. } | Error::Unknown { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bail!("{name}: other servers change the record of its authorities all the time")
+    }
+
+    fn compare(&self, record: &ClusterIdentityRecord, name: &str) -> Result<()> {
+        let mut faults = Vec::new();
+        for part in PARTS {
+            let Some(wanted) = record.part(part).filter(|_| self.provides(part)) else { continue };
+            let found = match self.fingerprints(part) {
+                Err(_) if !part.is_required() => vec![String::new()],
+                found => found?,
+            };
+            match found {
+                found if found.is_empty() => faults.push(IdentityMismatch::Missing(part)),
+                found if !found.contains(wanted) => faults.push(IdentityMismatch::Differs(part)),
+                found => self.warn_of_another(part, wanted, &found),
+            }
+        }
+        if faults.iter().any(|fault| fault.part().is_required()) {
+            bail!(self.explain(record, &faults, name));
+        }
+        Ok(())
+    }
+
+    fn kubelet_serving(&self, record: &ClusterIdentityRecord) -> Option<String> {
+        record.part(IdentityPart::KubeletServing).filter(|_| self.provides(IdentityPart::KubeletServing)).cloned()
+    }
+
+    fn warn_of_kubelet_serving(&self, record: &ClusterIdentityRecord) {
+        let part = IdentityPart::KubeletServing;
+        let Some(wanted) = self.kubelet_serving(record) else { return };
+        if !self.fingerprints(part).is_ok_and(|found| found.contains(&wanted)) {
+            tracing::warn!(
+                "{} is not the CA that the other servers sign kubelets' serving certificates with; this \
+                 server does not sign them until it is copied, as with\n{}",
+                self.layout.pki_file(first_file(part)).display(),
+                self.commands(record, &part.files())
+            );
+        }
+    }
+
+    /// In a rotation, the key that signs is not yet, or no longer, the one that is recorded.
+    fn warn_of_another(&self, part: IdentityPart, wanted: &String, found: &[String]) {
+        if part == IdentityPart::Accounts && found.first() != Some(wanted) {
+            tracing::warn!(
+                "service-account tokens are signed with another key than the recorded one: every \
+                 server must have it among its --service-account-key-file"
+            );
+        }
+    }
+
+    /// What the record should be: all that it had, and what this server adds.
+    fn complete(&self, known: Option<&ClusterIdentityRecord>) -> Result<ClusterIdentityRecord> {
+        let mut record = known.cloned().unwrap_or_else(|| self.blank());
+        for part in PARTS {
+            if !self.provides(part) || (record.part(part).is_some() && !self.replaces) {
+                continue;
+            }
+            let found = match self.fingerprints(part) {
+                Ok(found) => found.into_iter().next(),
+                // Reported by its signer, which is all that it keeps from working.
+                Err(_) if !part.is_required() => continue,
+                Err(error) => return Err(error),
+            };
+            if record.part(part) != found.as_ref() {
+                (record.host, record.directory) = (self.host.clone(), self.directory());
+                record.set(part, found);
+            }
+        }
+        Ok(record)
+    }
+
+    fn blank(&self) -> ClusterIdentityRecord {
+        ClusterIdentityRecord::new(self.host.clone(), self.directory())
+    }
+
+    fn directory(&self) -> String {
+        self.pki_dir().to_string_lossy().into_owned()
+    }
+
+    fn pki_dir(&self) -> PathBuf {
+        self.layout.root().join("pki")
+    }
+
+    fn provides(&self, part: IdentityPart) -> bool {
+        match part {
+            IdentityPart::Serving | IdentityPart::KubeletServing => self.serving,
+            IdentityPart::Clients => self.clients,
+            IdentityPart::Accounts => true,
+        }
+    }
+
+    /// Hashes of what this server has of a part, first of what it gives out; none if it is not there.
+    fn fingerprints(&self, part: IdentityPart) -> Result<Vec<String>> {
+        let keys = match (part, &self.accounts) {
+            (IdentityPart::Accounts, Some(keys)) => {
+                let paths = std::iter::once(&keys.signing).chain(&keys.verifying);
+                let keys: Result<Vec<_>> = paths.map(|path| public_keys(path)).collect();
+                keys?.into_iter().flatten().flatten().collect()
+            }
+            (IdentityPart::Accounts, None) => {
+                public_keys(&self.layout.pki_file(first_file(part)))?.unwrap_or_default()
+            }
+            _ => authority(&self.layout.pki_file(first_file(part)))?.into_iter().collect(),
+        };
+        Ok(keys.iter().map(|key| fingerprint(key.as_der())).collect())
+    }
+
+    fn explain(&self, record: &ClusterIdentityRecord, faults: &[IdentityMismatch], name: &str) -> String {
+        let list = |wanted: fn(&IdentityMismatch) -> bool| {
+            let files =
+                faults.iter().filter(|fault| wanted(fault)).map(|fault| first_file(fault.part()));
+            files.collect::<Vec<_>>().join(", ")
+        };
+        let missing = list(|fault| matches!(fault, IdentityMismatch::Missing(_)));
+        let differs = list(|fault| matches!(fault, IdentityMismatch::Differs(_)));
+        let pki = self.pki_dir();
+        let mut text = format!("{name} belongs to servers with other authorities.");
+        if !missing.is_empty() {
+            text += &format!("\nIn {} there is no {missing}.", pki.display());
+        }
+        if !differs.is_empty() {
+            text += &format!("\nIn {}, not theirs: {differs}.", pki.display());
+        }
+        let named = self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
+        if named {
+            text += "\nThe key that signs their service-account tokens is not among those of \
+                     --service-account-signing-key-file and --service-account-key-file.";
+        }
+        let wanted =
+            faults.iter().map(IdentityMismatch::part).filter(|part| !named || *part != IdentityPart::Accounts);
+        let files: Vec<_> = wanted.flat_map(IdentityPart::files).collect();
+        if !files.is_empty() {
+            text += "\nAll servers on one etcd must have the same. Copy them from one that has, as with\n";
+            text += &self.commands(record, &files);
+        }
+        text += "\nTo let the authorities of this server take their place, start it with --record-authorities.";
+        text
+    }
+
+    /// How to get files from where the record was made.
+    fn commands(&self, record: &ClusterIdentityRecord, files: &[&str]) -> String {
+        let pki = self.pki_dir();
+        let here = record.host.is_some() && record.host == self.host;
+        let program = if here { "cp -p" } else { "scp -p" };
+        let mut text = format!("  mkdir -p -m 700 {}\n  {program}", word(&pki));
+        for file in files {
+            let path = format!("{}/{file}", record.directory);
+            let place = match &record.host {
+                _ if here => path,
+                Some(host) => format!("{host}:{path}"),
+                None => format!("SERVER:{path}"),
+            };
+            text += &format!(" {}", shell::word(&place));
+        }
+        text + &format!(" {}/", word(&pki))
+    }
+}
+
+/// Accepts the CA with this fingerprint only.
+pub fn recorded_ca(wanted: String) -> CaCheck {
+    Box::new(move |ca| {
+        ensure!(
+            fingerprint(ca.public_key().as_der()) == wanted,
+            "is not the CA that the other servers use"
+        );
+        Ok(())
+    })
+}
+
+fn word(path: &Path) -> String {
+    shell::word(&path.to_string_lossy()).into_owned()
+}
+
+fn first_file(part: IdentityPart) -> &'static str {
+    let [first, _] = part.files();
+    first
+}
+
+/// The record, and the revision it is of.
+async fn read(store: &dyn Store) -> Result<Option<(ClusterIdentityRecord, u64)>> {
+    let stored = store.get(KEY).await?;
+    let record = stored.map(|stored| Ok((ClusterIdentityRecord::read(&stored.value)?, stored.revision)));
+    record.transpose()
+}
+
+/// The public key of an authority, if it is there.
+fn authority(path: &Path) -> Result<Option<PublicKey>> {
+    let Some(text) = contents(path)? else { return Ok(None) };
+    let certificate = Certificate::from_pem(&text);
+    let certificate = certificate.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Some(certificate.public_key().clone()))
+}
+
+fn public_keys(path: &Path) -> Result<Option<Vec<PublicKey>>> {
+    let Some(text) = contents(path)? else { return Ok(None) };
+    let keys = PublicKey::list_from_pem(&text);
+    Ok(Some(keys.with_context(|| format!("cannot read {}", path.display()))?))
+}
+
+fn contents(path: &Path) -> Result<Option<zeroize::Zeroizing<Vec<u8>>>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(text.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}

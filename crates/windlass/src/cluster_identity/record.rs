@@ -1,0 +1,89 @@
+//! What a store says about the plane it belongs to.
+
+use anyhow::{Context, Result, bail};
+use aws_lc_rs::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+
+use super::IdentityPart;
+
+/// The form that is written.
+const VERSION: u32 = 1;
+
+/// The authorities of a plane. Those that are not recorded are given to every server by flags.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterIdentityRecord {
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ca: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_ca: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    service_accounts: Option<String>,
+    /// Releases that do not know it leave it alone: they write the record only to add what is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kubelet_serving_ca: Option<String>,
+    /// The machine of the server that recorded them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Where it had their files.
+    pub directory: String,
+}
+
+impl ClusterIdentityRecord {
+    /// A record of nothing yet.
+    pub fn new(host: Option<String>, directory: String) -> Self {
+        Self {
+            version: VERSION,
+            ca: None,
+            client_ca: None,
+            service_accounts: None,
+            kubelet_serving_ca: None,
+            host,
+            directory,
+        }
+    }
+
+    /// Reads what was stored.
+    pub fn read(value: &[u8]) -> Result<Self> {
+        let record: Self = serde_json::from_slice(value)
+            .context("the record of the store's authorities cannot be read")?;
+        if record.version != VERSION {
+            bail!(
+                "the record of the store's authorities has version {}, but this program supports \
+                 version {VERSION}; use the release that wrote it, or a newer one",
+                record.version
+            );
+        }
+        Ok(record)
+    }
+
+    /// What is stored.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+
+    pub(super) fn part(&self, part: IdentityPart) -> Option<&String> {
+        match part {
+            IdentityPart::Serving => self.ca.as_ref(),
+            IdentityPart::Clients => self.client_ca.as_ref(),
+            IdentityPart::Accounts => self.service_accounts.as_ref(),
+            IdentityPart::KubeletServing => self.kubelet_serving_ca.as_ref(),
+        }
+    }
+
+    pub(super) fn set(&mut self, part: IdentityPart, fingerprint: Option<String>) {
+        match part {
+            IdentityPart::Serving => self.ca = fingerprint,
+            IdentityPart::Clients => self.client_ca = fingerprint,
+            IdentityPart::Accounts => self.service_accounts = fingerprint,
+            IdentityPart::KubeletServing => self.kubelet_serving_ca = fingerprint,
+        }
+    }
+}
+
+/// The hash of a public key.
+pub fn fingerprint(der: &[u8]) -> String {
+    let hash = digest(&SHA256, der);
+    hash.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}

@@ -1,0 +1,181 @@
+//! What the server has about a Bundle.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
+use kube::core::ApiResource;
+use kube::{Client, ResourceExt as _};
+use serde_json::Value;
+use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle, HASH_ANNOTATION, TargetTemplate};
+use windlass_controllers::bundles::target::TargetKind;
+use windlass_controllers::discovery::{self, BUNDLES, TRUST_BUNDLES};
+
+use crate::commands::api_client;
+
+/// Objects to get at a time.
+const PAGE: u32 = 500;
+
+/// A Bundle and what belongs to it.
+#[derive(Debug, Default)]
+pub struct BundleSnapshot {
+    /// The Bundle.
+    pub bundle: Bundle,
+    /// All namespaces.
+    pub namespaces: BTreeMap<String, ObjectMeta>,
+    /// Objects that are labelled as its targets, and the ClusterTrustBundle that should be one, by
+    /// kind, namespace and name.
+    pub targets: BTreeMap<(TargetKind, String, String), ObjectMeta>,
+    /// The certificates in one of the targets: one of those most are like.
+    pub content: Option<String>,
+    /// What could not be looked at, and why.
+    pub unseen: Vec<(TargetKind, String)>,
+}
+
+type ObjectMetadata = PartialObjectMeta<DynamicObject>;
+
+/// Looks.
+pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapshot> {
+    let bundle = bundle(client, name).await?;
+    let namespaces = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
+    let namespaces = match list_metadata(namespaces, ListParams::default()).await? {
+        Ok(all) => all.into_iter().map(|found| (found.name_any(), found.metadata)).collect(),
+        Err(error) => return Err(api_client::explain(error)),
+    };
+    let mut seen = BundleSnapshot { bundle, namespaces, ..BundleSnapshot::default() };
+    let resources = [
+        (TargetKind::ConfigMap, ApiResource::erase::<ConfigMap>(&())),
+        (TargetKind::Secret, ApiResource::erase::<Secret>(&())),
+    ];
+    for (kind, resource) in resources {
+        let labelled = ListParams::default().labels(&format!("{BUNDLE_LABEL}={name}"));
+        seen.add_targets(kind, list_metadata(Api::all_with(client.clone(), &resource), labelled).await?)?;
+    }
+    let target = seen.bundle.spec.target.as_ref();
+    let anchors = target.and_then(|target| target.cluster_trust_bundle.as_ref());
+    if let Some(object) = anchors.map(|template| template.object_name(name)) {
+        let kind = TargetKind::ClusterTrustBundle;
+        match api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await? {
+            Ok(Some(resource)) => {
+                let api: Api<ObjectMetadata> = Api::all_with(client.clone(), &resource);
+                let found = api_client::with_timeout(api.get_opt(&object)).await?;
+                seen.add_targets(kind, found.map(|found| found.into_iter().collect()))?;
+            }
+            Ok(None) => seen.unseen.push((kind, "the server has none".to_owned())),
+            Err(error) => return Err(api_client::explain(error)),
+        }
+    }
+    seen.content = content(client, &seen).await?;
+    Ok(seen)
+}
+
+async fn bundle(client: &Client, name: &str) -> Result<Bundle> {
+    let served = api_client::with_timeout(discovery::discover(client, BUNDLES)).await?;
+    let Some(resource) = served.map_err(api_client::explain)? else {
+        bail!("the server has no Bundles; see windlass crds");
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api_client::with_timeout(api.get_opt(name)).await?.map_err(api_client::explain)? {
+        Some(found) => Ok(Bundle::from_value(&serde_json::to_value(found)?)?),
+        None => bail!("there is no Bundle {name:?}"),
+    }
+}
+
+async fn list_metadata(
+    api: Api<ObjectMetadata>,
+    mut wanted: ListParams,
+) -> Result<Result<Vec<ObjectMetadata>, kube::Error>> {
+    wanted = wanted.limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = match api_client::with_timeout(api.list(&wanted)).await? {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(error)),
+        };
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => wanted = wanted.continue_token(&token),
+            None => return Ok(Ok(found)),
+        }
+    }
+}
+
+impl BundleSnapshot {
+    fn add_targets(&mut self, kind: TargetKind, found: Result<Vec<ObjectMetadata>, kube::Error>) -> Result<()> {
+        match found {
+            Ok(found) => {
+                let found = found.into_iter().map(|found| {
+                    let namespace = found.namespace().unwrap_or_default();
+                    ((kind, namespace, found.name_any()), found.metadata)
+                });
+                self.targets.extend(found);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                self.unseen.push((kind, status.message));
+                Ok(())
+            }
+            Err(error) => Err(api_client::explain(error)),
+        }
+    }
+
+    /// One of the targets that most are like.
+    fn sample(&self) -> Option<(TargetKind, &str, &str)> {
+        let hash =
+            |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get(HASH_ANNOTATION).cloned();
+        let mut counts: BTreeMap<String, (usize, (TargetKind, &str, &str))> = BTreeMap::new();
+        for ((kind, namespace, name), metadata) in &self.targets {
+            if let Some(hash) = hash(metadata) {
+                let at = (*kind, namespace.as_str(), name.as_str());
+                counts.entry(hash).or_insert((0, at)).0 += 1;
+            }
+        }
+        // ConfigMaps are first, and who may read few things may read those.
+        let best = counts
+            .into_values()
+            .max_by_key(|(count, (kind, ..))| (std::cmp::Reverse(*kind), *count));
+        best.map(|(_, at)| at)
+    }
+}
+
+/// The certificates in one of the targets, if it may be read.
+async fn content(client: &Client, seen: &BundleSnapshot) -> Result<Option<String>> {
+    let Some((kind, namespace, name)) = seen.sample() else { return Ok(None) };
+    let target = seen.bundle.spec.target.as_ref();
+    let key = |template: Option<&TargetTemplate>| template.map(|template| template.key.clone());
+    let answer = match kind {
+        TargetKind::ConfigMap => {
+            let Some(key) = key(target.and_then(|target| target.config_map.as_ref())) else {
+                return Ok(None);
+            };
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let found = api_client::with_timeout(api.get_opt(name)).await?;
+            found.map(|map| map?.data?.remove(&key))
+        }
+        TargetKind::Secret => {
+            let Some(key) = key(target.and_then(|target| target.secret.as_ref())) else {
+                return Ok(None);
+            };
+            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+            let found = api_client::with_timeout(api.get_opt(name)).await?;
+            found.map(|secret| String::from_utf8(secret?.data?.remove(&key)?.0).ok())
+        }
+        TargetKind::ClusterTrustBundle => {
+            let resource = api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await?;
+            let Some(resource) = resource.map_err(api_client::explain)? else { return Ok(None) };
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let found = api_client::with_timeout(api.get_opt(name)).await?;
+            let text = |found: DynamicObject| {
+                found.data.pointer("/spec/trustBundle").and_then(Value::as_str).map(str::to_owned)
+            };
+            found.map(|found| found.and_then(text))
+        }
+    };
+    match answer {
+        Ok(text) => Ok(text),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(error) => Err(api_client::explain(error)),
+    }
+}

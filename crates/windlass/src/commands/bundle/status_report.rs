@@ -1,0 +1,247 @@
+//! What is to be said of a Bundle.
+
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+use windlass_api::timestamp;
+use windlass_api::trust_bundle::{BundleCondition, SYNCED, SourceStatus};
+use windlass_controllers::bundles::certificate_set::{CertificateFilter, CertificateSet};
+use windlass_controllers::bundles::namespace_filter::{NamespaceMatch, NamespaceFilter};
+use windlass_controllers::bundles::target::{
+    TargetAction, DesiredTarget, ObservedTarget, TargetKind, DriftReason, TargetIntent, decide, desired_targets,
+};
+use windlass_pki::ForeignCertificate;
+
+use super::snapshot::BundleSnapshot;
+use crate::commands::csr::view;
+
+/// What is to be said.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleStatusReport {
+    /// The name of the Bundle.
+    pub name: String,
+    /// What the controllers say of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synced: Option<BundleCondition>,
+    /// The default package in it.
+    #[serde(rename = "defaultCAVersion", skip_serializing_if = "Option::is_none")]
+    pub default_ca_version: Option<String>,
+    /// What each source gave.
+    pub sources: Vec<SourceStatus>,
+    /// The certificates in its targets.
+    pub certificates: Vec<BundleCertificate>,
+    /// How many targets there should be.
+    pub targets: usize,
+    /// How many are as they should be.
+    pub current: usize,
+    /// Those that are not.
+    pub wrong: Vec<TargetProblem>,
+    /// What is wrong.
+    pub problems: Vec<String>,
+    /// What is not wrong, but good to know.
+    pub notes: Vec<String>,
+}
+
+/// A certificate.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleCertificate {
+    /// SHA-256 of it.
+    pub fingerprint: String,
+    /// Whose it is.
+    pub subject: String,
+    /// From when on it is good.
+    pub not_before: String,
+    /// Until when it is good.
+    pub not_after: String,
+    /// Whether it is an authority's.
+    pub authority: bool,
+}
+
+/// A target that is not as it should be.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetProblem {
+    /// Of what kind.
+    pub kind: String,
+    /// Where; empty for the cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// What it is called.
+    pub name: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// What expires within this is told of.
+const SOON: Duration = Duration::days(30);
+
+impl BundleStatusReport {
+    /// What is to be said of what was seen.
+    pub fn from_snapshot(seen: &BundleSnapshot, now: OffsetDateTime) -> BundleStatusReport {
+        let (bundle, status) = (&seen.bundle, seen.bundle.status.clone().unwrap_or_default());
+        let mut pool = CertificateSet::new(CertificateFilter::default(), now);
+        let read = seen.content.as_ref().map(|text| pool.add(text.as_bytes()));
+        let mut verdict = BundleStatusReport {
+            name: bundle.metadata.name.clone(),
+            synced: status.conditions.into_iter().find(|condition| condition.kind == SYNCED),
+            default_ca_version: status.default_ca_version,
+            sources: status.sources,
+            certificates: pool.certificates().map(|(hash, found)| fact(hash, found)).collect(),
+            targets: 0,
+            current: 0,
+            wrong: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+        };
+        if let Some(Err(error)) = read {
+            verdict.problems.push(format!("a target holds something else: {error}"));
+        }
+        verdict.check_status(bundle.metadata.generation);
+        verdict.check_expiry(&pool, now);
+        match NamespaceFilter::new(bundle.spec.target.as_ref(), []) {
+            Ok(reach) => verdict.check_targets(seen, &pool, &reach),
+            Err(error) => verdict.problems.push(format!("spec.target.namespaceSelector: {error}")),
+        }
+        for (kind, why) in &seen.unseen {
+            verdict.notes.push(format!("{kind}s were not looked at: {why}"));
+        }
+        verdict
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_healthy(&self) -> bool {
+        self.wrong.is_empty() && self.problems.is_empty()
+    }
+
+    fn check_status(&mut self, generation: i64) {
+        match &self.synced {
+            None => {
+                let words = "no controller has looked at it: does one run, and does it lead?";
+                self.problems.push(words.to_owned());
+            }
+            Some(synced) => {
+                if synced.observed_generation.is_some_and(|seen| seen < generation) {
+                    let words = "the controller has not looked at it since it was changed";
+                    self.problems.push(words.to_owned());
+                }
+                if synced.status != "True" {
+                    self.problems.push(format!("{}: {}", synced.reason, synced.message));
+                }
+            }
+        }
+        let sources = self.sources.iter();
+        let remarks = sources.filter_map(|each| Some((&each.source, each.problem.as_ref()?)));
+        self.notes.extend(remarks.map(|(source, problem)| format!("{source}: {problem}")));
+    }
+
+    fn check_expiry(&mut self, pool: &CertificateSet, now: OffsetDateTime) {
+        let ends = || pool.certificates().map(|(_, certificate)| certificate.not_after());
+        let expired = ends().filter(|end| *end < now).count();
+        let soon = ends().filter(|end| *end >= now && *end - now < SOON).count();
+        for (count, words) in [(expired, "expired"), (soon, "about to expire")] {
+            if count > 0 {
+                self.notes.push(format!("certificates that are {words}: {count}"));
+            }
+        }
+    }
+
+    fn check_targets(&mut self, seen: &BundleSnapshot, pool: &CertificateSet, reach: &NamespaceFilter) {
+        let desired = desired_targets(&seen.bundle, pool);
+        // Controllers may be told to write to some namespaces only; which, nobody else knows.
+        let said = self.synced.as_ref().map_or("", |synced| synced.message.as_str());
+        let some_only = said.contains("allowed namespaces");
+        if some_only {
+            let words = "the controller writes to some namespaces only; others are not missed";
+            self.notes.push(words.to_owned());
+        }
+        let mut wanted = Vec::new();
+        for each in &desired {
+            if seen.unseen.iter().any(|(kind, _)| *kind == each.kind) {
+                continue;
+            }
+            if each.kind == TargetKind::ClusterTrustBundle {
+                wanted.push((each, ""));
+                continue;
+            }
+            for (name, metadata) in &seen.namespaces {
+                let labels = metadata.labels.clone().unwrap_or_default();
+                let place = reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
+                let there =
+                    seen.targets.contains_key(&(each.kind, name.clone(), each.name.clone()));
+                if place == NamespaceMatch::Inside && (there || !some_only) {
+                    wanted.push((each, name.as_str()));
+                }
+            }
+        }
+        self.targets = wanted.len();
+        for (each, namespace) in &wanted {
+            self.check_target(seen, each, namespace);
+        }
+        self.current = self.targets - self.wrong.len();
+        self.check_leftovers(seen, &wanted);
+    }
+
+    fn check_target(&mut self, seen: &BundleSnapshot, desired: &DesiredTarget, namespace: &str) {
+        let (kind, name) = (desired.kind, &desired.name);
+        let found = seen.targets.get(&(kind, namespace.to_owned(), name.clone()));
+        let found = found.map(|metadata| ObservedTarget::from_metadata(kind, metadata));
+        let action = match found {
+            None => TargetAction::Write(DriftReason::Missing),
+            Some(_) => decide(&seen.bundle.metadata, TargetIntent::Wanted(desired), kind, found.as_ref()),
+        };
+        let problem = match action {
+            TargetAction::Leave | TargetAction::Release | TargetAction::Delete => return,
+            TargetAction::Blocked(why) => why,
+            TargetAction::Write(why) => words(why).to_owned(),
+        };
+        self.add(kind, namespace, name, problem);
+    }
+
+    /// Targets that there should not be any more.
+    fn check_leftovers(&mut self, seen: &BundleSnapshot, wanted: &[(&DesiredTarget, &str)]) {
+        for ((kind, namespace, name), metadata) in &seen.targets {
+            let is_wanted = wanted.iter().any(|(each, place)| {
+                each.kind == *kind && each.name == *name && *place == namespace.as_str()
+            });
+            let ending = seen
+                .namespaces
+                .get(namespace)
+                .is_none_or(|space| space.deletion_timestamp.is_some());
+            let found = ObservedTarget::from_metadata(*kind, metadata);
+            let ours = found.belongs_to(&seen.bundle.metadata);
+            if !is_wanted && ours && !(ending && *kind != TargetKind::ClusterTrustBundle) {
+                self.add(*kind, namespace, name, "it should not be there any more".to_owned());
+            }
+        }
+    }
+
+    fn add(&mut self, kind: TargetKind, namespace: &str, name: &str, problem: String) {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.wrong.push(TargetProblem { kind: kind.to_string(), namespace, name, problem });
+    }
+}
+
+fn words(why: DriftReason) -> &'static str {
+    match why {
+        DriftReason::Missing => "it is not there, or not labelled as a target",
+        DriftReason::Owner => "its owner has been taken away",
+        DriftReason::Label => "it is labelled as another Bundle's",
+        DriftReason::Content => "it was made from something else",
+        DriftReason::Metadata => "its labels or annotations were changed",
+        DriftReason::Keys => "it has other keys, or somebody has changed one",
+    }
+}
+
+fn fact(hash: &[u8; 32], certificate: &ForeignCertificate) -> BundleCertificate {
+    BundleCertificate {
+        fingerprint: hash.iter().map(|octet| format!("{octet:02x}")).collect(),
+        subject: view::name(certificate.subject()),
+        not_before: timestamp::format(certificate.not_before()),
+        not_after: timestamp::format(certificate.not_after()),
+        authority: certificate.is_authority(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

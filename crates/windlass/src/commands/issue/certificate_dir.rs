@@ -1,0 +1,266 @@
+//! The directory with a key, its certificate and the signer's anchors, which change together.
+//!
+//! The layout is the one in which Kubernetes mounts secrets into pods:
+//!
+//! ```text
+//! DIR/tls.key -> ..data/tls.key      and so tls.crt, ca.crt and issue.json
+//! DIR/..data -> ..issued-UUID        the one link that is ever replaced
+//! DIR/..issued-UUID/tls.key          the files
+//! ```
+//!
+//! A new set is written and synced beside the old one; then one rename of `..data` replaces them
+//! all. Whoever is killed before leaves the old set, whoever is killed after leaves the new one.
+//! A reader that opens two files while the rename happens may get one of each: to be sure, it
+//! resolves `..data` first and opens both in there.
+//!
+//! The directory may be one of another user. It is opened once, links of that user on the way to it
+//! are not followed, and everything is done below what was opened.
+
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use uuid::Uuid;
+use windlass_node::files::{FilePermissions, FileSystem, OpenDirectory, DirectoryEntry};
+use windlass_pki::limits::MAX_PEM_BYTES;
+use windlass_pki::{ForeignCertificate, parse_certificate_blocks};
+use zeroize::Zeroizing;
+
+use super::issue_record::IssueRecord;
+
+/// The link to the current set.
+const DATA: &str = "..data";
+/// The link to the next one, until it is the current one.
+const NEXT: &str = "..data.new";
+/// What the directories of sets begin with.
+const SETS: &str = "..issued-";
+const FILES: [&str; 4] = ["ca.crt", "tls.crt", "tls.key", "issue.json"];
+/// Everybody may look; the key is its owner's alone.
+const DIRECTORY: u32 = 0o755;
+const KEY: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+/// A directory for one certificate, held until dropped.
+pub struct CertificateDir {
+    root: PathBuf,
+    folder: OpenDirectory,
+    /// Where the new set goes. It is made at the start, so that nobody is asked for a certificate
+    /// that could not be kept.
+    set: OpenDirectory,
+    set_name: String,
+    /// Whether the directory is there because of us.
+    made: bool,
+    written: bool,
+    _lock: File,
+}
+
+/// Files that belong together.
+pub struct CertificateFiles {
+    /// The private key, as PEM.
+    pub key: Zeroizing<String>,
+    /// The certificate, and those between it and the anchors.
+    pub chain: String,
+    /// What it is verified with, if that is known.
+    pub anchors: Option<String>,
+    /// What was asked for.
+    pub note: String,
+}
+
+/// A certificate that can be asked for again.
+#[derive(Debug)]
+pub struct RenewableCertificate {
+    /// The certificate.
+    pub certificate: ForeignCertificate,
+    /// What else was asked for, if that was written down.
+    pub note: Option<IssueRecord>,
+    /// What it is verified with, if that is known.
+    pub anchors: Option<String>,
+}
+
+impl CertificateDir {
+    /// Makes the directory if need be, and keeps others of our kind out of it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let cannot = || format!("cannot use the directory {}", path.display());
+        let root = std::path::absolute(path).with_context(cannot)?;
+        let made = windlass_safe_path::open_directory_path(&root).is_err();
+        let directory = windlass_safe_path::create_directory(&root, DIRECTORY);
+        let lock = directory.with_context(cannot)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("another windlass issue is at work in {}", path.display())
+            }
+            // Not every file system has locks, and one at a time is the usual case.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+        }
+        let folder = FileSystem::default().within(lock.try_clone().with_context(cannot)?, &root);
+        clean(&folder).with_context(cannot)?;
+        let set_name = format!("{SETS}{}", Uuid::new_v4());
+        let set = folder.create_directory(OsStr::new(&set_name), &access(DIRECTORY));
+        let set = set.with_context(cannot)?;
+        Ok(Self { root, folder, set, set_name, made, written: false, _lock: lock })
+    }
+
+    /// Where a file of the set is for those who use it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// That nothing here would be overwritten.
+    pub fn must_be_free(&self) -> Result<()> {
+        let current = self.exists(DATA)?;
+        for name in FILES {
+            // Links to nothing are what a run left that was killed before it had a set.
+            if self.exists(name)? && (current || !self.is_managed_link(name)) {
+                let file = self.file(name);
+                bail!(
+                    "{} exists already: replace the certificate with --renew, or choose another --out",
+                    file.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The certificate that is here.
+    pub fn renewable(&self) -> Result<RenewableCertificate> {
+        for name in FILES {
+            if self.exists(name)? && !self.is_managed_link(name) {
+                let file = self.file(name);
+                bail!("{} was not written by windlass issue: choose another --out", file.display());
+            }
+        }
+        if !self.exists(DATA)? {
+            let root = self.root.display();
+            bail!("there is no certificate in {root} to renew: leave out --renew");
+        }
+        let file = self.file("tls.crt");
+        let cannot = || format!("cannot read {}", file.display());
+        let text = self.read("tls.crt")?.with_context(cannot)?;
+        let chain = parse_certificate_blocks(text.as_bytes()).with_context(cannot)?;
+        let certificate = chain.into_iter().next().with_context(cannot)?;
+        let note =
+            match self.read("issue.json")? {
+                Some(text) => Some(IssueRecord::read(text.as_bytes()).with_context(|| {
+                    format!("cannot read {}", self.file("issue.json").display())
+                })?),
+                None => None,
+            };
+        Ok(RenewableCertificate { certificate, note, anchors: self.read("ca.crt")? })
+    }
+
+    /// A file that need not be there.
+    fn read(&self, name: &str) -> Result<Option<String>> {
+        let cannot = || format!("cannot read {}", self.file(name).display());
+        let DirectoryEntry::Link(current) = self.folder.entry(OsStr::new(DATA)).with_context(cannot)? else {
+            return Ok(None);
+        };
+        let current = self.folder.open_directory(current.as_os_str()).with_context(cannot)?;
+        let Some(current) = current else { return Ok(None) };
+        let read = current.read(OsStr::new(name), MAX_PEM_BYTES).with_context(cannot)?;
+        let text = read.map(|contents| String::from_utf8(contents.bytes.to_vec()));
+        text.transpose().with_context(cannot)
+    }
+
+    /// Puts a set in the place of the one that is here, if any.
+    pub fn write(mut self, set: CertificateFiles) -> Result<()> {
+        let has_anchors = set.anchors.is_some();
+        let cannot = || format!("cannot write to {}", self.root.display());
+        let mut files = vec![
+            ("tls.key", set.key, KEY),
+            ("tls.crt", Zeroizing::new(set.chain), PUBLIC),
+            ("issue.json", Zeroizing::new(set.note), PUBLIC),
+        ];
+        files.extend(set.anchors.map(|anchors| ("ca.crt", Zeroizing::new(anchors), PUBLIC)));
+        for (name, contents, mode) in &files {
+            let written = self.set.write(OsStr::new(name), contents.as_bytes(), &access(*mode));
+            written.with_context(cannot)?;
+        }
+        self.set.sync().with_context(cannot)?;
+        let before = self.folder.entry(OsStr::new(DATA)).with_context(cannot)?;
+        self.link(has_anchors).with_context(cannot)?;
+        self.swap().with_context(cannot)?;
+        self.written = true;
+        // From here on the new set is there, whatever happens. What is left over goes next time.
+        if !has_anchors {
+            let _ = self.folder.remove(OsStr::new("ca.crt"));
+        }
+        if let DirectoryEntry::Link(before) = before
+            && is_set_name(&before)
+        {
+            let _ = self.folder.remove_all(before.as_os_str());
+        }
+        Ok(())
+    }
+
+    /// Makes the links that are missing. Without a set, or in an old one, they may lead nowhere.
+    fn link(&self, has_anchors: bool) -> Result<()> {
+        for name in FILES.into_iter().filter(|name| has_anchors || *name != "ca.crt") {
+            match self.folder.link(OsStr::new(name), &Path::new(DATA).join(name)) {
+                Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the new set the current one.
+    fn swap(&self) -> Result<()> {
+        self.folder.link(OsStr::new(NEXT), Path::new(&self.set_name))?;
+        // The links and the new directory first: a crash must not keep the rename and lose them.
+        self.folder.sync()?;
+        self.folder.rename(OsStr::new(NEXT), OsStr::new(DATA))?;
+        Ok(self.folder.sync()?)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        Ok(self.folder.entry(OsStr::new(name))? != DirectoryEntry::Nothing)
+    }
+
+    fn is_managed_link(&self, name: &str) -> bool {
+        let found = self.folder.entry(OsStr::new(name));
+        found.is_ok_and(|found| found == DirectoryEntry::Link(Path::new(DATA).join(name)))
+    }
+}
+
+impl Drop for CertificateDir {
+    fn drop(&mut self) {
+        if !self.written {
+            let _ = self.folder.remove_all(OsStr::new(&self.set_name));
+            if self.made
+                && let Ok((above, name)) = windlass_safe_path::open_parent(&self.root)
+            {
+                // Only if nothing is in it.
+                let _ = rustix::fs::unlinkat(above, name, rustix::fs::AtFlags::REMOVEDIR);
+            }
+        }
+    }
+}
+
+fn access(mode: u32) -> FilePermissions {
+    FilePermissions { mode, owner: None, group: None }
+}
+
+/// Removes what killed runs left: sets that are not the current one, with their keys.
+fn clean(folder: &OpenDirectory) -> Result<()> {
+    let current = folder.entry(OsStr::new(DATA))?;
+    folder.remove(OsStr::new(NEXT))?;
+    for name in folder.names()? {
+        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Link(PathBuf::from(&name)) {
+            folder.remove_all(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is the name of a directory that we made.
+fn is_set_name(name: &Path) -> bool {
+    let id = name.to_str().and_then(|name| name.strip_prefix(SETS));
+    id.is_some_and(|id| Uuid::try_parse(id).is_ok())
+}
+
+#[cfg(test)]
+pub mod tests;

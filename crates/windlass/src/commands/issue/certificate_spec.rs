@@ -1,0 +1,112 @@
+//! What is asked for: what the flags say, or what is there already.
+
+use anyhow::{Context, Result, bail};
+use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject};
+
+use super::issue_record::{self, IssueRecord};
+use super::certificate_dir::RenewableCertificate;
+use crate::cli::{IssueArgs, KeyType, NameArgs};
+
+/// A certificate to ask for.
+#[derive(Debug)]
+pub struct CertificateSpec {
+    /// From whom.
+    pub signer: String,
+    /// For which usages, by their names.
+    pub usages: Vec<String>,
+    /// For how long; none for as long as the signer gives.
+    pub seconds: Option<i32>,
+    /// For which kind of key.
+    pub key_type: KeyType,
+    /// For whom.
+    pub subject: IssuedSubject,
+    /// And what else that is called.
+    pub names: AltNames,
+}
+
+impl CertificateSpec {
+    /// What the flags say.
+    pub fn from_flags(arguments: &IssueArgs) -> Result<Self> {
+        let signer = arguments.signer.clone().context("no --signer is given")?;
+        let key_type = arguments.key_type.unwrap_or(KeyType::EcdsaP256);
+        let (subject, names) = names_from_flags(&arguments.names)?;
+        let usages = match arguments.usage.as_slice() {
+            [] => usual_usages(&signer, key_type),
+            given => given.to_vec(),
+        };
+        Ok(Self { usages, seconds: seconds(arguments), signer, key_type, subject, names })
+    }
+
+    /// What is there, once more; flags that are given change it.
+    pub fn for_renewal(there: &RenewableCertificate, arguments: &IssueArgs) -> Result<Self> {
+        let note = there.note.as_ref();
+        let signer = arguments.signer.clone().or(note.map(|note| note.signer.clone()));
+        let signer =
+            signer.context("there is no issue.json that names the signer: give --signer")?;
+        let same_signer = note.filter(|note| note.signer == signer);
+        let before = note.and_then(IssueRecord::key_type);
+        let key_type = arguments.key_type.or(before).unwrap_or(KeyType::EcdsaP256);
+        let usages = match (arguments.usage.as_slice(), same_signer) {
+            ([], Some(note)) => note.usages.clone(),
+            ([], None) => usual_usages(&signer, key_type),
+            (given, _) => given.to_vec(),
+        };
+        let (subject, names) = names_from_certificate(&there.certificate);
+        let seconds = seconds(arguments).or(note.and_then(|note| note.expiration_seconds));
+        Ok(Self { signer, usages, seconds, key_type, subject, names })
+    }
+
+    /// What to write down to be able to ask again.
+    pub fn to_record(&self) -> IssueRecord {
+        IssueRecord {
+            signer: self.signer.clone(),
+            usages: self.usages.clone(),
+            expiration_seconds: self.seconds,
+            key_type: issue_record::key_type_name(self.key_type),
+        }
+    }
+}
+
+fn seconds(arguments: &IssueArgs) -> Option<i32> {
+    arguments.duration.and_then(|duration| i32::try_from(duration.as_secs()).ok())
+}
+
+fn names_from_flags(arguments: &NameArgs) -> Result<(IssuedSubject, AltNames)> {
+    let organizations = arguments.org.iter().map(String::as_str).collect::<Vec<_>>();
+    let subject = IssuedSubject::new(arguments.cn.as_deref().unwrap_or_default(), &organizations);
+    let names = AltNames {
+        dns_names: arguments.dns.clone(),
+        email_addresses: arguments.email.clone(),
+        ip_addresses: arguments.ip.iter().map(|address| address.to_canonical()).collect(),
+        uris: arguments.uri.clone(),
+    };
+    if subject.is_empty() && names.is_empty() {
+        bail!("say who the certificate is for: --cn, --org, --dns, --ip, --uri or --email");
+    }
+    Ok((subject, names))
+}
+
+fn names_from_certificate(certificate: &ForeignCertificate) -> (IssuedSubject, AltNames) {
+    (IssuedSubject::from_name(certificate.subject()), certificate.alt_names().clone())
+}
+
+/// What certificates of a signer are usually for. Kubelets ask their signers for just this.
+fn usual_usages(signer: &str, key_type: KeyType) -> Vec<String> {
+    const SIGNS: &str = "digital signature";
+    const ENCIPHERS: &str = "key encipherment";
+    const SERVER: &str = "server auth";
+    const CLIENT: &str = "client auth";
+    // Only RSA keys encipher.
+    let rsa = matches!(key_type, KeyType::Rsa3072 | KeyType::Rsa4096);
+    let usages: &[&str] = match (signer, rsa) {
+        ("kubernetes.io/kube-apiserver-client", _) => &[CLIENT],
+        ("kubernetes.io/kube-apiserver-client-kubelet", true) => &[SIGNS, ENCIPHERS, CLIENT],
+        ("kubernetes.io/kube-apiserver-client-kubelet", false) => &[SIGNS, CLIENT],
+        ("kubernetes.io/kubelet-serving", true) => &[SIGNS, ENCIPHERS, SERVER],
+        _ => &[SIGNS, SERVER],
+    };
+    usages.iter().map(|usage| (*usage).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! What is written down beside a certificate, so that it can be asked for again: what the
+//! certificate itself does not say.
+
+use anyhow::{Context, Result};
+use clap::ValueEnum as _;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::KeyType;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IssueRecord {
+    /// Who signed.
+    pub signer: String,
+    /// For which usages, by their names.
+    pub usages: Vec<String>,
+    /// For how long, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration_seconds: Option<i32>,
+    /// The kind of key, as the flag has it.
+    pub key_type: String,
+}
+
+impl IssueRecord {
+    /// Reads one.
+    pub fn read(text: &[u8]) -> Result<Self> {
+        serde_json::from_slice(text).context("it is not a note of windlass issue")
+    }
+
+    /// Writes it.
+    pub fn render(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The kind of key, if it is one that we make.
+    pub fn key_type(&self) -> Option<KeyType> {
+        KeyType::from_str(&self.key_type, false).ok()
+    }
+}
+
+/// A kind of key, as the flag has it.
+pub fn key_type_name(key_type: KeyType) -> String {
+    let value = key_type.to_possible_value();
+    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+}

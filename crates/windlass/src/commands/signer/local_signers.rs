@@ -1,0 +1,127 @@
+//! The signers that are known here, with what they sign with: read from files only.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use windlass_controllers::csr_signer::KubernetesSigner;
+use windlass_controllers::signers::config::{ConfigError, SignerConfig, RequestProfile, SignersConfig};
+
+use super::signer_ca::{SignerCa, CaFileForm};
+use super::signing_policy::{SignerDescription, SignerKind};
+use super::{built_in, custom};
+use crate::cli::{DataDirArgs, SignerSourceArgs};
+use crate::commands::data_dir;
+use crate::datadir::DataDirLayout;
+use crate::expiry::{CertificateLifetime, MonitoredCertificate, CertificateRole};
+
+/// A signer that is known here.
+#[derive(Debug)]
+pub struct LocalSigner {
+    pub document: SignerDescription,
+    pub ca: SignerCa,
+    /// The longest that certificates may last, and the field that says so.
+    pub longest: Vec<(&'static str, Duration)>,
+    /// The bundle that its anchors are published in.
+    pub bundle: Option<String>,
+    /// Wildcards that several requesters share, as `field pattern`.
+    pub shared_wildcards: Vec<String>,
+}
+
+/// Where to look.
+#[derive(Debug)]
+pub struct SignerSources {
+    /// The data directory, if there is one.
+    pub data: Option<DataDirLayout>,
+    /// The file of the user's own signers, if there is one.
+    pub signers: Option<PathBuf>,
+}
+
+impl SignerSources {
+    /// What was said, or else what `windlass up` would use, if it is there.
+    pub fn from_flags(arguments: &SignerSourceArgs) -> Result<Self> {
+        let given = arguments.data_dir.is_some();
+        let data = match data_dir::layout(&DataDirArgs { data_dir: arguments.data_dir.clone() }) {
+            Ok(layout) if layout.root().is_dir() => Some(layout),
+            Ok(layout) if given => bail!("there is no data directory {}", layout.root().display()),
+            Err(error) if given => return Err(error),
+            Ok(_) | Err(_) => None,
+        };
+        let usual = data.as_ref().map(DataDirLayout::signers).filter(|file| file.exists());
+        Ok(Self { data, signers: arguments.signers.clone().or(usual) })
+    }
+
+    /// What the data directory has issued to its server and administrator, and the serving CA, which
+    /// is no signer's. One that is not there has never been made.
+    pub fn own_certificates(&self) -> Vec<CertificateLifetime> {
+        let Some(data) = &self.data else { return Vec::new() };
+        let own = [
+            ("serving", CertificateRole::Renewed, "server.crt"),
+            ("admin", CertificateRole::Renewed, "admin.crt"),
+            ("serving-ca", CertificateRole::OwnAuthority, "ca.crt"),
+        ];
+        let read = |(name, role, file)| MonitoredCertificate::file(name, role, data.pki_file(file)).read().ok();
+        own.into_iter().filter_map(read).collect()
+    }
+
+    /// The user's own signers.
+    pub fn custom(&self) -> Result<Vec<SignerConfig>, ConfigError> {
+        let read = self.signers.as_deref().map(SignersConfig::load).transpose()?;
+        Ok(read.map(|read| read.signers).unwrap_or_default())
+    }
+}
+
+impl LocalSigner {
+    /// Kubernetes' own, with their CAs if the data directory of `windlass up` is here.
+    pub fn built_in(data: Option<&DataDirLayout>) -> Vec<Self> {
+        let documents = built_in::NAMES.into_iter().filter_map(built_in::document);
+        let known = documents.map(|document| Self {
+            ca: data.map_or(SignerCa::Elsewhere, |data| own_ca(data, &document.name)),
+            document,
+            longest: Vec::new(),
+            bundle: None,
+            shared_wildcards: Vec::new(),
+        });
+        known.collect()
+    }
+
+    /// One of the user's own.
+    pub fn custom(custom: &SignerConfig) -> Self {
+        let requests =
+            custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.max_duration));
+        let pods = custom.pods.as_ref().map(|profile| ("pods.maxDuration", profile.max_duration));
+        let shared = custom.requests.iter().flat_map(RequestProfile::shared_wildcards);
+        Self {
+            shared_wildcards: shared.map(|(field, each)| format!("{field} {each}")).collect(),
+            document: custom::document(custom),
+            ca: SignerCa::from_choice(&custom.ca),
+            longest: requests.into_iter().chain(pods).collect(),
+            bundle: custom.publish.as_ref().map(|publication| publication.bundle.clone()),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.document.name
+    }
+
+    /// Where it comes from.
+    pub fn kind(&self) -> SignerKind {
+        self.document.kind
+    }
+}
+
+/// The files that `windlass up` signs with.
+fn own_ca(data: &DataDirLayout, name: &str) -> SignerCa {
+    let pair = match KubernetesSigner::from_name(name) {
+        Some(KubernetesSigner::Client | KubernetesSigner::KubeletClient) => "client-ca",
+        Some(KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown) => "kubelet-serving-ca",
+        None => return SignerCa::Elsewhere,
+    };
+    let (certificate, key) = (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
+    // A server with other CAs makes none there, and one that never ran has none yet.
+    match certificate.exists() || key.exists() {
+        true => SignerCa::read(&certificate, &key, CaFileForm::One),
+        false => SignerCa::Elsewhere,
+    }
+}

@@ -1,0 +1,130 @@
+//! What a signer says about itself: the six things that Kubernetes asks of every signer, and who
+//! approves for it. Data, so that people and programs get the same.
+
+use serde::Serialize;
+
+/// Where a signer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignerKind {
+    /// Kubernetes' own.
+    BuiltIn,
+    /// One of the user's file.
+    Custom,
+    /// Somebody asks it on the server, and nobody here knows it.
+    Unknown,
+}
+
+impl SignerKind {
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::Custom => "custom",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a signer does.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerDescription {
+    pub name: String,
+    pub kind: SignerKind,
+    /// How those who verify come to trust what it signs.
+    pub trust_distribution: Vec<String>,
+    /// What it makes of CertificateSigningRequests; nothing if it signs none.
+    pub requests: Option<SigningPolicy>,
+    /// What it makes of PodCertificateRequests; nothing if it signs none.
+    pub pod_requests: Option<SigningPolicy>,
+    /// Whether what it signs may sign in turn.
+    #[serde(rename = "caBit")]
+    pub ca_bit: &'static str,
+}
+
+/// What is signed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SigningPolicy {
+    pub permitted_subjects: Vec<String>,
+    pub permitted_extensions: Vec<String>,
+    pub permitted_usages: Vec<String>,
+    pub lifetime: Vec<String>,
+    pub keys: Vec<String>,
+    pub approval: Vec<String>,
+}
+
+/// No certificate of anybody's is a CA's.
+pub const NO_CA: &str = "never: basic constraints are critical and say that it is no CA";
+/// As [`NO_CA`], of a signer that signs nothing.
+pub const NOTHING_SIGNED: &str = "does not arise: it signs nothing";
+
+/// Keys that get certificates from Kubernetes' own signers.
+pub const ANY_KEY: &str = "RSA of 1024 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
+/// Keys that get certificates from the user's own where nothing else is said.
+pub const STRONG_KEY: &str = "RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
+
+impl SignerDescription {
+    /// What it signs, in a few words.
+    pub fn summary(&self) -> String {
+        let requests = self.requests.as_ref().map(|terms| {
+            let (subjects, usages) = (terms.permitted_subjects.join(", "), terms.usages());
+            format!("subjects: {subjects}; usages: {usages}")
+        });
+        let pods = self.pod_requests.as_ref().map(|terms| {
+            let names = terms.permitted_extensions.first().map_or("", String::as_str);
+            format!("for pods: {names}; usages: {}", terms.usages())
+        });
+        let parts = requests.into_iter().chain(pods).collect::<Vec<_>>();
+        if parts.is_empty() { "signs nothing".into() } else { parts.join(" | ") }
+    }
+}
+
+impl SigningPolicy {
+    fn usages(&self) -> &str {
+        self.permitted_usages.first().map_or("", String::as_str)
+    }
+}
+
+/// The document as text.
+pub fn text(document: &SignerDescription) -> String {
+    let mut text = String::new();
+    field(&mut text, "", "Signer", std::slice::from_ref(&document.name));
+    field(&mut text, "", "Kind", &[document.kind.name().to_owned()]);
+    field(&mut text, "", "Trust distribution", &document.trust_distribution);
+    for (heading, terms) in [
+        ("CertificateSigningRequests", &document.requests),
+        ("PodCertificateRequests", &document.pod_requests),
+    ] {
+        match terms {
+            None => field(&mut text, "", heading, &["none are signed".to_owned()]),
+            Some(terms) => {
+                text.push_str(&format!("{heading}:\n"));
+                for (label, lines) in [
+                    ("Permitted subjects", &terms.permitted_subjects),
+                    ("Permitted extensions", &terms.permitted_extensions),
+                    ("Permitted usages", &terms.permitted_usages),
+                    ("Lifetime", &terms.lifetime),
+                    ("Keys", &terms.keys),
+                    ("Approval", &terms.approval),
+                ] {
+                    field(&mut text, "  ", label, lines);
+                }
+            }
+        }
+    }
+    field(&mut text, "", "CA bit", &[document.ca_bit.to_owned()]);
+    text
+}
+
+/// A label, and behind it lines under one another.
+pub fn field(text: &mut String, indent: &str, label: &str, lines: &[String]) {
+    const WIDTH: usize = 30;
+    let mut label = format!("{indent}{label}:");
+    for line in lines {
+        let line = crate::commands::print::plain(line);
+        text.push_str(&format!("{label:<WIDTH$}{line}\n"));
+        label.clear();
+    }
+}

@@ -1,0 +1,40 @@
+//! Objects as texts that can be compared, whoever shows them.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde_json::Value;
+
+use crate::check::{CONFIG_MAPS, REQUESTS, request_content};
+use crate::history::{StoreChange, Content};
+
+/// Where etcd has the config maps and the requests.
+const PREFIXES: [(&str, &str); 2] = [
+    ("/windlass/core/configmaps/chaos/", CONFIG_MAPS),
+    ("/windlass/certificates.k8s.io/certificatesigningrequests/", REQUESTS),
+];
+
+/// A change of etcd, if it is one of those that somebody looks at.
+pub fn change(change: windlass_etcd_process::KeyChange) -> Option<StoreChange> {
+    let (name, resource) = PREFIXES
+        .iter()
+        .find_map(|(prefix, resource)| Some((change.key.strip_prefix(prefix)?, *resource)))?;
+    let content =
+        change.value.map(|value| content(resource, &serde_json::from_slice(&value).unwrap()));
+    Some(StoreChange { revision: change.revision, key: format!("{resource}/{name}"), content })
+}
+
+/// What matters of an object.
+pub fn content(resource: &str, object: &Value) -> Content {
+    if resource == CONFIG_MAPS {
+        return object["data"]["value"].as_str().unwrap_or_default().to_owned();
+    }
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let approved = conditions.any(|condition| condition["type"] == "Approved");
+    let certificate = object["status"]["certificate"].as_str().map(|certificate| {
+        let mut digest = DefaultHasher::new();
+        certificate.hash(&mut digest);
+        format!("{:016x}", digest.finish())
+    });
+    request_content(approved, certificate.as_deref())
+}

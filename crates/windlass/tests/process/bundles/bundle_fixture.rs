@@ -1,0 +1,233 @@
+//! A server that keeps Bundles, and what is looked at in it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, TestDataDir};
+
+/// Where sources are.
+pub const TRUST: &str = "cert-manager";
+
+/// A server with a trust namespace.
+pub struct BundleFixture {
+    admin: Option<Kubectl>,
+    flags: Vec<String>,
+}
+
+impl BundleFixture {
+    pub fn start() -> Self {
+        Self::with_flags(&[])
+    }
+
+    /// With more flags.
+    pub fn with_flags(flags: &[&str]) -> Self {
+        Self::in_data_dir(TestDataDir::new(), flags)
+    }
+
+    /// In this place, with more flags.
+    pub fn in_data_dir(place: TestDataDir, flags: &[&str]) -> Self {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut scene = Self { admin: None, flags };
+        scene.launch(place);
+        scene.kubectl_ok(&["create", "namespace", TRUST]);
+        scene
+    }
+
+    fn launch(&mut self, place: TestDataDir) {
+        let mut command = place.restart_command();
+        command.args(&self.flags);
+        let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+        self.admin = Some(Kubectl::with_server(server));
+    }
+
+    /// Stops the server and starts it again, with these flags from now on.
+    pub fn restart(&mut self, flags: &[&str]) {
+        let Kubectl { server, .. } = self.admin.take().unwrap();
+        let place = Arc::into_inner(server).unwrap().stop();
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.launch(place);
+    }
+
+    pub fn admin(&self) -> &Kubectl {
+        self.admin.as_ref().unwrap()
+    }
+
+    pub fn kubectl_ok(&self, args: &[&str]) -> String {
+        self.admin().ok(args)
+    }
+
+    /// Creates objects or changes them, as YAML or JSON.
+    pub fn apply(&self, manifest: &str) {
+        self.admin().ok_with(manifest, &["apply", "-f", "-"]);
+    }
+
+    /// Puts text into a ConfigMap in the trust namespace.
+    pub fn source(&self, name: &str, key: &str, text: &str) {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                            "metadata": {"name": name, "namespace": TRUST}, "data": {key: text}});
+        self.apply(&object.to_string());
+    }
+
+    /// Puts text into a Secret in the trust namespace.
+    pub fn secret_source(&self, name: &str, key: &str, text: &str) {
+        let object = json!({"apiVersion": "v1", "kind": "Secret",
+                            "metadata": {"name": name, "namespace": TRUST},
+                            "stringData": {key: text}});
+        self.apply(&object.to_string());
+    }
+
+    /// A Bundle, created or changed.
+    pub fn bundle(&self, name: &str, sources: Value, target: Value) {
+        self.apply(&bundle(name, sources, target).to_string());
+    }
+
+    /// Changes a Bundle.
+    pub fn patch(&self, name: &str, patch: Value) {
+        let patch = patch.to_string();
+        self.kubectl_ok(&["patch", "bundle", name, "--type=merge", "-p", &patch]);
+    }
+
+    /// Waits until the newest of a Bundle is in all targets.
+    pub fn synced(&self, name: &str) -> Value {
+        self.condition(name, "True", "Synced")
+    }
+
+    /// Waits until the newest of a Bundle fails for this reason, and returns why.
+    pub fn fails(&self, name: &str, reason: &str) -> String {
+        self.condition(name, "False", reason)["message"].as_str().unwrap().to_owned()
+    }
+
+    /// The same for the first failure with this reason, which is an event, too. Those that follow are
+    /// counted there.
+    pub fn failed(&self, name: &str, reason: &str) -> String {
+        let message = self.fails(name, reason);
+        let about = format!("--field-selector=involvedObject.name={name},reason={reason}");
+        wait_for(|| {
+            let events = self.admin().json(&["get", "events", "-A", &about]);
+            let mut all = events["items"].as_array().unwrap().iter();
+            let told = |event: &Value| event["message"] == message.as_str();
+            let good = all.any(|event| told(event) && event["type"] == "Warning");
+            good.then_some(()).ok_or(format!("no event says {message}: {events:#}"))
+        });
+        message
+    }
+
+    fn condition(&self, name: &str, status: &str, reason: &str) -> Value {
+        wait_for(|| {
+            let object = self.admin().json(&["get", "bundle", name]);
+            let found = object["status"]["conditions"][0].clone();
+            let fresh = found["observedGeneration"] == object["metadata"]["generation"];
+            let good = fresh && found["status"] == status && found["reason"] == reason;
+            good.then_some(found).ok_or(format!("not {reason}: {object:#}"))
+        })
+    }
+
+    /// The objects of a kind and a name, in all namespaces.
+    pub fn list_named(&self, kind: &str, name: &str) -> Vec<Value> {
+        let named = format!("--field-selector=metadata.name={name}");
+        let list = self.admin().json(&["get", kind, "-A", &named]);
+        list["items"].as_array().unwrap().clone()
+    }
+
+    /// Where there are objects of a kind and a name.
+    pub fn target_namespaces(&self, kind: &str, name: &str) -> Vec<String> {
+        let all = self.list_named(kind, name);
+        all.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub fn namespaces(&self) -> Vec<String> {
+        let all = self.kubectl_ok(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"]);
+        all.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Waits until the targets are in these namespaces and no others, each with this text.
+    pub fn wait_for_targets(&self, namespaces: &[String], kind: &str, name: &str, key: &str, text: &str) {
+        wait_for(|| {
+            let found = self.list_named(kind, name);
+            let places = found.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap());
+            let good = places.eq(namespaces.iter().map(String::as_str))
+                && found.iter().all(|it| value(kind, it, key).as_deref() == Some(text));
+            good.then_some(()).ok_or(format!("wanted {text} in {namespaces:?}, found {found:#?}"))
+        });
+    }
+
+    /// Waits until the targets are in every namespace, each with this text.
+    pub fn wait_for_targets_everywhere(&self, kind: &str, name: &str, key: &str, text: &str) {
+        self.wait_for_targets(&self.namespaces(), kind, name, key, text);
+    }
+
+    /// One target.
+    pub fn target(&self, kind: &str, namespace: &str, name: &str) -> Value {
+        self.admin().json(&["get", kind, name, "-n", namespace])
+    }
+}
+
+/// Looks until there is something to see; what is wrong is told when there is none for too long.
+pub fn wait_for<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
+    let started = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(wrong) => assert!(started.elapsed() < PATIENCE, "{wrong}"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A Bundle.
+pub fn bundle(name: &str, sources: Value, target: Value) -> Value {
+    json!({"apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
+           "metadata": {"name": name}, "spec": {"sources": sources, "target": target}})
+}
+
+/// What is at a key of a ConfigMap or Secret.
+fn value(kind: &str, object: &Value, key: &str) -> Option<String> {
+    let text = object["data"][key].as_str()?;
+    match kind {
+        "secrets" => String::from_utf8(decoded(text)).ok(),
+        _ => Some(text.to_owned()),
+    }
+}
+
+pub fn decoded(text: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+}
+
+/// A new authority.
+pub fn authority(name: &str) -> CertificateAuthority {
+    authority_until(name, OffsetDateTime::now_utc() + time::Duration::days(3650))
+}
+
+/// A new authority that is good until then.
+pub fn authority_until(name: &str, end: OffsetDateTime) -> CertificateAuthority {
+    let from = OffsetDateTime::now_utc() - time::Duration::DAY;
+    let validity = Validity::new(from, end).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+}
+
+/// A new root certificate.
+pub fn root(name: &str) -> String {
+    authority(name).certificate().to_pem()
+}
+
+/// What targets hold: each certificate once, in the order of fingerprints, and no line end after
+/// the last.
+pub fn joined(certificates: &[&str]) -> String {
+    let mut all = certificates
+        .iter()
+        .map(|text| Certificate::from_pem(text.as_bytes()).unwrap())
+        .map(|certificate| (certificate.fingerprint(), certificate.to_pem().trim_end().to_owned()))
+        .collect::<Vec<_>>();
+    all.sort();
+    all.dedup();
+    all.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,208 @@
+//! What was acknowledged, what may have happened, and whether a server's answers agree with it.
+
+use std::collections::BTreeMap;
+
+/// A change of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectChange {
+    /// Created (step 0) or changed.
+    Put(u32),
+    /// Deleted.
+    Delete,
+}
+
+/// One object's life, as its only writer knows it. Names are never used again.
+#[derive(Debug)]
+pub struct ObjectLifetime {
+    pub name: String,
+    /// What was acknowledged, with its version where the answer had one.
+    acknowledged: Vec<(ObjectChange, Option<u64>)>,
+    /// What was asked for and not answered: it may have happened.
+    pub pending: Option<ObjectChange>,
+}
+
+impl ObjectLifetime {
+    pub fn new(name: String) -> Self {
+        Self { name, acknowledged: Vec::new(), pending: None }
+    }
+
+    pub fn acknowledge(&mut self, change: ObjectChange, version: Option<u64>) {
+        self.acknowledged.push((change, version));
+        self.pending = None;
+    }
+
+    /// What must be there if nothing but the acknowledged changes happened.
+    fn state(&self) -> Option<StoredObject> {
+        match self.acknowledged.last() {
+            Some((ObjectChange::Put(step), Some(version))) => {
+                Some(StoredObject { version: *version, step: *step })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An object as a list shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredObject {
+    pub version: u64,
+    pub step: u32,
+}
+
+/// An event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedChange {
+    pub version: u64,
+    pub kind: WatchEventType,
+    pub name: String,
+    pub step: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchEventType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl ObservedChange {
+    fn change(&self) -> ObjectChange {
+        match self.kind {
+            WatchEventType::Added => {
+                assert_eq!(self.step, 0, "{self:?}: added twice");
+                ObjectChange::Put(0)
+            }
+            WatchEventType::Modified => {
+                assert_ne!(self.step, 0, "{self:?}: changed into itself");
+                ObjectChange::Put(self.step)
+            }
+            WatchEventType::Deleted => ObjectChange::Delete,
+        }
+    }
+}
+
+/// Everything that is known of all rounds.
+pub struct CrashHistory {
+    /// Lives of the round since the last check.
+    fresh: Vec<ObjectLifetime>,
+    /// Lives whose end is known, and their unanswered last change if it did happen.
+    settled: Vec<ObjectLifetime>,
+    /// What must be there.
+    present: BTreeMap<String, StoredObject>,
+    /// Whose version a version is.
+    versions: BTreeMap<u64, (String, ObjectChange)>,
+    newest: u64,
+}
+
+impl CrashHistory {
+    pub fn new(start: u64) -> Self {
+        Self {
+            fresh: Vec::new(),
+            settled: Vec::new(),
+            present: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            newest: start,
+        }
+    }
+
+    /// The newest version that anybody was told of.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    pub fn acknowledged(&self) -> usize {
+        self.settled.iter().map(|life| life.acknowledged.len()).sum()
+    }
+
+    pub fn add(&mut self, lives: Vec<ObjectLifetime>) {
+        for life in lives {
+            for (change, version) in &life.acknowledged {
+                if let Some(version) = version {
+                    assign_version(&mut self.versions, *version, &life.name, *change);
+                    self.newest = self.newest.max(*version);
+                }
+            }
+            self.fresh.push(life);
+        }
+    }
+
+    /// Events must agree with the answers, and with what the other watches said.
+    pub fn observe(&mut self, seen: &[ObservedChange]) {
+        for event in seen {
+            assign_version(&mut self.versions, event.version, &event.name, event.change());
+            self.newest = self.newest.max(event.version);
+        }
+    }
+
+    /// What a restarted server lists must be what was acknowledged, give or take the unanswered.
+    pub fn check(&mut self, version: u64, objects: &BTreeMap<String, StoredObject>) {
+        assert!(version >= self.newest, "at {version} after {} was seen", self.newest);
+        self.newest = version;
+        for mut life in self.fresh.drain(..) {
+            let found = objects.get(&life.name).copied();
+            let happened = match (found, life.pending) {
+                (found, _) if found == life.state() => false,
+                (Some(found), Some(ObjectChange::Put(step))) => found.step == step,
+                (None, Some(ObjectChange::Delete)) => true,
+                _ => false,
+            };
+            assert!(happened || found == life.state(), "{found:?} is not what became of {life:?}");
+            // What did not happen must not happen later.
+            life.pending = life.pending.filter(|_| happened);
+            if let Some(found) = found {
+                let change = ObjectChange::Put(found.step);
+                assign_version(&mut self.versions, found.version, &life.name, change);
+                self.present.insert(life.name.clone(), found);
+            }
+            self.settled.push(life);
+        }
+        if self.present != *objects {
+            let lost =
+                self.present.iter().find(|(name, object)| objects.get(*name) != Some(object));
+            let extra = objects.iter().find(|(name, _)| !self.present.contains_key(*name));
+            panic!("lost or changed: {lost:?}; came back or out of nothing: {extra:?}");
+        }
+    }
+
+    /// A watch must have told every change that happened, once, and nothing else, in order.
+    pub fn check_complete(&self, seen: &[ObservedChange], end: u64) {
+        let mut told: BTreeMap<(&str, ObjectChange), u64> = BTreeMap::new();
+        let mut last = 0;
+        for event in seen.iter().filter(|event| event.version < end) {
+            assert!(event.version > last, "{event:?} after {last}");
+            last = event.version;
+            let before = told.insert((&event.name, event.change()), event.version);
+            assert_eq!(before, None, "{event:?} was told before");
+        }
+        for life in &self.settled {
+            for (change, version) in &life.acknowledged {
+                let Some(told) = told.remove(&(life.name.as_str(), *change)) else {
+                    panic!("{change:?} of {} was acknowledged and never told", life.name);
+                };
+                assert!(
+                    version.is_none_or(|version| version == told),
+                    "{change:?} of {life:?} at {told}"
+                );
+            }
+            if let Some(change) = life.pending {
+                let happened = told.remove(&(life.name.as_str(), change));
+                assert!(
+                    happened.is_some(),
+                    "{change:?} of {} happened and was never told",
+                    life.name
+                );
+            }
+        }
+        assert_eq!(told, BTreeMap::new(), "told, but never happened");
+    }
+}
+
+/// Give a version to the change it belongs to; it may have only one.
+fn assign_version(versions: &mut BTreeMap<u64, (String, ObjectChange)>, version: u64, name: &str, change: ObjectChange) {
+    let owner = versions.entry(version).or_insert_with(|| (name.to_owned(), change));
+    assert_eq!(
+        (owner.0.as_str(), owner.1),
+        (name, change),
+        "version {version} was given out twice"
+    );
+}

@@ -1,0 +1,145 @@
+//! Two processes of controllers under load, one of which is killed or stopped again and again: every
+//! request gets its certificate, and none gets two.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::controllers::{ControllersProcess, kubeconfig, server, signing_flags};
+use crate::http::HttpClient;
+use crate::server::{PATIENCE, TestDataDir, TestServer};
+use crate::traffic::IssuanceTraffic;
+
+const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+const ROUNDS: usize = 20;
+const CLIENTS: usize = 4;
+/// How long a client rests between two requests, so that the machine has time for the leaders.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The two processes; each is somebody of its own for the server.
+struct ControllerReplicas<'a> {
+    server: &'a TestServer,
+    kubeconfigs: [PathBuf; 2],
+    processes: [ControllersProcess; 2],
+}
+
+const NAMES: [&str; 2] = ["one", "two"];
+
+impl<'a> ControllerReplicas<'a> {
+    fn start(server: &'a TestServer) -> ControllerReplicas<'a> {
+        let kubeconfigs = NAMES.map(|name| kubeconfig(server, name, &format!("{name}-token")));
+        let processes = [0, 1].map(|which| start(server, &kubeconfigs[which], which, 0));
+        ControllerReplicas { server, kubeconfigs, processes }
+    }
+
+    fn replace(&mut self, which: usize, round: usize) {
+        self.processes[which] = start(self.server, &self.kubeconfigs[which], which, round);
+    }
+}
+
+fn start(server: &TestServer, kubeconfig: &Path, which: usize, round: usize) -> ControllersProcess {
+    let flags = [
+        "--leader-elect-lease-duration=2s".to_owned(),
+        "--leader-elect-renew-deadline=1s".to_owned(),
+        "--leader-elect-retry-period=250ms".to_owned(),
+        format!("--leader-elect-identity={}", NAMES[which]),
+    ];
+    let flags = flags.into_iter().chain(signing_flags(server));
+    ControllersProcess::start(server, kubeconfig, &format!("{}-{round}", NAMES[which]), flags)
+}
+
+/// Waits until a process other than `but` holds the lease, and says which.
+async fn leader(http: &HttpClient, but: Option<usize>) -> usize {
+    let started = Instant::now();
+    loop {
+        let (_, lease) = http.request(Method::GET, LEASE, Value::Null).await;
+        let holder = NAMES.iter().position(|name| lease["spec"]["holderIdentity"] == *name);
+        if let Some(holder) = holder.filter(|holder| Some(*holder) != but) {
+            return holder;
+        }
+        assert!(started.elapsed() < PATIENCE, "nobody but {but:?} takes {lease}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_gets_one_certificate_whoever_leads() {
+    let place = TestDataDir::new();
+    let mut tokens = OpenOptions::new().append(true).open(place.path().join("tokens.csv")).unwrap();
+    for name in NAMES {
+        writeln!(tokens, "{name}-token,{name},{name}-uid,\"system:masters\"").unwrap();
+    }
+    let audit = place.path().join("audit.log");
+    let server = server(place, ["--audit-log-path".as_ref(), audit.as_os_str()]);
+    let http = server.http();
+    let traffic = IssuanceTraffic::start(&http, CLIENTS, PACE);
+    let mut team = ControllerReplicas::start(&server);
+    for round in 1..=ROUNDS {
+        let leading = leader(&http, None).await;
+        traffic.wait_for_issuance().await;
+        let stopped = round % 2 == 0;
+        team.processes[leading].signal(if stopped { Signal::STOP } else { Signal::KILL });
+        leader(&http, Some(leading)).await;
+        traffic.wait_for_issuance().await;
+        if stopped {
+            // It goes on while the other one works, and must find that its time is over.
+            team.processes[leading].signal(Signal::CONT);
+        } else {
+            team.replace(leading, round);
+        }
+    }
+    let seen = traffic.finish().await;
+    assert!(seen.len() > ROUNDS * CLIENTS, "too few to tell: {}", seen.len());
+    let twice: Vec<_> = seen.iter().filter(|(_, had)| had.len() != 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    drop(team);
+    let _place = server.stop();
+    check_audit(&audit, seen.keys());
+}
+
+/// What the server wrote down: each request was approved and answered once, each time by who held the
+/// lease then.
+fn check_audit<'a>(log: &Path, asked: impl Iterator<Item = &'a String>) {
+    let text = fs::read_to_string(log).unwrap();
+    let mut events: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    // In the order in which they came, by a time that is written so that it can be compared as text.
+    events.sort_by_key(|event| event["requestReceivedTimestamp"].as_str().unwrap().to_owned());
+    let (mut holder, mut changes) = (String::new(), 0);
+    let mut answers: HashMap<(String, String), Vec<u64>> = HashMap::new();
+    for event in &events {
+        let user = event["user"]["username"].as_str().unwrap();
+        let (object, verb) = (&event["objectRef"], event["verb"].as_str().unwrap());
+        let code = event["responseStatus"]["code"].as_u64().unwrap();
+        // 499: a process was killed before it heard what came of it, which may be success.
+        let written = [200, 201, 499].contains(&code) && !["get", "list", "watch"].contains(&verb);
+        if !NAMES.contains(&user) || !written || object["resource"] == "subjectaccessreviews" {
+            continue;
+        }
+        if object["resource"] == "leases" {
+            changes += usize::from(holder != user);
+            holder = user.to_owned();
+            continue;
+        }
+        assert_eq!(user, holder, "a write by who does not lead: {event}");
+        if object["resource"] == "certificatesigningrequests" {
+            let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+            answers.entry((text("name"), text("subresource"))).or_default().push(code);
+        }
+    }
+    assert!(changes > ROUNDS, "the lease changed hands {changes} times");
+    for name in asked {
+        for subresource in ["approval", "status"] {
+            let codes = answers.get(&(name.clone(), subresource.to_owned()));
+            let codes = codes.unwrap_or_else(|| panic!("nobody wrote the {subresource} of {name}"));
+            let sure = codes.iter().filter(|code| **code == 200).count();
+            assert!(sure <= 1, "{name} {subresource}: {codes:?}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What a node agent lives through: rotations under load, servers and networks that fail, kills, disks
+//! and credentials that are of no use.
+
+mod credentials;
+mod network_faults;
+mod disk_faults;
+mod agent_kills;
+mod fault_proxy;
+mod rotations;
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Method;
+use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_node::AgentOptions;
+use windlass_node::key_pair::CertificateKeyPair;
+use windlass_node::node_certificates::{Backoff, RetryPolicy};
+use windlass_node::status_file::AgentStatus;
+use windlass_pki::{
+    AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, IssuedSubject, PrivateKey, Serial,
+    SubjectKey, SystemRandom, CertificateUsages, Validity, issue_certificate,
+};
+
+use crate::controllers::{REQUESTS, kubeconfig};
+use crate::issue::windlass_ok;
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, TestServer};
+
+/// The directories of one node.
+struct NodeHome {
+    node: String,
+    dir: PathBuf,
+}
+
+impl NodeHome {
+    fn new(server: &TestServer, node: &str) -> Self {
+        let dir = server.place().path().join(node);
+        fs::create_dir_all(dir.join("state")).unwrap();
+        Self { node: node.to_owned(), dir }
+    }
+
+    fn pki_dir(&self) -> PathBuf {
+        self.dir.join("pki")
+    }
+
+    fn bootstrap(&self) -> PathBuf {
+        self.dir.join("bootstrap.kubeconfig")
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    fn current(&self) -> PathBuf {
+        self.pki_dir().join("kubelet-client-current.pem")
+    }
+
+    /// The pair in use: its key and certificate match, or this fails.
+    fn pair(&self) -> CertificateKeyPair {
+        CertificateKeyPair::from_pem(&fs::read(self.current()).unwrap()).unwrap()
+    }
+
+    /// Every key of which there is a certificate here.
+    fn keys(&self) -> Vec<SubjectKey> {
+        let Ok(files) = fs::read_dir(self.pki_dir()) else { return Vec::new() };
+        let files = files.map(|file| file.unwrap().path());
+        let pairs = files.filter(|file| file.extension().is_some_and(|end| end == "pem"));
+        pairs
+            .filter_map(|file| CertificateKeyPair::from_pem(&fs::read(file).ok()?).ok())
+            .map(subject_key)
+            .collect()
+    }
+
+    /// Lets it join with a token, by way of another address if one is given.
+    fn write_bootstrap_kubeconfig(&self, server: &TestServer, token: &str, by: Option<SocketAddr>) {
+        let file = kubeconfig(server, &format!("{}-bootstrap", self.node), token);
+        let mut text = fs::read_to_string(file).unwrap();
+        if let Some(by) = by {
+            text = text.replace(&server.address.to_string(), &by.to_string());
+        }
+        fs::write(self.bootstrap(), text).unwrap();
+    }
+
+    /// Puts a client certificate here that is good between these times, as a kubelet would have.
+    fn seed(&self, server: &TestServer, from: time::Duration, until: time::Duration) -> CertificateKeyPair {
+        let read = |name: &str| fs::read(server.place().data().join("pki").join(name)).unwrap();
+        let ca = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
+        let now = OffsetDateTime::now_utc();
+        let wanted = CertificateTemplate {
+            subject: IssuedSubject::new(&format!("system:node:{}", self.node), &["system:nodes"]),
+            alt_names: AltNames::default(),
+            usages: CertificateUsages::from_names(&["digital signature", "client auth"]).unwrap(),
+            validity: Validity::new(now + from, now + until).unwrap(),
+            public_key: &public_key,
+            serial: Serial::random(&SystemRandom::new()).unwrap(),
+        };
+        let issued = issue_certificate(&ca, &wanted).unwrap();
+        let text = format!("{}{}", issued.to_pem(), &*key.to_pem().unwrap());
+        fs::create_dir_all(self.pki_dir()).unwrap();
+        let name = "kubelet-client-2026-01-01-00-00-00.pem";
+        fs::write(self.pki_dir().join(name), text).unwrap();
+        symlink(name, self.current()).unwrap();
+        self.pair()
+    }
+
+    /// The agent as a process.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["node", "--node-name", &self.node, "--metrics-listen", "127.0.0.1:0"]);
+        command.arg("--kubeconfig").arg(self.kubeconfig());
+        command.arg("--bootstrap-kubeconfig").arg(self.bootstrap());
+        command.arg("--cert-dir").arg(self.pki_dir());
+        command.arg("--root-dir").arg(self.dir.join("state"));
+        command
+    }
+
+    fn start(&self) -> AgentProcess {
+        self.run(self.command())
+    }
+
+    /// A command that ends in an agent.
+    fn run(&self, mut command: Command) -> AgentProcess {
+        let log = self.dir.join("log");
+        let file = File::create(&log).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+        AgentProcess { child: child.unwrap(), log }
+    }
+
+    /// The agent in this process, in more of a hurry than others.
+    fn options(&self) -> AgentOptions {
+        let millis = Duration::from_millis;
+        let quick = Backoff { initial: millis(20), max: millis(200) };
+        let pace = RetryPolicy { trouble: quick, refusal: quick, burst: 1000.0, ..RetryPolicy::default() };
+        AgentOptions {
+            node_name: self.node.clone(),
+            bootstrap_kubeconfig: Some(self.bootstrap()),
+            root_dir: self.dir.join("state"),
+            pace,
+            ..AgentOptions::new(self.kubeconfig(), self.pki_dir())
+        }
+    }
+
+    /// What the agent says of itself.
+    fn status(&self) -> Option<AgentStatus> {
+        // On a full disk half of it may be there.
+        AgentStatus::read(&self.dir.join("state")).ok().flatten()
+    }
+
+    /// What `windlass node status` prints.
+    fn status_text(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["node", "status", "--cert-dir"]).arg(self.pki_dir());
+        let output = command.arg("--root-dir").arg(self.dir.join("state")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Waits until its status is as wanted.
+    fn wait_for_status(&self, what: &str, good: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
+        wait_until(&|| format!("{}: {what}: {:#?}", self.node, self.status()), || {
+            self.status().filter(|status| good(status))
+        })
+    }
+}
+
+/// An agent as a process; killed when dropped.
+struct AgentProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+impl AgentProcess {
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What its metrics say.
+    async fn metrics(&self) -> String {
+        let listening = || {
+            let log = self.log();
+            let (_, rest) = log.split_once("listening address=")?;
+            rest.split_whitespace().next()?.parse::<SocketAddr>().ok()
+        };
+        let address = wait_until(&|| format!("no metrics: {}", self.log()), listening);
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let request = hyper::Request::get("/metrics").header("host", "n");
+        let request = request.body(String::new()).unwrap();
+        let answer = sender.send_request(request).await.unwrap().into_body();
+        let text = http_body_util::BodyExt::collect(answer).await.unwrap().to_bytes();
+        String::from_utf8(text.to_vec()).unwrap()
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- {}\n{log}", self.log.display());
+        }
+    }
+}
+
+/// Looks until there is something to see.
+fn wait_until<T>(what: &dyn Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{}", what());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `windlass up` with more flags.
+fn start_server(flags: &[&str]) -> Kubectl {
+    let place = crate::server::TestDataDir::new();
+    let mut command = place.restart_command();
+    command.args(flags);
+    let server = place.launch(command);
+    Kubectl::with_server(server.unwrap_or_else(|place| panic!("not ready: {}", place.log())))
+}
+
+/// A new token, and the bindings that it needs.
+fn token(admin: &Kubectl) -> String {
+    let made = windlass_ok(admin, &["token", "create", "-o", "json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    made["token"].as_str().unwrap().to_owned()
+}
+
+/// Every request for a client certificate of a node.
+async fn requests(server: &TestServer, node: &str) -> Vec<Value> {
+    let (status, list) = server.http().request(Method::GET, REQUESTS, Value::Null).await;
+    assert_eq!(status, 200, "{list}");
+    let mut found = list["items"].as_array().unwrap().clone();
+    found.retain(|request| {
+        let signer = &request["spec"]["signerName"];
+        signer == "kubernetes.io/kube-apiserver-client-kubelet" && subject(request).ends_with(node)
+    });
+    found
+}
+
+fn parse_csr(request: &Value) -> CertificateRequest {
+    let text = STANDARD.decode(request["spec"]["request"].as_str().unwrap()).unwrap();
+    CertificateRequest::from_pem(&text).unwrap()
+}
+
+fn subject(request: &Value) -> String {
+    parse_csr(request).subject().common_name().to_owned()
+}
+
+fn subject_key(pair: CertificateKeyPair) -> SubjectKey {
+    SubjectKey::from_der(pair.key().public_key().as_der()).unwrap()
+}
+
+/// No key was asked about twice.
+fn are_distinct(requests: &[Value]) {
+    let keys = requests.iter().map(|request| parse_csr(request).public_key().clone());
+    let keys = keys.collect::<Vec<_>>();
+    for (at, key) in keys.iter().enumerate() {
+        assert!(!keys[..at].contains(key), "two requests for one key: {requests:#?}");
+    }
+}
+
+/// The pair of a node is good, and it is what the last of its requests was about.
+async fn assert_current_pair(server: &TestServer, home: &NodeHome, made: usize) {
+    let pair = home.pair();
+    assert!(pair.is_valid_at(OffsetDateTime::now_utc()), "{}", home.node);
+    assert!(fs::symlink_metadata(home.current()).unwrap().is_symlink());
+    let requests = requests(server, &home.node).await;
+    assert_eq!(requests.len(), made, "{}: {requests:#?}", home.node);
+    are_distinct(&requests);
+    let key = subject_key(pair);
+    assert!(requests.iter().any(|request| *parse_csr(request).public_key() == key), "{}", home.node);
+    assert!(!home.pki_dir().join("kubelet-client.key.tmp").exists(), "{}", home.node);
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let files = fs::read_dir(directory).unwrap();
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Random numbers that make everything due as soon as it can be.
+fn soon() -> windlass_node::node_certificates::RandomSource {
+    Arc::new(|| 0.0)
+}

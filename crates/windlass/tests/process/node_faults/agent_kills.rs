@@ -1,0 +1,74 @@
+//! Agents that are killed at any moment.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use time::OffsetDateTime;
+
+use super::{NodeHome, are_distinct, parse_csr, requests, token, start_server};
+use crate::server::long;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_survives_any_number_of_kills() {
+    // By the time such a certificate is there, most of it is over: almost every start renews it.
+    let admin = start_server(&["--cluster-signing-duration=60s"]);
+    let server = &admin.server;
+    let token = token(&admin);
+    let (nodes, kills) = (4, if long() { 125 } else { 10 });
+    // A life lasts about as long as it takes to join on this machine.
+    let (first, started) = (NodeHome::new(server, "first"), Instant::now());
+    first.write_bootstrap_kubeconfig(server, &token, None);
+    let agent = first.start();
+    first.wait_for_status("it does not join", |status| status.certificates[0].stored > 0);
+    let longest = started.elapsed() * 3 / 2;
+    drop(agent);
+    let mut renewed = 0;
+    for node in 0..nodes {
+        let home = NodeHome::new(server, &format!("n{node}"));
+        home.write_bootstrap_kubeconfig(server, &token, None);
+        let mut seen = Vec::new();
+        for _ in 0..kills {
+            let mut agent = home.start();
+            // No wait for anything: whatever it does then, it is killed.
+            thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
+            agent.child.kill().unwrap();
+            agent.child.wait().unwrap();
+            if home.current().exists() {
+                home.pair();
+            }
+            seen.extend(home.keys());
+        }
+        // Between its rest and its end it may have begun anew, but not every time.
+        let unfinished = (0..20).take_while(|_| {
+            run_until_idle(&home);
+            seen.extend(home.keys());
+            home.pki_dir().join("kubelet-client.key.tmp").exists()
+        });
+        assert!(unfinished.count() < 20, "a key that never gets its certificate");
+        assert!(home.pair().is_valid_at(OffsetDateTime::now_utc()));
+        let made = requests(server, &home.node).await;
+        are_distinct(&made);
+        assert!((1..=2 * (kills + 20)).contains(&made.len()), "{} requests", made.len());
+        for request in &made {
+            let key = parse_csr(request).public_key().clone();
+            assert!(seen.contains(&key), "{}: a key was lost", request["metadata"]["name"]);
+        }
+        let pairs = super::names(&home.pki_dir()).into_iter().filter(|name| name.ends_with(".pem"));
+        // The link, what it leads to, the one before, and one that was about to be removed.
+        assert!(pairs.count() <= 4, "{:?}", super::names(&home.pki_dir()));
+        renewed += made.len() - 1;
+    }
+    assert!(renewed > 0, "none was renewed between all those kills");
+}
+
+/// Lets it live until it has a good certificate and asks for none.
+fn run_until_idle(home: &NodeHome) {
+    let agent = home.start();
+    home.wait_for_status("no certificate in the end", |status| {
+        let client = &status.certificates[0];
+        let good = |held: &windlass_node::status_file::CurrentCertificateStatus| held.not_after > OffsetDateTime::now_utc();
+        let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
+        status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
+    });
+}

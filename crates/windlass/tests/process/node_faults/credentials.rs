@@ -1,0 +1,136 @@
+//! Certificates that have expired, tokens that are gone, and files that are broken.
+
+use std::fs;
+
+use time::Duration;
+use windlass_node::status_file::AgentStatus;
+
+use super::{AgentProcess, NodeHome, assert_current_pair, subject_key, names, token, start_server};
+use crate::issue::windlass_ok;
+use crate::kubectl::Kubectl;
+
+const GARBAGE: &str = "-----BEGIN CERTIFICATE-----\nnothing\n";
+
+fn problem(status: &AgentStatus) -> &str {
+    status.certificates[0].problem.as_ref().map_or("", |problem| &problem.message)
+}
+
+fn home(admin: &Kubectl, node: &str) -> NodeHome {
+    NodeHome::new(&admin.server, node)
+}
+
+/// One that was away for a long time.
+fn expired(admin: &Kubectl, node: &str) -> NodeHome {
+    let home = home(admin, node);
+    home.seed(&admin.server, -Duration::days(400), -Duration::days(30));
+    home
+}
+
+async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome, agent: &AgentProcess, made: usize) {
+    home.wait_for_status("it does not come back", |status| {
+        status.process == agent.child.id()
+            && status.certificates[0].stored == 1
+            && status.server.registered
+            && problem(status).is_empty()
+    });
+    assert_current_pair(&admin.server, home, made).await;
+    super::wait_until(&|| agent.log(), || home.kubeconfig().exists().then_some(()));
+    let own = admin.with_kubeconfig(home.kubeconfig());
+    assert!(own.ok(&["auth", "whoami"]).contains(&format!("system:node:{}", home.node)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_certificate_needs_somebody_who_may_ask() {
+    let admin = start_server(&[]);
+    let token = token(&admin);
+    let (with, without) = (expired(&admin, "with"), expired(&admin, "without"));
+    with.write_bootstrap_kubeconfig(&admin.server, &token, None);
+    let agents = [with.start(), without.start()];
+    wait_for_recovery(&admin, &with, &agents[0], 1).await;
+
+    let status = without.wait_for_status("it misses nothing", |status| !problem(status).is_empty());
+    let (certificate, file) = (without.current(), without.bootstrap());
+    for words in [
+        "this node has no credential".to_owned(),
+        format!("the certificate {} expired at ", certificate.display()),
+        format!("put a kubeconfig with a new bootstrap token at {}", file.display()),
+        "windlass token create".to_owned(),
+    ] {
+        assert!(problem(&status).contains(&words), "{words}: {}", problem(&status));
+        assert!(agents[1].log().contains(&words), "{words}: {}", agents[1].log());
+    }
+    let said = without.status_text();
+    assert!(said.contains("EXPIRED at") && said.contains("NoCredential"), "{said}");
+    let metrics = agents[1].metrics().await;
+    let left = "\nkubelet_certificate_manager_client_ttl_seconds -";
+    assert!(metrics.contains(left), "{metrics}");
+    // It appears, and nothing else is needed.
+    without.write_bootstrap_kubeconfig(&admin.server, &token, None);
+    wait_for_recovery(&admin, &without, &agents[1], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_gone_is_told_of_and_another_one_is_taken() {
+    let admin = start_server(&[]);
+    let (gone, home) = (token(&admin), expired(&admin, "n1"));
+    home.write_bootstrap_kubeconfig(&admin.server, &gone, None);
+    let (id, secret) = gone.split_once('.').unwrap();
+    windlass_ok(&admin, &["token", "delete", id]);
+    let agent = home.start();
+    let status = home.wait_for_status("it is let in", |status| problem(status).contains("401"));
+    assert!(problem(&status).contains("windlass token create"), "{}", problem(&status));
+    for text in [agent.log(), home.status_text(), agent.metrics().await] {
+        assert!(!text.contains(secret), "a secret: {text}");
+    }
+    assert!(agent.metrics().await.contains("reason=\"Unauthorized\"} 1"));
+    home.write_bootstrap_kubeconfig(&admin.server, &token(&admin), None);
+    wait_for_recovery(&admin, &home, &agent, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn corrupt_files_are_set_aside() {
+    let admin = start_server(&[]);
+    let token = token(&admin);
+    // Nothing is left but what cannot be read: the target of the link, no link, the key of a request.
+    let (current, key) = ("kubelet-client-current.pem", "kubelet-client.key.tmp");
+    let mut nodes = Vec::new();
+    for (node, broken) in [("target", current), ("file", current), ("key", key)] {
+        let home = home(&admin, node);
+        if node == "target" {
+            home.seed(&admin.server, -Duration::HOUR, Duration::HOUR);
+        }
+        fs::create_dir_all(home.pki_dir()).unwrap();
+        fs::write(home.pki_dir().join(broken), GARBAGE).unwrap();
+        home.write_bootstrap_kubeconfig(&admin.server, &token, None);
+        nodes.push((home.start(), home));
+    }
+    for (agent, home) in nodes {
+        wait_for_recovery(&admin, &home, &agent, 1).await;
+        let aside = names(&home.pki_dir()).into_iter().find(|name| name.contains(".corrupt-"));
+        let aside = aside.unwrap_or_else(|| panic!("{:?}", names(&home.pki_dir())));
+        assert_eq!(fs::read_to_string(home.pki_dir().join(&aside)).unwrap(), GARBAGE);
+        assert!(agent.log().contains(&aside), "no warning: {}", agent.log());
+        assert!(home.status_text().contains(&aside), "no warning: {}", home.status_text());
+    }
+}
+
+/// A current file that is broken beside one that is not: nothing need be asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_one_before_is_better_than_nothing() {
+    let admin = start_server(&[]);
+    let home = home(&admin, "n1");
+    // For the bindings and where the server is; nobody can ask with it.
+    let gone = token(&admin);
+    home.write_bootstrap_kubeconfig(&admin.server, &gone, None);
+    windlass_ok(&admin, &["token", "delete", gone.split_once('.').unwrap().0]);
+    let before = home.seed(&admin.server, -Duration::HOUR, Duration::days(1));
+    let newer = "kubelet-client-2026-02-02-00-00-00.pem";
+    fs::write(home.pki_dir().join(newer), GARBAGE).unwrap();
+    fs::remove_file(home.current()).unwrap();
+    std::os::unix::fs::symlink(newer, home.current()).unwrap();
+    let agent = home.start();
+    home.wait_for_status("it is no node", |status| status.server.registered);
+    assert!(subject_key(home.pair()) == subject_key(before), "it uses another one");
+    assert!(super::requests(&admin.server, "n1").await.is_empty(), "it asked");
+    assert!(agent.log().contains(&format!("{newer}.corrupt-")), "{}", agent.log());
+}

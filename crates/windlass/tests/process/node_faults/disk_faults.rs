@@ -1,0 +1,130 @@
+//! Disks that are full, cannot be written or are not there, under a process.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use time::OffsetDateTime;
+use windlass_node::status_file::AgentStatus;
+
+use super::{AgentProcess, NodeHome, assert_current_pair, subject_key, token, wait_until, start_server};
+use crate::kubectl::Kubectl;
+
+const HOUR: time::Duration = time::Duration::HOUR;
+
+/// A node that has joined, with a certificate that is good for a few minutes and due already.
+fn joined(admin: &Kubectl) -> NodeHome {
+    let home = NodeHome::new(&admin.server, "n1");
+    home.write_bootstrap_kubeconfig(&admin.server, &token(admin), None);
+    home.seed(&admin.server, -HOUR, time::Duration::minutes(3));
+    home
+}
+
+fn problem(status: &AgentStatus) -> &str {
+    status.certificates[0].problem.as_ref().map_or("", |problem| &problem.reason)
+}
+
+/// The agent with system calls that fail on files of these names, until [`repair`].
+fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Command {
+    let strace = std::env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
+    let found = Command::new(&strace).arg("--version").output();
+    assert!(found.is_ok(), "strace is needed: `cargo xtask test` fetches it, or install it");
+    let agent = home.command();
+    let mut command = Command::new(strace);
+    command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
+    for file in files {
+        let path = home.dir.join(file);
+        // Calls relative to an open directory have the name alone.
+        command.arg("-P").arg(path.file_name().unwrap()).arg("-P").arg(&path);
+    }
+    command.arg(format!("--trace={calls}")).arg(format!("--inject={calls}:{fault}"));
+    command.arg(agent.get_program()).args(agent.get_args());
+    command
+}
+
+/// Ends whoever makes its system calls fail.
+fn stop_fault_injection(agent: &AgentProcess) {
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.child.id())).unwrap();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
+    let tracer = Pid::from_raw(tracer.trim().parse().unwrap()).expect("nobody makes them fail");
+    kill_process(tracer, Signal::KILL).unwrap();
+}
+
+/// It says what is wrong wherever one may look, and uses what it has.
+async fn assert_disk_error_reported(home: &NodeHome, agent: &AgentProcess, reason: &str, words: &str) {
+    let before = subject_key(home.pair());
+    home.wait_for_status(reason, |status| problem(status) == reason);
+    let said = home.status_text();
+    assert!(said.contains(reason) && said.contains(words), "{said}");
+    let metrics = agent.metrics().await;
+    let line = format!("{{certificate=\"kubelet-client\",reason=\"{reason}\"}} 1");
+    assert!(metrics.contains(&line), "{metrics}");
+    let errors = "kubelet_certificate_manager_client_expiration_renew_errors ";
+    let errors = metrics.lines().find_map(|line| line.strip_prefix(errors)).unwrap();
+    assert!(errors.parse::<u64>().unwrap() > 0, "{metrics}");
+    assert!(agent.log().contains(words), "{}", agent.log());
+    assert!(subject_key(home.pair()) == before && home.pair().is_valid_at(OffsetDateTime::now_utc()));
+    home.wait_for_status("it is a node all the same", |status| status.server.registered);
+}
+
+/// What came in the end.
+async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome) {
+    home.wait_for_status("it does not recover", |status| {
+        status.certificates[0].stored == 1 && problem(status).is_empty()
+    });
+    assert!(home.pair().expires() > OffsetDateTime::now_utc() + HOUR);
+    assert_current_pair(&admin.server, home, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_is_told_of_and_waited_for() {
+    let key = "pki/.kubelet-client.key.tmp.new";
+    // What the status is written to goes the same way.
+    let files = &[key, "state/.windlass-node-status.json.new"][..];
+    let key = &files[..1];
+    for (calls, fault, reason, words, files) in [
+        ("write", "error=ENOSPC", "DiskFull", "No space left on device", files),
+        ("fsync", "error=EDQUOT", "DiskFull", "uota exceeded", files),
+        ("openat", "error=EROFS", "DiskFailed", "Read-only file system", key),
+    ] {
+        let admin = start_server(&[]);
+        let home = joined(&admin);
+        fs::write(home.dir.join("state/windlass-node-status.json"), "").unwrap();
+        let agent = home.run(with_faults(&home, calls, fault, files));
+        assert_disk_error_reported(&home, &agent, reason, words).await;
+        stop_fault_injection(&agent);
+        wait_for_recovery(&admin, &home).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_cannot_be_stored_is_kept_until_it_can() {
+    let admin = start_server(&[]);
+    let home = joined(&admin);
+    let links = &["pki/.kubelet-client-current.pem.new"][..];
+    let calls = "symlink,symlinkat";
+    let agent = home.run(with_faults(&home, calls, "error=EROFS", links));
+    assert_disk_error_reported(&home, &agent, "DiskFailed", "Read-only file system").await;
+    stop_fault_injection(&agent);
+    wait_for_recovery(&admin, &home).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_gone_is_waited_for() {
+    let admin = start_server(&[]);
+    let home = NodeHome::new(&admin.server, "n1");
+    // Nobody can be asked before there is a token.
+    let agent = home.start();
+    home.wait_for_status("it misses nothing", |status| problem(status) == "NoCredential");
+    let (pki, away) = (home.pki_dir(), home.dir.join("away"));
+    fs::rename(&pki, &away).unwrap();
+    fs::write(&pki, "no directory").unwrap();
+    home.write_bootstrap_kubeconfig(&admin.server, &token(&admin), None);
+    home.wait_for_status("it finds the directory good", |status| problem(status) == "DiskFailed");
+    assert!(home.status_text().contains("DiskFailed"), "{}", home.status_text());
+    fs::remove_file(&pki).unwrap();
+    fs::rename(&away, &pki).unwrap();
+    home.wait_for_status("it does not recover", |status| status.certificates[0].stored == 1);
+    assert_current_pair(&admin.server, &home, 1).await;
+    wait_until(&|| agent.log(), || home.kubeconfig().exists().then_some(()));
+}

@@ -1,0 +1,112 @@
+//! The fixture: servers that share an etcd.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use windlass_etcd_process::EtcdCluster;
+
+use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
+
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// What the servers of a plane have in common.
+pub const SHARED: [&str; 8] = [
+    "ca.crt",
+    "ca.key",
+    "client-ca.crt",
+    "client-ca.key",
+    "kubelet-serving-ca.crt",
+    "kubelet-serving-ca.key",
+    "sa.key",
+    "sa.pub",
+];
+
+pub fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+}
+
+pub fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// One etcd process.
+pub fn etcd() -> EtcdCluster {
+    EtcdCluster::start(1, &[]).unwrap()
+}
+
+/// `windlass server` or `windlass up` on an etcd, ready to be started.
+pub fn command<F: AsRef<OsStr>>(
+    what: &str,
+    place: &TestDataDir,
+    etcd: &EtcdCluster,
+    flags: impl IntoIterator<Item = F>,
+) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command
+        .args([what, "--data-dir"])
+        .arg(place.data())
+        .arg("--token-auth-file")
+        .arg(place.path().join("tokens.csv"))
+        .args(["--etcd-servers", &etcd.urls().join(",")])
+        .args(flags)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A server at a place, on a port of its own.
+pub fn server(place: TestDataDir, etcd: &EtcdCluster) -> TestServer {
+    let command = command("server", &place, etcd, ["--listen", "127.0.0.1:0"]);
+    launch(place, command)
+}
+
+pub fn launch(place: TestDataDir, command: Command) -> TestServer {
+    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+}
+
+/// Two servers.
+pub fn pair(etcd: &EtcdCluster) -> [TestServer; 2] {
+    let first = server(TestDataDir::new(), etcd);
+    let place = TestDataDir::new();
+    share(first.place(), &place);
+    [first, server(place, etcd)]
+}
+
+/// Gives one place the authorities of another.
+pub fn share(from: &TestDataDir, to: &TestDataDir) {
+    let pki = |place: &TestDataDir| place.data().join("pki");
+    fs::create_dir_all(pki(to)).unwrap();
+    for name in SHARED {
+        fs::copy(pki(from).join(name), pki(to).join(name)).unwrap();
+    }
+}
+
+/// A start that must not succeed; a server that runs would run for ever.
+pub fn expect_start_failure(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = wait(&mut child, PATIENCE * 2);
+    if ended.is_none() {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(ended.is_some_and(|status| !status.success()), "it started:\n{said}");
+    said
+}
+
+/// The commands in a complaint: the lines that stand apart.
+pub fn advice(said: &str) -> String {
+    said.lines().filter_map(|line| line.strip_prefix("  ")).collect::<Vec<_>>().join("\n")
+}
+
+pub fn shell(script: &str) -> Output {
+    Command::new("sh").args(["-euc", script]).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The permissions of a file.
+pub fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}

@@ -1,0 +1,82 @@
+//! Controllers that start when thousands of requests are there already.
+
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::controllers::{ControllersProcess, REQUESTS, node_request, server, signing_flags};
+use crate::http::HttpClient;
+use crate::server::{PATIENCE, TestDataDir, long};
+
+const CLIENTS: usize = 8;
+/// What the controllers may take: not the requests themselves, but a little for each, as they know when
+/// to delete it and that it has no owner.
+fn memory_limit_kib(count: usize) -> u64 {
+    64 * 1024 + u64::try_from(count).unwrap() * 6 / 10
+}
+
+/// Makes so many requests; every fifth is a node's, the others wait for a signer that is not here.
+async fn fill(http: &HttpClient, count: usize) -> Vec<String> {
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let http = http.clone();
+        clients.spawn(async move {
+            let mut connection = http.connect().await.unwrap();
+            let mut nodes = Vec::new();
+            let node = node_request("");
+            for number in (client..count).step_by(CLIENTS) {
+                let (name, mut request) = (format!("r-{number}"), node.clone());
+                request["metadata"]["name"] = name.clone().into();
+                if number % 5 == 0 {
+                    nodes.push(name);
+                } else {
+                    request["spec"]["signerName"] = "example.com/nobody".into();
+                }
+                let (code, answer) =
+                    connection.request(Method::POST, REQUESTS, &request).await.unwrap();
+                assert_eq!(code, 201, "{answer}");
+            }
+            nodes
+        });
+    }
+    clients.join_all().await.into_iter().flatten().collect()
+}
+
+async fn issued(http: &HttpClient, name: &str, patience: Duration) {
+    let started = Instant::now();
+    let path = format!("{REQUESTS}/{name}");
+    let mut connection = http.connect().await.unwrap();
+    loop {
+        let (_, request) = connection.request(Method::GET, &path, &Value::Null).await.unwrap();
+        if request["status"]["certificate"].is_string() {
+            return;
+        }
+        assert!(started.elapsed() < patience, "not issued: {request}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_requests_at_the_start_are_all_answered() {
+    let count = if long() { 100_000 } else { 5_000 };
+    let server = server(TestDataDir::new(), [""; 0]);
+    let http = server.http();
+    let nodes = fill(&http, count).await;
+    let flags = signing_flags(&server).into_iter().chain(["--leader-elect=false".into()]);
+    let started = Instant::now();
+    let controllers = ControllersProcess::start(&server, &server.kubeconfig(), "crowd", flags);
+    for name in &nodes {
+        issued(&http, name, PATIENCE.max(PATIENCE * u32::try_from(count / 5_000).unwrap())).await;
+    }
+    let took = started.elapsed();
+    // And go on with what comes.
+    let (code, _) = http.request(Method::POST, REQUESTS, node_request("last")).await;
+    assert_eq!(code, 201);
+    issued(&http, "last", PATIENCE).await;
+    let (memory, lines) = (controllers.memory_kib("VmHWM"), controllers.log().lines().count());
+    eprintln!("{} of {count} issued in {took:?} with {memory} KiB", nodes.len());
+    assert!(memory < memory_limit_kib(count), "{memory} KiB");
+    assert!(lines < 100, "{}", controllers.log());
+}

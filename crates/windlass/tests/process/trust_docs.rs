@@ -1,0 +1,68 @@
+//! The page about trust anchors, done as it says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::server::{PATIENCE, TestDataDir};
+
+const PAGE: &str = include_str!("../../../../docs/trust.md");
+
+/// Takes away what the node mounted there, so that the directory can be removed.
+pub struct MountGuard(pub PathBuf);
+
+impl Drop for MountGuard {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A directory in which our program and kubectl are found by their names.
+pub fn programs(place: &Path) -> PathBuf {
+    let programs = place.join("bin");
+    fs::create_dir(&programs).unwrap();
+    let windlass = Path::new(env!("CARGO_BIN_EXE_windlass"));
+    std::os::unix::fs::symlink(windlass, programs.join("windlass")).unwrap();
+    if let Some(kubectl) = std::env::var_os("WINDLASS_KUBECTL") {
+        std::os::unix::fs::symlink(kubectl, programs.join("kubectl")).unwrap();
+    }
+    programs
+}
+
+pub fn shell(script: &str, place: &Path, programs: &Path) -> Command {
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-euc", script]).current_dir(place).env("PATH", path).env("HOME", place);
+    command.stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn everything_can_be_pasted() {
+    let place = TestDataDir::new();
+    let path = place.path().to_owned();
+    let programs = programs(&path);
+    let mut blocks = PAGE.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let first = blocks.next().unwrap();
+    // Other tests have servers, too.
+    let first = first.replace("windlass up", "exec windlass up --listen 127.0.0.1:0");
+    let command = shell(&first, &path, &programs);
+    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+    let _mounted = MountGuard(path.join("data/node/pods"));
+
+    let script = blocks.collect::<Vec<_>>().concat();
+    let mut command = Command::new("timeout");
+    let limit = (PATIENCE * 4).as_secs().to_string();
+    let inner = shell(&script, &path, &programs);
+    command.arg(limit).arg(inner.get_program()).args(inner.get_args());
+    command.current_dir(&path).stdin(Stdio::null());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    let log = server.place().log();
+    assert!(output.status.success(), "{said}\n{complained}\n--- log\n{log}");
+    assert_eq!(said.matches("server/tls.crt: OK\n").count(), 3, "{said}");
+    let numbers = said.lines().filter(|line| line.len() == 1).collect::<Vec<_>>();
+    assert_eq!(numbers, ["2", "1", "2"], "{said}");
+}

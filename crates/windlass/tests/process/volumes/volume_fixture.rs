@@ -1,0 +1,359 @@
+//! A server with signers of its own, and a machine that has joined it.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use crate::issue::windlass_ok;
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, TestDataDir, wait};
+use crate::trust_docs::MountGuard;
+
+/// A signer for pods.
+pub const SIGNERS: &str = "\
+apiVersion: windlass.dev/v1
+kind: Signers
+signers:
+- name: example.com/workloads
+  ca: {selfSigned: {directory: ca/workloads}}
+  pods: {trustDomain: example.com}
+  publish: {name: anchors}
+";
+
+/// What `windlass token create` prints has these paths.
+const HOME: &str = "windlass-node";
+
+/// A server and the node `n1`.
+pub struct VolumeFixture {
+    /// None while it is stopped. This and the next are dropped before what they are in.
+    pub agent: Option<VolumeAgent>,
+    _mounted: MountGuard,
+    /// None while the server is stopped.
+    admin: Option<Kubectl>,
+    stopped: Option<TestDataDir>,
+    path: PathBuf,
+}
+
+impl VolumeFixture {
+    /// Both run.
+    pub fn start() -> Self {
+        Self::with_signers_and_flags(SIGNERS, "")
+    }
+
+    /// Both run, with this `signers.yaml` and more flags for the agent.
+    pub fn with_signers_and_flags(signers: &str, flags: &str) -> Self {
+        let place = TestDataDir::new();
+        let path = place.path().to_owned();
+        fs::create_dir_all(place.data()).unwrap();
+        fs::write(place.data().join("signers.yaml"), signers).unwrap();
+        let admin = Kubectl::with_server(place.start());
+        let made = windlass_ok(&admin, &["token", "create", "-o", "json"]);
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let (prepare, _) = made["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
+        let mounted = MountGuard(path.join(HOME).join("pki/pods"));
+        let mut world =
+            Self { agent: None, _mounted: mounted, admin: Some(admin), stopped: None, path };
+        assert!(world.shell(prepare).status().unwrap().success());
+        world.start_agent(flags);
+        // Pods need both. kubectl can wait for what is not there since 1.31 only.
+        let both = ["get", "serviceaccount/default", "node/n1", "--ignore-not-found", "-o", "name"];
+        wait_until("there is no node", || (world.kubectl_ok(&both).lines().count() == 2).then_some(()));
+        world
+    }
+
+    /// Where everything is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn admin(&self) -> &Kubectl {
+        self.admin.as_ref().expect("the server is stopped")
+    }
+
+    pub fn kubectl_ok(&self, args: &[&str]) -> String {
+        self.admin().ok(args)
+    }
+
+    /// A shell that finds our program, as a person's would.
+    pub fn shell(&self, line: &str) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
+        let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-euc", line]).env("PATH", path).stdin(Stdio::null());
+        command.current_dir(&self.path);
+        command
+    }
+
+    /// Starts the agent, with more flags.
+    pub fn start_agent(&mut self, flags: &str) {
+        assert!(self.agent.is_none());
+        let own = format!("--kubeconfig {HOME}/kubeconfig --cert-dir {HOME}/pki --node-name n1");
+        let line = format!(
+            "exec windlass node --bootstrap-kubeconfig {HOME}/bootstrap.kubeconfig {own} \
+             --metrics-listen 127.0.0.1:0 {flags}"
+        );
+        self.run_agent(&line);
+    }
+
+    /// Starts a command that ends in an agent.
+    pub fn run_agent(&mut self, line: &str) {
+        let log = self.path.join("node.log");
+        let file = File::create(&log).unwrap();
+        let mut command = self.shell(line);
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        self.agent = Some(VolumeAgent { child, log });
+    }
+
+    /// SIGTERM, and a clean end.
+    pub fn stop_agent(&mut self) {
+        self.agent.take().unwrap().stop();
+    }
+
+    /// SIGKILL.
+    pub fn kill_agent(&mut self) {
+        drop(self.agent.take().unwrap());
+    }
+
+    pub fn stop_server(&mut self) {
+        let Kubectl { server, .. } = self.admin.take().unwrap();
+        self.stopped = Some(Arc::into_inner(server).unwrap().stop());
+    }
+
+    /// Starts it again, where it was.
+    pub fn start_server(&mut self) {
+        self.admin = Some(Kubectl::with_server(self.stopped.take().unwrap().start()));
+    }
+
+    /// Creates objects, or changes them, in this order.
+    pub fn apply(&self, objects: &[Value]) {
+        self.admin().ok_with(&list(objects), &["apply", "-f", "-"]);
+    }
+
+    /// Creates objects, in this order, which is quicker for many.
+    pub fn create(&self, objects: &[Value]) {
+        self.admin().ok_with(&list(objects), &["create", "-f", "-"]);
+    }
+
+    /// Where a volume of a pod is, which is called `v`.
+    pub fn volume(&self, pod: &str) -> PathBuf {
+        self.directory(pod).join("volumes/kubernetes.io~projected/v")
+    }
+
+    /// Where everything of a pod is.
+    pub fn directory(&self, pod: &str) -> PathBuf {
+        let uid = self.kubectl_ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"]);
+        self.path.join(HOME).join("pki/pods").join(uid)
+    }
+
+    /// Waits until a pod's volumes are as they should be.
+    pub fn wait_until_ready(&self, pod: &str) {
+        let condition = "--for=condition=windlass.dev/VolumesReady";
+        self.kubectl_ok(&["wait", condition, &format!("pod/{pod}"), "--timeout=30s"]);
+    }
+
+    /// Waits until a pod's condition is False for this reason, and returns why.
+    pub fn wait_until_not_ready(&self, pod: &str, reason: &str) -> String {
+        wait_until(&format!("{pod} is not {reason}"), || {
+            let object = self.admin().json(&["get", "pod", pod]);
+            let conditions = object["status"]["conditions"].as_array()?;
+            let found = conditions.iter().find(|one| {
+                one["type"] == "windlass.dev/VolumesReady"
+                    && one["status"] == "False"
+                    && one["reason"] == reason
+            })?;
+            Some(found["message"].as_str()?.to_owned())
+        })
+    }
+
+    /// The messages of a pod's `FailedMount` events.
+    pub fn failed_mounts(&self, pod: &str) -> Vec<String> {
+        let about = format!("--field-selector=involvedObject.name={pod},reason=FailedMount");
+        let events = self.admin().json(&["get", "events", &about]);
+        let events = events["items"].as_array().unwrap().iter();
+        events.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// How many objects of a kind there are, in all namespaces.
+    pub fn count(&self, kind: &str) -> usize {
+        self.admin().json(&["get", kind, "-A"])["items"].as_array().unwrap().len()
+    }
+
+    /// Waits until the agent that runs now has found all anchors of so many volumes on the disk, or
+    /// put them there.
+    pub fn has_delivered(&self, volumes: f64) {
+        let labels = "projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"";
+        let name = format!("projectedvolumesource_refresh_count{{{labels}}}");
+        wait_until("not all anchors were looked at", || {
+            let page = self.agent.as_ref().unwrap().page("/metrics");
+            metric(&page, &name).filter(|count| *count >= volumes)
+        });
+    }
+
+    /// What `windlass node status` says.
+    pub fn status(&self, flags: &str) -> Output {
+        self.shell(&format!("windlass node status --cert-dir {HOME}/pki {flags}")).output().unwrap()
+    }
+
+    /// Waits until the agent that runs now says this of itself.
+    pub fn wait_for_agent_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+        let process = self.agent.as_ref().unwrap().child.id();
+        wait_until(what, || {
+            let said = serde_json::from_slice::<Value>(&self.status("-o json").stdout).ok()?;
+            Some(said).filter(|said| said["process"] == process && good(said))
+        })
+    }
+}
+
+/// An agent; killed when dropped.
+pub struct VolumeAgent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl VolumeAgent {
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// A page at `--metrics-listen`.
+    pub fn page(&self, path: &str) -> String {
+        let address = wait_until("it does not listen", || {
+            let log = self.log();
+            let (_, rest) = log.split_once("listening address=")?;
+            rest.split_whitespace().next()?.parse::<SocketAddr>().ok()
+        });
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Waits until it ends by itself with an error, and returns what it said.
+    pub fn wait_for_failure(&mut self) -> String {
+        let status = wait(&mut self.child, PATIENCE);
+        assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", self.log());
+        self.log()
+    }
+
+    fn stop(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let status = wait(&mut self.child, PATIENCE);
+        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.log());
+    }
+}
+
+impl Drop for VolumeAgent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- node log\n{}", self.log());
+        }
+    }
+}
+
+/// The value of a metric, which is given with its labels.
+pub fn metric(page: &str, name: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Looks until there is something to see.
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a file has this text.
+pub fn wait_for_text(path: &Path, text: &str) {
+    let read = || fs::read_to_string(path).ok();
+    let started = Instant::now();
+    while read().as_deref() != Some(text) {
+        assert!(started.elapsed() < PATIENCE, "{} has {:?}", path.display(), read());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A new root certificate.
+pub fn anchor() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (from, long) = (now - time::Duration::DAY, time::Duration::days(3650));
+    let validity = Validity::lasting(from, long).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let (subject, key) = (Subject::new("root", &[]).unwrap(), PrivateKey::generate().unwrap());
+    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+}
+
+/// The certificates of a file, each with its frame, sorted.
+pub fn certificates(text: &str) -> Vec<String> {
+    let end = "-----END CERTIFICATE-----\n";
+    let mut all = text.split_inclusive(end).map(str::to_owned).collect::<Vec<_>>();
+    all.sort();
+    all
+}
+
+fn list(objects: &[Value]) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
+}
+
+/// A bundle without a signer.
+pub fn bundle(name: &str, text: &str) -> Value {
+    json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
+           "metadata": {"name": name}, "spec": {"trustBundle": text}})
+}
+
+/// A bundle of the signer `example.com/hand`, with a label.
+pub fn signed_bundle(name: &str, version: &str, text: &str) -> Value {
+    let mut object = bundle(&format!("example.com:hand:{name}"), text);
+    object["metadata"]["labels"] = json!({ "version": version });
+    object["spec"]["signerName"] = json!("example.com/hand");
+    object
+}
+
+/// A pod of this node with one volume, `v`.
+pub fn pod_object(name: &str, sources: Value) -> Value {
+    let volume = json!({"name": "v", "projected": {"sources": sources}});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+        "nodeName": "n1", "volumes": [volume],
+        "containers": [{"name": "c", "image": "example.com/c"}]}})
+}
+
+/// A source of anchors in `ca.pem`, by name.
+pub fn bundle_source_by_name(name: &str) -> Value {
+    json!({"clusterTrustBundle": {"name": name, "path": "ca.pem"}})
+}
+
+/// A source of anchors in `ca.pem`, by the signer `example.com/hand` and more fields.
+pub fn selected(more: Value) -> Value {
+    let mut source = json!({"signerName": "example.com/hand", "path": "ca.pem"});
+    let more = more.as_object().unwrap().clone();
+    source.as_object_mut().unwrap().extend(more);
+    json!({ "clusterTrustBundle": source })
+}
+
+/// A source of a certificate in `pod.pem`.
+pub fn certificate() -> Value {
+    json!({"podCertificate": {"signerName": "example.com/workloads", "keyType": "ECDSAP256",
+                              "credentialBundlePath": "pod.pem"}})
+}
