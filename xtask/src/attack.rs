@@ -23,7 +23,6 @@ use crate::tools::succeed;
 use honest_client::{HonestClient, PhaseLatencies};
 use target::AttackTarget;
 
-/// What to attack.
 #[derive(clap::Args)]
 pub struct AttackArgs {
     /// Attack the debug build, which is about ten times slower: latency may reach 5 s
@@ -73,11 +72,12 @@ const FILES: u64 = 4_096;
 
 /// An attack holds what it has opened until its result is dropped.
 type AttackGuard = Box<dyn Send>;
-type AttackFn = for<'a> fn(&'a AttackTarget) -> Pin<Box<dyn Future<Output = Result<AttackGuard>> + Send + 'a>>;
+type AttackFn =
+    for<'a> fn(&'a AttackTarget) -> Pin<Box<dyn Future<Output = Result<AttackGuard>> + Send + 'a>>;
 
 struct AttackScenario {
     name: &'static str,
-    /// What must exist before.
+    /// Creates objects that the attack needs; runs before the measurement.
     prepare: Option<AttackFn>,
     run: AttackFn,
     /// How long it is held.
@@ -125,7 +125,8 @@ pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
         None => Some(build(root, args.debug)?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let wanted = |attack: &&AttackScenario| args.only.as_deref().is_none_or(|only| only == attack.name);
+    let wanted =
+        |attack: &&AttackScenario| args.only.as_deref().is_none_or(|only| only == attack.name);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     for attack in ATTACKS.iter().filter(wanted) {
         eprintln!("attack: {}", attack.name);
@@ -160,7 +161,11 @@ fn build(root: &Path, debug: bool) -> Result<PathBuf> {
     Ok(target.join(if debug { "debug" } else { "release" }).join("windlass"))
 }
 
-async fn attack_once(attack: &AttackScenario, args: &AttackArgs, binary: Option<&Path>) -> Result<AttackReport> {
+async fn attack_once(
+    attack: &AttackScenario,
+    args: &AttackArgs,
+    binary: Option<&Path>,
+) -> Result<AttackReport> {
     let target = match (binary, &args.server, &args.token) {
         (Some(binary), ..) => AttackTarget::start(binary).await?,
         (None, Some(url), Some(token)) => AttackTarget::running(url, token, args.pid)?,
@@ -201,7 +206,7 @@ async fn attack_once(attack: &AttackScenario, args: &AttackArgs, binary: Option<
     })
 }
 
-/// What one attack cost.
+/// Costs of one attack, measured on the server and on the honest client.
 struct AttackReport {
     name: &'static str,
     took: Duration,
@@ -210,7 +215,7 @@ struct AttackReport {
     after: Option<u64>,
     /// CPU time of the server in seconds.
     cpu: Option<f64>,
-    /// Before, during and after.
+    /// Latencies before, during and after the attack.
     latencies: [PhaseLatencies; 3],
 }
 
@@ -270,7 +275,8 @@ mod tests {
     use super::*;
 
     fn report(worst: u64, failed: usize, grown: u64) -> AttackReport {
-        let phase = |worst| PhaseLatencies { worst: Duration::from_millis(worst), count: 10, failed };
+        let phase =
+            |worst| PhaseLatencies { worst: Duration::from_millis(worst), count: 10, failed };
         AttackReport {
             name: "test",
             took: Duration::ZERO,

@@ -32,13 +32,12 @@ use windlass_etcd_process::EtcdCluster;
 
 pub use client::{BenchClient, BenchConnection, HttpProtocol};
 pub use rates::config_map;
-pub use server::{process_cpu_seconds, free_port, memory, to_pid};
+pub use server::{free_port, memory, process_cpu_seconds, to_pid};
 pub use watchers::raise_file_limit;
 
 use crate::tools::succeed;
 use table::ResultTable;
 
-/// What to measure.
 #[derive(clap::Args, Clone)]
 pub struct BenchArgs {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
@@ -62,10 +61,10 @@ pub struct BenchArgs {
     server: Option<PathBuf>,
 }
 
-/// What every group gets.
+/// Settings and resources that all groups of measurements share.
 struct BenchContext {
     args: BenchArgs,
-    /// The server binary.
+    /// Path of the release build of windlass.
     binary: PathBuf,
     /// Where data directories go: on the disk that holds the build.
     scratch: PathBuf,
@@ -80,8 +79,10 @@ impl BenchContext {
     }
 }
 
-type MeasureFn =
-    for<'a> fn(&'a BenchContext, &'a mut ResultTable) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+type MeasureFn = for<'a> fn(
+    &'a BenchContext,
+    &'a mut ResultTable,
+) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// The groups of rows, in the order of the table.
 const GROUPS: &[(&str, MeasureFn)] = &[
@@ -172,7 +173,8 @@ fn drive(args: &BenchArgs, binary: &Path, target: &Path) -> Result<()> {
         };
         if wanted {
             eprintln!("bench: {name}");
-            let etcd = args.etcd.then(|| EtcdCluster::start(args.etcd_members, ETCD)).transpose()?;
+            let etcd =
+                args.etcd.then(|| EtcdCluster::start(args.etcd_members, ETCD)).transpose()?;
             let bench = BenchContext {
                 args: args.clone(),
                 binary: binary.to_path_buf(),

@@ -17,7 +17,7 @@ pub struct FuzzArgs {
     /// How long each target runs.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Only this target.
+    /// Only this fuzz target [default: all targets]
     target: Option<String>,
 }
 

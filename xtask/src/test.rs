@@ -11,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use crate::tools::{TestTools, on_path, succeed};
 use crate::{attack, tidy};
 
-/// How much to test.
 #[derive(clap::Args)]
 pub struct TestArgs {
     /// The long variants: more kills, more cases, the slow limits.
@@ -95,7 +94,8 @@ impl TestCount {
         let shown = format!("{runner:?}");
         let mut child = runner.spawn().with_context(|| format!("cannot run {shown}"))?;
         let (lines, received) = channel();
-        let out = child.stdout.take().map(|pipe| forward_lines(pipe, std::io::stdout(), lines.clone()));
+        let out =
+            child.stdout.take().map(|pipe| forward_lines(pipe, std::io::stdout(), lines.clone()));
         let err = child.stderr.take().map(|pipe| forward_lines(pipe, std::io::stderr(), lines));
         for line in received {
             self.read(&line);

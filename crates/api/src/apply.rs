@@ -16,29 +16,29 @@
 //! kind have one schema here, so a set recorded at another version is used as it is.
 
 mod conflict;
-mod path_element;
+mod field_walk;
 mod managed_fields;
 mod merge;
 mod merge_node;
+mod path_element;
 mod request;
 mod set;
 #[cfg(test)]
 mod tests;
 mod update;
 mod validate;
-mod field_walk;
 
-pub use conflict::{FieldConflict, ApplyConflicts, conflict_status_parts};
+pub use conflict::{ApplyConflicts, FieldConflict, conflict_status_parts};
+pub use field_walk::field_set;
 pub use managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse};
 pub use request::{ApplyError, on_apply};
 pub use set::FieldSet;
 pub use update::on_update;
-pub use field_walk::field_set;
 
 /// Who writes: the identity under which fields are owned.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldManager<'a> {
-    /// The field manager's name.
+    /// Name of the field manager under which the fields are owned.
     pub manager: &'a str,
     /// The group and version of the request.
     pub api_version: &'a str,

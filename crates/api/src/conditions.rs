@@ -24,7 +24,7 @@ pub fn validate_conditions(path: &FieldPath, conditions: &Value, errors: &mut Fi
     }
 }
 
-/// Checks one condition.
+/// Validates one condition and appends every violation to `errors`.
 pub fn validate_condition(path: &FieldPath, condition: &Value, errors: &mut FieldErrors) {
     let kind = text(condition, "type");
     for message in names::qualified_name(kind) {

@@ -24,7 +24,7 @@ use serde_json::Value;
 /// A body that was read, and what was odd about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedBody {
-    /// The body: an object.
+    /// The decoded body, which is always a JSON object.
     pub value: Value,
     /// The paths of keys that stand more than once in their object (`spec.containers[0].name`), each
     /// once, in the order of the text. The last value of such a key is the one in `value`.

@@ -10,7 +10,7 @@ use std::{fmt, io};
 use serde_json::Value;
 
 use crate::limits::{MAX_ERROR_BYTES, MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
-use crate::status::{StatusCause, CauseType};
+use crate::status::{CauseType, StatusCause};
 
 /// A path to a field, as it stands in an error: `spec.volumes[0].projected`, `data[a b]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,11 @@ impl FieldPath {
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         let name = truncate_with_length(name, MAX_KEY_BYTES);
-        if self.0.is_empty() { FieldPath(name.into_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() {
+            FieldPath(name.into_owned())
+        } else {
+            FieldPath(format!("{}.{name}", self.0))
+        }
     }
 
     /// The list element at `index`.
@@ -42,7 +46,7 @@ impl FieldPath {
         FieldPath(format!("{}[{key}]", self.0))
     }
 
-    /// The path as text.
+    /// Returns the path in the notation of Kubernetes errors, without a leading dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,7 +61,7 @@ impl fmt::Display for FieldPath {
 /// One broken rule: where, which kind of rule, and the words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Which field.
+    /// Path of the field that violates the rule.
     pub path: FieldPath,
     /// The machine-readable kind of error.
     pub kind: CauseType,
@@ -94,12 +98,12 @@ pub struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// No errors yet.
+    /// Creates an empty list, which means that the object is valid.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether every rule held.
+    /// Returns true if no rule was violated, counting unlisted errors too.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
@@ -142,7 +146,7 @@ impl FieldErrors {
         }
     }
 
-    /// Adds all of `other`.
+    /// Appends the errors of `other`, within the limits of this list; the rest is only counted.
     pub fn extend(&mut self, other: FieldErrors) {
         self.total += other.total - other.listed.len();
         for error in other.listed {
@@ -172,7 +176,10 @@ impl FieldErrors {
     /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
     pub fn invalid_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
-            with_detail(&format!("Invalid value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
+            with_detail(
+                &format!("Invalid value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)),
+                detail,
+            )
         });
     }
 
@@ -207,7 +214,10 @@ impl FieldErrors {
     /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
     pub fn duplicate_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueDuplicate, || {
-            with_detail(&format!("Duplicate value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
+            with_detail(
+                &format!("Duplicate value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)),
+                detail,
+            )
         });
     }
 

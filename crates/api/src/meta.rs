@@ -13,16 +13,16 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectMetaView<'a>(Option<&'a Map<String, Value>>);
 
-/// One entry of `ownerReferences`.
+/// One entry of `metadata.ownerReferences`; absent text fields read as empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerReference<'a> {
     /// Group and version of the owner.
     pub api_version: &'a str,
-    /// Its kind.
+    /// Kind of the owner, empty if absent.
     pub kind: &'a str,
-    /// Its name.
+    /// Name of the owner, empty if absent.
     pub name: &'a str,
-    /// Its uid.
+    /// UID of the owner, which distinguishes it from a later object of the same name.
     pub uid: &'a str,
     /// Whether it is the controller, if said.
     pub controller: Option<bool>,
@@ -41,7 +41,7 @@ impl<'a> ObjectMetaView<'a> {
         ObjectMetaView(metadata.as_object())
     }
 
-    /// The object's name.
+    /// Name of the object; empty while only `generateName` is set.
     pub fn name(self) -> &'a str {
         self.text("name")
     }
@@ -56,7 +56,7 @@ impl<'a> ObjectMetaView<'a> {
         self.text("namespace")
     }
 
-    /// The identity over time.
+    /// UID of the object: assigned by the server, never reused for a later object of the same name.
     pub fn uid(self) -> &'a str {
         self.text("uid")
     }
@@ -96,7 +96,7 @@ impl<'a> ObjectMetaView<'a> {
         self.get("labels")?.get(key)?.as_str()
     }
 
-    /// All labels.
+    /// Iterates over all labels as key and value; a value that is no string reads as empty.
     pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.entries("labels")
     }
@@ -106,7 +106,7 @@ impl<'a> ObjectMetaView<'a> {
         self.get("annotations")?.get(key)?.as_str()
     }
 
-    /// All annotations.
+    /// Iterates over all annotations as key and value; a value that is no string reads as empty.
     pub fn annotations(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.entries("annotations")
     }
@@ -131,7 +131,7 @@ impl<'a> ObjectMetaView<'a> {
         self.owner_references().find(|owner| owner.controller == Some(true))
     }
 
-    /// The entries of `managedFields`.
+    /// Returns the raw entries of `managedFields`, empty if there are none.
     pub fn managed_fields(self) -> &'a [Value] {
         self.list("managedFields")
     }

@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use crate::decode::json_type_name;
 use crate::field::truncate_with_length;
 use crate::limits::MAX_KEY_BYTES;
-use crate::schema::{SchemaField, FieldPresence, Schema, ValueShape, ObjectType, TypeId};
+use crate::schema::{FieldPresence, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
 /// A value in canonical form, and what did not fit into it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalizedObject {
-    /// The object.
+    /// The object in canonical form, without unknown fields.
     pub value: Value,
     /// The fields that the type does not have, as Kubernetes prints them (`spec.containers[0].x`); the
     /// first hundred.
@@ -58,7 +58,9 @@ fn zero_value(schema: &Schema, shape: &ValueShape) -> Value {
     match shape {
         ValueShape::String => Value::String(String::new()),
         ValueShape::Bool => Value::Bool(false),
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => 0.into(),
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
+            0.into()
+        }
         ValueShape::Quantity => "0".into(),
         ValueShape::Object(id) => zero(schema, *id),
         ValueShape::Bytes
@@ -76,7 +78,7 @@ fn is_list_items(field: &SchemaField) -> bool {
     field.name == "items" && field.presence == FieldPresence::Always
 }
 
-/// Kubernetes stops counting there.
+/// Unknown fields beyond this number are not reported, as in Kubernetes.
 const MAX_UNKNOWN: usize = 100;
 
 /// Where the walk is, as a chain of steps on the stack: a path is only spelled out when it is told.
@@ -133,7 +135,11 @@ impl ObjectNormalizer<'_> {
         }
     }
 
-    fn add_required_fields(&self, of: &ObjectType, mut map: Map<String, Value>) -> Map<String, Value> {
+    fn add_required_fields(
+        &self,
+        of: &ObjectType,
+        mut map: Map<String, Value>,
+    ) -> Map<String, Value> {
         for field in of.fields.iter().filter(|f| f.presence == FieldPresence::Always) {
             if !map.contains_key(field.name) {
                 map.insert(field.name.to_owned(), absent(self.schema, field));
@@ -159,14 +165,21 @@ impl ObjectNormalizer<'_> {
             // A list or map that was empty is stored as none.
             FieldPresence::Always => match &value {
                 Value::Array(list) => !list.is_empty() || is_list_items(field),
-                Value::Object(map) => !map.is_empty() || matches!(field.shape, ValueShape::Object(_)),
+                Value::Object(map) => {
+                    !map.is_empty() || matches!(field.shape, ValueShape::Object(_))
+                }
                 _ => true,
             },
         };
         Ok(kept.then_some(value))
     }
 
-    fn normalize_value(&mut self, shape: &ValueShape, value: Value, at: &PathNode<'_>) -> Result<Value, TypeError> {
+    fn normalize_value(
+        &mut self,
+        shape: &ValueShape,
+        value: Value,
+        at: &PathNode<'_>,
+    ) -> Result<Value, TypeError> {
         match (shape, value) {
             // As an element of a list or map; a field that is null is absent.
             (_, Value::Null) => Ok(zero_value(self.schema, shape)),
@@ -196,7 +209,9 @@ impl ObjectNormalizer<'_> {
             (ValueShape::IntOrString, value) => self.normalize_value(&ValueShape::Int32, value, at),
             (ValueShape::Bytes, Value::String(text)) => scalar::base64(text).map_err(TypeError),
             (ValueShape::Time, Value::String(text)) => scalar::time(&text).map_err(TypeError),
-            (ValueShape::MicroTime, Value::String(text)) => scalar::micro_time(&text).map_err(TypeError),
+            (ValueShape::MicroTime, Value::String(text)) => {
+                scalar::micro_time(&text).map_err(TypeError)
+            }
             (ValueShape::Quantity, value) => scalar::quantity(&value).map_err(TypeError),
             (ValueShape::Raw | ValueShape::FieldsV1, value) => Ok(value),
             (shape, value) => Err(at.mismatch(self.schema, &value, shape)),
@@ -204,7 +219,7 @@ impl ObjectNormalizer<'_> {
     }
 }
 
-/// What `omitempty` leaves out.
+/// Whether `omitempty` would leave out the value.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -237,7 +252,12 @@ impl<'a> PathNode<'a> {
         self.type_error(schema, json_type_name(value), shape)
     }
 
-    fn overflow(&self, schema: &Schema, number: &serde_json::Number, shape: &ValueShape) -> TypeError {
+    fn overflow(
+        &self,
+        schema: &Schema,
+        number: &serde_json::Number,
+        shape: &ValueShape,
+    ) -> TypeError {
         self.type_error(schema, &format!("number {number}"), shape)
     }
 
@@ -276,7 +296,9 @@ impl<'a> PathNode<'a> {
 
 fn go_type(schema: &Schema, shape: &ValueShape) -> String {
     match shape {
-        ValueShape::String | ValueShape::Time | ValueShape::MicroTime | ValueShape::Quantity => "string".into(),
+        ValueShape::String | ValueShape::Time | ValueShape::MicroTime | ValueShape::Quantity => {
+            "string".into()
+        }
         ValueShape::Bool => "bool".into(),
         ValueShape::Int32 | ValueShape::IntOrString => "int32".into(),
         ValueShape::Int64 => "int64".into(),

@@ -29,7 +29,7 @@ pub enum PatchError {
     /// A JSON patch has too many operations: 413.
     #[error("The allowed maximum operations in a JSON patch is {limit}, got {count}")]
     TooManyOperations {
-        /// How many it has.
+        /// Number of operations in the patch.
         count: usize,
         /// How many it may have.
         limit: usize,

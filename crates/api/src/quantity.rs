@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A parsed amount.
+/// A resource quantity of arbitrary precision, such as `500m` or `1Gi`, with its canonical text.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     amount: DecimalAmount,
@@ -31,7 +31,7 @@ pub enum QuantityError {
 }
 
 impl Quantity {
-    /// Reads an amount.
+    /// Parses a quantity and canonicalizes its text as Kubernetes does.
     pub fn parse(text: &str) -> Result<Quantity, QuantityError> {
         let parts = QuantityParts::split(text)?;
         let (family, exponent) = parse_suffix(parts.suffix).ok_or(QuantityError::Suffix)?;
@@ -39,7 +39,11 @@ impl Quantity {
             QuantityFormat::Binary => binary(&parts, exponent),
             QuantityFormat::Decimal | QuantityFormat::Exponent => {
                 let scale = exponent - parts.fraction.len() as i64;
-                DecimalAmount::new(parts.negative, format!("{}{}", parts.whole, parts.fraction), scale)
+                DecimalAmount::new(
+                    parts.negative,
+                    format!("{}{}", parts.whole, parts.fraction),
+                    scale,
+                )
             }
         };
         let text = if parts.is_canonical(family, exponent) {
@@ -93,14 +97,13 @@ impl Ord for Quantity {
     }
 }
 
-/// The families of suffixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QuantityFormat {
-    /// `Ki`, `Mi`, …
+    /// Binary suffixes, powers of 1024: `Ki`, `Mi`, …
     Binary,
     /// `m`, none, `k`, `M`, …
     Decimal,
-    /// `e3`.
+    /// Scientific notation with a decimal exponent: `e3`.
     Exponent,
 }
 

@@ -25,10 +25,10 @@ pub struct Schema {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(u32);
 
-/// One object type.
+/// One object type of the Kubernetes API, with all of its fields.
 #[derive(Debug)]
 pub struct ObjectType {
-    /// As in OpenAPI: `io.k8s.api.core.v1.Pod`.
+    /// Full name as in OpenAPI, for example `io.k8s.api.core.v1.Pod`.
     pub name: &'static str,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
@@ -56,16 +56,16 @@ pub struct InlinedType {
 /// One field of a [`Type`].
 #[derive(Clone, Debug)]
 pub struct SchemaField {
-    /// The JSON name.
+    /// Name of the field in JSON, unique within its type.
     pub name: &'static str,
     /// The protobuf field number; 0 for none, or for a field that came with an [`Inline`].
     pub tag: u32,
-    /// What it holds.
+    /// Type of the value that the field holds.
     pub shape: ValueShape,
     /// For a map of lists: in protobuf every value is a message whose field 1 repeats the elements
     /// (`ExtraValue`), because protobuf has no map of lists.
     pub wrapped: bool,
-    /// When it is written.
+    /// When the canonical form includes the field.
     pub presence: FieldPresence,
     /// A field that is always written is `null` when absent, whatever its shape (a pointer without
     /// `omitempty`).
@@ -87,21 +87,21 @@ pub struct SchemaField {
 /// What a field or list element holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueShape {
-    /// UTF-8 text.
+    /// UTF-8 text, in JSON and in protobuf.
     String,
-    /// `true` or `false`.
+    /// A JSON boolean; a varint in protobuf.
     Bool,
-    /// A 32-bit integer.
+    /// A signed integer of 32 bits; larger numbers are rejected.
     Int32,
-    /// A 64-bit integer.
+    /// A signed integer of 64 bits; larger numbers are rejected.
     Int64,
-    /// A double.
+    /// A floating-point number of 64 bits.
     Float,
     /// Base64 in JSON, raw in protobuf.
     Bytes,
-    /// RFC 3339 with seconds.
+    /// An RFC 3339 timestamp with whole seconds (`metav1.Time`).
     Time,
-    /// RFC 3339 with microseconds.
+    /// An RFC 3339 timestamp with microseconds (`metav1.MicroTime`).
     MicroTime,
     /// A number with a suffix (`500m`, `1Gi`).
     Quantity,
@@ -113,7 +113,7 @@ pub enum ValueShape {
     FieldsV1,
     /// An object of another type.
     Object(TypeId),
-    /// A list.
+    /// A list whose elements all have this shape.
     List(Box<ValueShape>),
     /// A map with string keys.
     Map(Box<ValueShape>),
@@ -137,7 +137,7 @@ pub enum FieldPresence {
 pub enum MergeStrategy {
     /// Fields of an object, keys of a map: each owned alone. For a list: the same as `Atomic`.
     Default,
-    /// One value, owned whole.
+    /// One manager owns the value as a whole.
     Atomic,
     /// A list in which every value stands once.
     Set,

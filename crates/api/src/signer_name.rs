@@ -8,7 +8,7 @@ use crate::names::{self, SUBDOMAIN_MAX};
 /// The most bytes of a whole signer name: a domain, a `/`, and a `namespace.name` path.
 const MAX: usize = SUBDOMAIN_MAX + 1 + names::LABEL_MAX + 1 + SUBDOMAIN_MAX;
 
-/// A well-formed signer name.
+/// A validated signer name of the form `domain/path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SignerName {
     text: String,
@@ -40,7 +40,7 @@ impl SignerName {
         (errors.len() == before).then(|| SignerName { text: text.to_owned(), slash: domain.len() })
     }
 
-    /// The name as written.
+    /// Returns the full name, `domain/path`, exactly as parsed.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -92,7 +92,12 @@ fn check_domain(path: &FieldPath, domain: &str, errors: &mut FieldErrors) {
 }
 
 /// Checks the dot-separated pieces of one half; only the first bad one is told.
-fn check_pieces(path: &FieldPath, half: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
+fn check_pieces(
+    path: &FieldPath,
+    half: &str,
+    rule: fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
     for piece in half.split('.') {
         let broken = rule(piece);
         for words in &broken {
@@ -150,7 +155,8 @@ mod tests {
     #[test]
     fn a_good_name_falls_into_its_parts() {
         let mut errors = FieldErrors::new();
-        let name = SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
+        let name =
+            SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
         assert!(errors.is_empty());
         assert_eq!((name.domain(), name.path()), ("a.kubernetes.io", "ns.b"));
         assert_eq!(name.wildcard(), "a.kubernetes.io/*");

@@ -2,32 +2,32 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::field::{FieldErrors, truncate_with_length, truncate, quote};
+use crate::field::{FieldErrors, quote, truncate, truncate_with_length};
 use crate::limits::{MAX_KEY_BYTES, MAX_MESSAGE_BYTES};
 
 /// `Status` of `meta.k8s.io/v1`, with the group and version it has on the wire (`v1`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Always `Status`.
+    /// Kind of this object, always `Status`.
     pub kind: String,
-    /// Always `v1`.
+    /// API version of this object, always `v1`.
     pub api_version: String,
     /// List metadata; only `continue` is ever set, on an expired list.
     pub metadata: StatusMeta,
-    /// `Success` or `Failure`.
+    /// Outcome of the request: `Success` or `Failure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// For people.
+    /// Description for people; clients must not parse it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// For programs: `NotFound`, `Conflict`, …; empty when the failure is unclassified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What it is about.
+    /// Object and causes that the status refers to; absent if unclassified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status code.
+    /// HTTP status code of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
 }
@@ -44,22 +44,22 @@ pub struct StatusMeta {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
-    /// The object's name.
+    /// Name of the object; empty if the error concerns no single object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its API group.
+    /// API group of the object; empty for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// Its plural resource for most errors, its kind for validation errors.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Its uid.
+    /// UID of the object; empty if there is no single object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single errors.
+    /// Individual errors, one per violated rule; may be truncated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// When to try again.
+    /// Seconds to wait before retrying; 0 means unspecified and is not written.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -70,7 +70,7 @@ pub struct StatusCause {
     /// Its type, under the JSON key `reason`.
     #[serde(rename = "reason")]
     pub kind: CauseType,
-    /// For people.
+    /// Description of the cause for people; clients must not parse it.
     pub message: String,
     /// The field, if it is about one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -126,7 +126,7 @@ impl Status {
         }
     }
 
-    /// The same with `details`.
+    /// Returns the status with its details replaced by `details`.
     #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);

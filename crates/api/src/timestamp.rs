@@ -18,7 +18,7 @@ pub fn format(time: OffsetDateTime) -> String {
     out
 }
 
-/// The time as `2006-01-02T15:04:05.000000Z`.
+/// Formats a time in UTC with microseconds, `2006-01-02T15:04:05.000000Z`.
 pub fn format_micro(time: OffsetDateTime) -> String {
     let mut out = String::with_capacity(27);
     write_seconds(time, &mut out);
@@ -68,7 +68,6 @@ pub fn parse(text: &str) -> Result<OffsetDateTime, TimestampError> {
     read(&mut scan).map_err(|why| TimestampError { text: text.to_owned(), why: why.message() })
 }
 
-/// What stopped the reader.
 enum TimestampFault<'a> {
     Unlike { rest: &'a str, element: &'static str },
     OutOfRange(&'static str),
@@ -124,7 +123,12 @@ struct TimestampScanner<'a> {
 }
 
 impl<'a> TimestampScanner<'a> {
-    fn number(&mut self, least: usize, most: usize, element: &'static str) -> Result<u32, TimestampFault<'a>> {
+    fn number(
+        &mut self,
+        least: usize,
+        most: usize,
+        element: &'static str,
+    ) -> Result<u32, TimestampFault<'a>> {
         let digits = self.rest.bytes().take(most).take_while(u8::is_ascii_digit).count();
         if digits < least {
             return Err(TimestampFault::Unlike { rest: self.rest, element });
@@ -135,8 +139,10 @@ impl<'a> TimestampScanner<'a> {
     }
 
     fn literal(&mut self, element: &'static str) -> Result<(), TimestampFault<'a>> {
-        self.rest =
-            self.rest.strip_prefix(element).ok_or(TimestampFault::Unlike { rest: self.rest, element })?;
+        self.rest = self
+            .rest
+            .strip_prefix(element)
+            .ok_or(TimestampFault::Unlike { rest: self.rest, element })?;
         Ok(())
     }
 

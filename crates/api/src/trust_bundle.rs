@@ -10,28 +10,28 @@
 //! are refused, and so are keys that no ConfigMap can have.
 
 mod descriptions;
+mod property_schema;
+mod schema;
 mod types;
 mod validation;
-mod schema;
-mod property_schema;
 
+pub use schema::{custom_resource_definition, set_defaults, validate_schema};
 pub use types::{
-    AdditionalFormats, Bundle, BundleMeta, BundleSpec, BundleStatus, BundleCondition, JksKeystore, ObjectSource,
-    Pkcs12Keystore, BundleSource, SourceStatus, StorePassword, BundleTarget, TargetMetadata, TargetTemplate,
-    TrustBundleSource, TrustBundleTemplate,
+    AdditionalFormats, Bundle, BundleCondition, BundleMeta, BundleSource, BundleSpec, BundleStatus,
+    BundleTarget, JksKeystore, ObjectSource, Pkcs12Keystore, SourceStatus, StorePassword,
+    TargetMetadata, TargetTemplate, TrustBundleSource, TrustBundleTemplate,
 };
 pub use validation::{RESERVED_NAMES, is_reserved_name, validate, validate_new, validate_rules};
-pub use schema::{custom_resource_definition, set_defaults, validate_schema};
 
-/// The group.
+/// API group of trust-manager's Bundle resource.
 pub const GROUP: &str = "trust.cert-manager.io";
-/// The version.
+/// The only supported version of the API group.
 pub const VERSION: &str = "v1alpha1";
 /// Group and version, as objects say it.
 pub const API_VERSION: &str = "trust.cert-manager.io/v1alpha1";
-/// The kind.
+/// Kind of the resource, as in `kind`.
 pub const KIND: &str = "Bundle";
-/// The name in URLs.
+/// Plural resource name, as in URLs and RBAC rules.
 pub const PLURAL: &str = "bundles";
 /// The label of targets; its value is the name of their Bundle.
 pub const BUNDLE_LABEL: &str = "trust.cert-manager.io/bundle";

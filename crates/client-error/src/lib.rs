@@ -164,7 +164,10 @@ mod tests {
         let forbidden = "nodes is forbidden: User \"a\" cannot list resource \"nodes\"";
         for (error, words) in [
             (api_error(403, "Forbidden", forbidden), forbidden),
-            (api_error(401, "Unauthorized", "no"), "unauthorized: the server rejected the credentials"),
+            (
+                api_error(401, "Unauthorized", "no"),
+                "unauthorized: the server rejected the credentials",
+            ),
             (api_error(500, "InternalError", ""), "the server answered 500 InternalError"),
             (api_error(400, "BadRequest", "two\nlines\u{1b}[2J"), "two lines [2J"),
         ] {

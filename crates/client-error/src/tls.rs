@@ -93,11 +93,17 @@ mod tests {
         let name = rustls::pki_types::ServerName::try_from("192.0.2.9").unwrap();
         for (error, wanted) in [
             (
-                CertificateError::ExpiredContext { time: unix_time(end + 86_773), not_after: unix_time(end) },
+                CertificateError::ExpiredContext {
+                    time: unix_time(end + 86_773),
+                    not_after: unix_time(end),
+                },
                 "the server's certificate expired 2027-11-16 (1 day ago)",
             ),
             (
-                CertificateError::NotValidYetContext { time: unix_time(end - 7200), not_before: unix_time(end) },
+                CertificateError::NotValidYetContext {
+                    time: unix_time(end - 7200),
+                    not_before: unix_time(end),
+                },
                 "the server's certificate is not valid before 2027-11-16 (in 2 hours); check the local clock",
             ),
             (

@@ -12,10 +12,10 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::resource_watch;
 use crate::metrics::AGGREGATION;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch;
 use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
@@ -27,11 +27,12 @@ const ALL: &str = "clusterroles";
 pub async fn run(client: Client) {
     let queue = Arc::new(WorkQueue::new(&AGGREGATION, BACKOFF));
     let roles = ApiResource::erase::<ClusterRole>(&());
-    let watch = resource_watch::watch_metadata(client.clone(), &roles, None, &AGGREGATION, |event| {
-        if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
-            queue.add(ALL);
-        }
-    });
+    let watch =
+        resource_watch::watch_metadata(client.clone(), &roles, None, &AGGREGATION, |event| {
+            if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
+                queue.add(ALL);
+            }
+        });
     let reconcile = |_| reconcile(client.clone());
     // One worker: there is one key.
     tokio::join!(watch, workers::run(queue.clone(), 1, reconcile));

@@ -33,7 +33,7 @@ pub struct CatalogSnapshot {
     pub resources: Vec<Arc<ServedResource>>,
     /// The group-versions that did not answer, and why.
     pub failures: BTreeMap<String, String>,
-    /// Group-versions that are none.
+    /// Group-versions that discovery returned but that do not parse.
     pub malformed: Vec<String>,
     taken: Option<Instant>,
 }
@@ -55,7 +55,7 @@ const EVERY: Duration = Duration::from_secs(30);
 /// How soon to look again when discovery failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Keeps the catalog current.
+/// Refreshes the catalog periodically; never returns.
 pub async fn run_refresh(catalog: Arc<ApiCatalog>) {
     let mut failures = FailureLog::default();
     loop {
@@ -82,7 +82,7 @@ impl ApiCatalog {
         ApiCatalog { client, latest, asking: Mutex::new(()) }
     }
 
-    /// What is known.
+    /// The latest snapshot; empty until the first discovery succeeds.
     pub fn current(&self) -> Arc<CatalogSnapshot> {
         self.latest.borrow().clone()
     }
@@ -109,7 +109,11 @@ impl ApiCatalog {
     }
 
     /// The resource whose objects have this `apiVersion` and `kind`.
-    pub async fn resolve(&self, api_version: &str, kind: &str) -> anyhow::Result<Arc<ServedResource>> {
+    pub async fn resolve(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> anyhow::Result<Arc<ServedResource>> {
         if let Some(found) = self.current().get(api_version, kind) {
             return Ok(found);
         }
@@ -134,13 +138,14 @@ impl CatalogSnapshot {
         &'a self,
         verbs: &'a [&str],
     ) -> impl Iterator<Item = &'a Arc<ServedResource>> + 'a {
-        let able = |r: &&Arc<ServedResource>| r.preferred && verbs.iter().all(|verb| r.supports(verb));
+        let able =
+            |r: &&Arc<ServedResource>| r.preferred && verbs.iter().all(|verb| r.supports(verb));
         self.resources.iter().filter(able)
     }
 }
 
 impl ServedResource {
-    /// A resource without verbs.
+    /// Creates a resource that supports no verbs.
     #[cfg(test)]
     pub fn new(api: ApiResource, namespaced: bool) -> ServedResource {
         ServedResource { api, namespaced, preferred: true, verbs: Vec::new() }
@@ -184,7 +189,8 @@ async fn discover(client: &Client) -> anyhow::Result<CatalogSnapshot> {
         }
     }))
     .await;
-    let mut snapshot = CatalogSnapshot { malformed, taken: Some(Instant::now()), ..CatalogSnapshot::default() };
+    let mut snapshot =
+        CatalogSnapshot { malformed, taken: Some(Instant::now()), ..CatalogSnapshot::default() };
     let mut preferred = HashSet::new();
     for (version, list) in versions.iter().zip(lists) {
         match list {

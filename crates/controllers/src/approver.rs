@@ -6,8 +6,8 @@
 //! decide, and is looked at again more and more rarely.
 
 mod custom;
-mod reserved_names;
 mod kubelet_serving;
+mod reserved_names;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,23 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use windlass_pki::CertificateRequest;
 
-use crate::metrics::APPROVING;
-use crate::event_recorder::{WarningEvent, EventRecorder};
-use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
 use crate::csr::{
-    self, APPROVED, CsrCondition, DENIED, Csr, PendingCsrs, condition, has_certificate, is_conflict,
-    is_not_found, true_condition, with_condition,
+    self, APPROVED, Csr, CsrCondition, DENIED, PendingCsrs, condition, has_certificate,
+    is_conflict, is_not_found, true_condition, with_condition,
 };
 use crate::csr_signer::KubernetesSigner;
+use crate::event_recorder::{EventRecorder, WarningEvent};
+use crate::metrics::APPROVING;
+use crate::options::Clock;
 use crate::signers::CustomSigner;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 pub use reserved_names::ReservedNames;
 
 const WORKERS: usize = 16;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(120));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(120));
 
 /// The condition that says why a request is not approved though it is of a sort that is.
 pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
@@ -81,7 +82,6 @@ enum ApprovalKind<'a> {
     KubeletServing,
     /// Of a signer of the user's own that approves by itself.
     Custom(custom::AutoApprovalRules<'a>),
-    /// Somebody else decides.
     Foreign,
 }
 
@@ -89,12 +89,18 @@ impl ApprovalPolicy {
     fn classify(&self, request: &Csr) -> ApprovalKind<'_> {
         let name = &request.spec.signer_name;
         match KubernetesSigner::from_name(name) {
-            Some(KubernetesSigner::KubeletClient) if self.kubelet_client => ApprovalKind::KubeletClient,
-            Some(KubernetesSigner::KubeletServing) if self.kubelet_serving => ApprovalKind::KubeletServing,
+            Some(KubernetesSigner::KubeletClient) if self.kubelet_client => {
+                ApprovalKind::KubeletClient
+            }
+            Some(KubernetesSigner::KubeletServing) if self.kubelet_serving => {
+                ApprovalKind::KubeletServing
+            }
             Some(_) => ApprovalKind::Foreign,
             None => {
                 let signer = self.custom.iter().find(|each| each.custom.name.as_str() == name);
-                signer.and_then(custom::AutoApprovalRules::from_signer).map_or(ApprovalKind::Foreign, ApprovalKind::Custom)
+                signer
+                    .and_then(custom::AutoApprovalRules::from_signer)
+                    .map_or(ApprovalKind::Foreign, ApprovalKind::Custom)
             }
         }
     }
@@ -178,7 +184,13 @@ impl CsrApprover {
                 custom::ProfileVerdict::Stranger => Ok(ReconcileOutcome::Done),
                 // What a request asks for never changes.
                 custom::ProfileVerdict::Bad(offence) => {
-                    self.report_objection(request, custom::REASON, offence.to_string(), ReconcileOutcome::Done).await
+                    self.report_objection(
+                        request,
+                        custom::REASON,
+                        offence.to_string(),
+                        ReconcileOutcome::Done,
+                    )
+                    .await
                 }
             },
             ApprovalKind::Foreign => Ok(ReconcileOutcome::Done),
@@ -198,7 +210,9 @@ impl CsrApprover {
         }
         Ok(match permissions.as_slice() {
             [] => ReconcileOutcome::Done,
-            _ => ReconcileOutcome::Requeue("recognized csr but subject access review was not approved".into()),
+            _ => ReconcileOutcome::Requeue(
+                "recognized csr but subject access review was not approved".into(),
+            ),
         })
     }
 
@@ -220,9 +234,13 @@ impl CsrApprover {
             Err(judgement) => return self.requeue_with_objection(request, judgement).await,
         };
         match kubelet_serving::evaluate(asked, node.as_ref(), &self.approvals.reserved) {
-            kubelet_serving::ServingVerdict::Good => self.approve(request, kubelet_serving::MESSAGE).await,
+            kubelet_serving::ServingVerdict::Good => {
+                self.approve(request, kubelet_serving::MESSAGE).await
+            }
             judgement @ kubelet_serving::ServingVerdict::Reserved(_) => {
-                let Some((reason, message)) = judgement.objection() else { return Ok(ReconcileOutcome::Done) };
+                let Some((reason, message)) = judgement.objection() else {
+                    return Ok(ReconcileOutcome::Done);
+                };
                 // Neither what a request asks for nor the reserved names ever change.
                 self.report_objection(request, reason, message, ReconcileOutcome::Done).await
             }
@@ -235,7 +253,9 @@ impl CsrApprover {
         request: &Csr,
         judgement: kubelet_serving::ServingVerdict,
     ) -> anyhow::Result<ReconcileOutcome> {
-        let Some((reason, message)) = judgement.objection() else { return Ok(ReconcileOutcome::Done) };
+        let Some((reason, message)) = judgement.objection() else {
+            return Ok(ReconcileOutcome::Done);
+        };
         let next = ReconcileOutcome::Requeue(message.clone());
         self.report_objection(request, reason, message, next).await
     }
@@ -284,7 +304,9 @@ impl CsrApprover {
 }
 
 /// What to do if the request is no longer what was judged: the watch brings what it is now.
-fn outcome_if_changed(written: Result<(), kube::Error>) -> anyhow::Result<Option<ReconcileOutcome>> {
+fn outcome_if_changed(
+    written: Result<(), kube::Error>,
+) -> anyhow::Result<Option<ReconcileOutcome>> {
     match written {
         Ok(()) => Ok(None),
         Err(error) if is_not_found(&error) => Ok(Some(ReconcileOutcome::Done)),

@@ -24,30 +24,30 @@
 //! What others can see is as trust-manager does it: names, labels, the hash, field manager, owner,
 //! order of certificates, reasons and messages.
 
+mod access_check;
 pub mod apply_patch;
+mod cache;
+pub mod certificate_set;
+mod controller;
 pub mod encoder;
-pub mod sources;
 mod gauges;
 pub mod hash;
 mod mapper;
-mod relist;
-pub mod package;
-mod reconcile;
-mod plan;
-pub mod certificate_set;
 pub mod namespace_filter;
-mod access_check;
-mod controller;
-mod cache;
+pub mod package;
+mod plan;
+mod reconcile;
+mod relist;
 mod settings;
+pub mod sources;
 pub mod status;
 pub mod target;
 mod target_index;
 mod target_writer;
 
-pub use gauges::metrics;
 pub use controller::run;
-pub use settings::{PackageFile, BundleSettings, TRUST_NAMESPACE};
+pub use gauges::metrics;
+pub use settings::{BundleSettings, PackageFile, TRUST_NAMESPACE};
 
 #[cfg(test)]
 mod fixtures;

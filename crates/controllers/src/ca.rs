@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, ensure};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use windlass_pki::{CertificateAuthority, Certificate, Validity};
+use windlass_pki::{Certificate, CertificateAuthority, Validity};
 
 use crate::file_watch::{self, read_file};
 use crate::options::Clock;
@@ -34,7 +34,7 @@ pub struct SigningCa {
 }
 
 impl SigningCa {
-    /// Who signs.
+    /// The CA certificate and private key that sign.
     pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }
@@ -214,7 +214,9 @@ impl CaSource {
         let (text, secret) =
             (read_file(certificate).map_err(unreadable)?, read_file(key).map_err(unreadable)?);
         let ca = match self.form {
-            CertificateFileForm::One => CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from),
+            CertificateFileForm::One => {
+                CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from)
+            }
             CertificateFileForm::Chain => CertificateAuthority::from_chain_pem(&text, &secret)
                 .map(|(authority, issuers)| SigningCa { authority, issuers }),
         };

@@ -4,8 +4,8 @@
 //! Each object has its own moment, so nothing is kept much longer than it is to be, and a delete
 //! names the object as it was seen: one that changed, or that has the same name, stays.
 
-mod deadline_queue;
 mod deadline;
+mod deadline_queue;
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -19,32 +19,39 @@ use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use crate::resource_watch::{self, Metadata};
+use crate::csr::{Csr, is_conflict, is_not_found};
 use crate::metrics::CLEANING;
 use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch::{self, Metadata};
 use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::csr::{Csr, is_conflict, is_not_found};
+use crate::workers::{self, ReconcileOutcome};
 
 use deadline_queue::DeadlineQueue;
 
 const WORKERS: usize = 4;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Removes requests of the cluster; does not end.
 pub async fn run_csr_cleaner(client: Client, clock: Clock) {
     let cleaner = Arc::new(RequestCleaner::new(clock));
     let api: Api<Csr> = Api::all(client);
-    let watch = resource_watch::watch_objects(api.clone(), "certificatesigningrequests", None, &CLEANING, {
-        let mut listed = HashSet::new();
-        let cleaner = cleaner.clone();
-        move |event| {
-            cleaner.observe(event, &mut listed, |request: &Csr| {
-                (request.name_any(), &request.metadata, deadline::csr_deadline(request))
-            });
-        }
-    });
+    let watch = resource_watch::watch_objects(
+        api.clone(),
+        "certificatesigningrequests",
+        None,
+        &CLEANING,
+        {
+            let mut listed = HashSet::new();
+            let cleaner = cleaner.clone();
+            move |event| {
+                cleaner.observe(event, &mut listed, |request: &Csr| {
+                    (request.name_any(), &request.metadata, deadline::csr_deadline(request))
+                });
+            }
+        },
+    );
     let delete = move |name: String, how: DeleteParams| {
         let api = api.clone();
         async move { api.delete(&name, &how).await.map(drop) }
@@ -85,7 +92,12 @@ struct RequestCleaner<K> {
 impl<K: Clone + Ord + Hash + std::fmt::Display + Send + 'static> RequestCleaner<K> {
     fn new(clock: Clock) -> RequestCleaner<K> {
         let queue = Arc::new(WorkQueue::new(&CLEANING, BACKOFF));
-        RequestCleaner { agenda: Mutex::new(DeadlineQueue::new()), changed: Notify::new(), queue, clock }
+        RequestCleaner {
+            agenda: Mutex::new(DeadlineQueue::new()),
+            changed: Notify::new(),
+            queue,
+            clock,
+        }
     }
 
     /// Notes what a watch tells. `read` finds an object's key and how long it is kept.
@@ -159,7 +171,9 @@ impl<K: Clone + Ord + Hash + std::fmt::Display + Send + 'static> RequestCleaner<
             Ok(()) => Ok(ReconcileOutcome::Done),
             Err(error) if is_not_found(&error) => Ok(ReconcileOutcome::Done),
             // It changed: the watch brings it, with another moment.
-            Err(error) if is_conflict(&error) => Ok(ReconcileOutcome::Requeue("it was changed meanwhile".into())),
+            Err(error) if is_conflict(&error) => {
+                Ok(ReconcileOutcome::Requeue("it was changed meanwhile".into()))
+            }
             Err(error) => Err(error.into()),
         }
     }

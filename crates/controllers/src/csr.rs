@@ -12,20 +12,20 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::metrics::ControllerCounters;
-use crate::workers::ReconcileOutcome;
-use crate::work_queue::WorkQueue;
 use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch};
+use crate::work_queue::WorkQueue;
+use crate::workers::ReconcileOutcome;
 
 /// A request for a certificate.
 pub type Csr = CertificateSigningRequest;
 /// One thing that is said about it.
 pub type CsrCondition = CertificateSigningRequestCondition;
 
-/// Somebody allowed it.
+/// Condition type of an approved request.
 pub const APPROVED: &str = "Approved";
-/// Somebody forbade it.
+/// Condition type of a denied request.
 pub const DENIED: &str = "Denied";
-/// A signer refused it.
+/// Condition type of a request that its signer rejected for good.
 pub const FAILED: &str = "Failed";
 
 /// The requests that wait, by name.
@@ -33,7 +33,7 @@ pub type PendingCsrs = PendingRequests<String, Csr>;
 
 /// A request and since when it is known to wait.
 pub struct PendingCsr {
-    /// The request.
+    /// The request as the watch or the API server returned it.
     pub request: Arc<Csr>,
     /// When it was first seen waiting.
     pub since: Instant,
@@ -45,7 +45,9 @@ pub async fn get_pending(
     api: &Api<Csr>,
     name: &str,
 ) -> Result<Option<PendingCsr>, kube::Error> {
-    let Some(PendingObject { object, since }) = requests.get(&name.to_owned()) else { return Ok(None) };
+    let Some(PendingObject { object, since }) = requests.get(&name.to_owned()) else {
+        return Ok(None);
+    };
     let request = match object {
         Some(request) => Some(request),
         None => api.get_opt(name).await?.map(Arc::new),
@@ -69,10 +71,14 @@ pub async fn watch_csrs(
 }
 
 /// What is left to do after an answer was written: what is gone needs none; what changed twice meanwhile is looked at later.
-pub fn write_outcome(answered: Result<ReconcileOutcome, kube::Error>) -> anyhow::Result<ReconcileOutcome> {
+pub fn write_outcome(
+    answered: Result<ReconcileOutcome, kube::Error>,
+) -> anyhow::Result<ReconcileOutcome> {
     match answered {
         Err(error) if is_not_found(&error) => Ok(ReconcileOutcome::Done),
-        Err(error) if is_conflict(&error) => Ok(ReconcileOutcome::Requeue("it was changed meanwhile".into())),
+        Err(error) if is_conflict(&error) => {
+            Ok(ReconcileOutcome::Requeue("it was changed meanwhile".into()))
+        }
         answered => Ok(answered?),
     }
 }
@@ -124,7 +130,12 @@ pub fn without_condition(request: &Csr, kind: &str) -> Csr {
 }
 
 /// A condition that is true as of now.
-pub fn true_condition(kind: &str, reason: &str, message: &str, now: OffsetDateTime) -> CsrCondition {
+pub fn true_condition(
+    kind: &str,
+    reason: &str,
+    message: &str,
+    now: OffsetDateTime,
+) -> CsrCondition {
     CsrCondition {
         type_: kind.into(),
         status: "True".into(),

@@ -23,24 +23,24 @@ use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use windlass_api::field::{FieldErrors, FieldPath as FieldPath};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::signer_name::SignerName;
 
 use crate::ca::{self, CaSource};
-use crate::metrics::SIGNING;
-use crate::event_recorder::{WarningEvent, EventRecorder};
-use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
 use crate::csr::{
-    self, FAILED, PendingCsr, Csr, PendingCsrs, condition, is_conflict, true_condition, write_outcome,
-    with_condition, without_condition,
+    self, Csr, FAILED, PendingCsr, PendingCsrs, condition, is_conflict, true_condition,
+    with_condition, without_condition, write_outcome,
 };
+use crate::event_recorder::{EventRecorder, WarningEvent};
+use crate::metrics::SIGNING;
+use crate::options::Clock;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
-use crate::signers::CustomSigner;
-use crate::signers::config::{CaConfig, SignerConfig, PublicationConfig};
-use crate::signers::rollout::{CaRollout, RolloutHold};
 use crate::pending_requests;
+use crate::signers::CustomSigner;
+use crate::signers::config::{CaConfig, PublicationConfig, SignerConfig};
+use crate::signers::rollout::{CaRollout, RolloutHold};
 
 use counters::SignerCounters;
 use decision::{CsrDecision, SigningDelay, decide, needs_signing};
@@ -51,7 +51,8 @@ pub use policy::KubernetesSigner;
 
 /// Requests that are answered at the same time.
 const WORKERS: usize = 16;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(300));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
 /// The condition that says why an approved request has no certificate yet. It goes when there is
 /// one.
@@ -60,7 +61,7 @@ pub const DELAYED: &str = "windlass.dev/SigningDelayed";
 /// A signer and what it signs with.
 #[derive(Clone)]
 pub struct BuiltInSigner {
-    /// Which one it is.
+    /// Which built-in signer this is.
     pub signer: KubernetesSigner,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,
@@ -69,11 +70,11 @@ pub struct BuiltInSigner {
 /// A signer and the files of its CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerFiles {
-    /// Which one it is.
+    /// Which built-in signer the files belong to.
     pub signer: KubernetesSigner,
-    /// Its CA's certificate.
+    /// Path of the CA certificate, as PEM.
     pub certificate: PathBuf,
-    /// The certificate's key.
+    /// Path of the CA's private key, as PEM.
     pub key: PathBuf,
 }
 
@@ -150,7 +151,6 @@ pub async fn run(
     sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
 }
 
-/// Somebody who signs.
 struct CsrIssuer {
     name: String,
     ca: Arc<CaSource>,
@@ -162,10 +162,15 @@ struct CsrIssuer {
 
 impl CsrIssuer {
     fn new(name: &str, ca: Arc<CaSource>, terms: SigningTerms) -> CsrIssuer {
-        CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, counts: counters::for_signer(name) }
+        CsrIssuer {
+            name: name.to_owned(),
+            ca,
+            rollout: None,
+            terms,
+            counts: counters::for_signer(name),
+        }
     }
 
-    /// What it answers now.
     fn decide(&self, request: &Csr, now: OffsetDateTime) -> CsrDecision {
         let ca = match &self.rollout {
             None => match self.ca.current() {
@@ -211,7 +216,9 @@ async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, backoff: Re
     let wanted = |request: &Csr| needs_signing(request) && signing.issuer(request).is_some();
     let watch = csr::watch_csrs(client, &SIGNING, &signing.requests, &queue, wanted);
     let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake = |changes| pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue);
+        let wake = |changes| {
+            pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue)
+        };
         each.changes().map(wake)
     });
     let reconcile = |name: String| signing.clone().reconcile(name);
@@ -248,7 +255,11 @@ impl CsrSigner {
         }
     }
 
-    async fn process(&self, request: &Csr, since: Instant) -> Result<ReconcileOutcome, kube::Error> {
+    async fn process(
+        &self,
+        request: &Csr,
+        since: Instant,
+    ) -> Result<ReconcileOutcome, kube::Error> {
         let Some(issuer) = self.issuer(request) else { return Ok(ReconcileOutcome::Done) };
         let (counts, now) = (&issuer.counts, (self.clock)());
         let answer = issuer.decide(request, now);

@@ -9,16 +9,16 @@ use tokio::task::JoinSet;
 use windlass_api::trust_bundle;
 use windlass_client_error::describe;
 
-/// A kind.
+/// An API kind that not every server has, in the versions that this program supports.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiKind {
-    /// Its group.
+    /// API group, such as `certificates.k8s.io`.
     pub group: &'static str,
     /// The versions that are understood, the best first.
     pub served: &'static [&'static str],
-    /// Its plural.
+    /// Plural resource name in lower case.
     pub plural: &'static str,
-    /// Its name.
+    /// Kind name in CamelCase, such as `ClusterTrustBundle`.
     pub kind: &'static str,
 }
 
@@ -35,13 +35,14 @@ impl ApiKind {
     }
 }
 
-/// Bundles of trust anchors.
+/// ClusterTrustBundles, which hold the trust anchors of a signer.
 pub const TRUST_BUNDLES: ApiKind = certificates_kind("clustertrustbundles", "ClusterTrustBundle");
 
-/// Pods' requests for certificates.
-pub const POD_REQUESTS: ApiKind = certificates_kind("podcertificaterequests", "PodCertificateRequest");
+/// PodCertificateRequests, which kubelets and node agents create for pods.
+pub const POD_REQUESTS: ApiKind =
+    certificates_kind("podcertificaterequests", "PodCertificateRequest");
 
-/// Bundles of trust-manager.
+/// Bundles in the API group of trust-manager.
 pub const BUNDLES: ApiKind = ApiKind {
     group: trust_bundle::GROUP,
     served: &[trust_bundle::VERSION],
@@ -60,8 +61,12 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Runs what `start` makes of a kind, in the best version that the server has, while it has it.
 /// Does not end.
-pub async fn run_while_served<F, L>(client: Client, wanted: ApiKind, controller: &'static str, start: F)
-where
+pub async fn run_while_served<F, L>(
+    client: Client,
+    wanted: ApiKind,
+    controller: &'static str,
+    start: F,
+) where
     F: Fn(ApiResource) -> L,
     L: Future<Output = ()> + Send + 'static,
 {
@@ -126,7 +131,10 @@ pub async fn run_while_served_or<F, L>(
 }
 
 /// The kind in the best version that the server has.
-pub async fn discover(client: &Client, wanted: ApiKind) -> Result<Option<ApiResource>, kube::Error> {
+pub async fn discover(
+    client: &Client,
+    wanted: ApiKind,
+) -> Result<Option<ApiResource>, kube::Error> {
     for resource in wanted.versions() {
         let list = match client.list_api_group_resources(&resource.api_version).await {
             Ok(list) => list,

@@ -5,8 +5,8 @@
 //! meet the API.
 
 mod fencing;
-mod role;
 mod lease_guard;
+mod role;
 #[cfg(test)]
 mod tests;
 
@@ -27,15 +27,15 @@ use tokio::task::JoinSet;
 use windlass_client_error::describe;
 
 use crate::options::Clock;
-use role::{LeaseAction, LeaseRecord, LeaderRole};
 use lease_guard::{LeaseGuard, fenced_client};
+use role::{LeaderRole, LeaseAction, LeaseRecord};
 
-/// How to be elected.
+/// Configuration of leader election through a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// The lease's namespace.
+    /// Namespace of the Lease object.
     pub namespace: String,
-    /// The lease's name.
+    /// Name of the Lease object.
     pub name: String,
     /// Who we are; no two processes may say the same.
     pub identity: String,
@@ -161,7 +161,7 @@ struct LeaderCandidate {
 }
 
 impl LeaderCandidate {
-    /// Returns when we lead.
+    /// Returns once this process has acquired the lease.
     async fn acquire(&mut self) {
         let mut told = false;
         loop {
@@ -237,7 +237,8 @@ impl LeaderCandidate {
                 let lease = self.build_lease(Some((found, true)), transitions);
                 self.leases.replace(name, &PostParams::default(), &lease).await
             }
-            (LeaseAction::Wait | LeaseAction::Lost, _) | (LeaseAction::Take { .. } | LeaseAction::Renew, None) => {
+            (LeaseAction::Wait | LeaseAction::Lost, _)
+            | (LeaseAction::Take { .. } | LeaseAction::Renew, None) => {
                 return Ok(());
             }
         };

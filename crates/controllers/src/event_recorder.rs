@@ -21,7 +21,6 @@ use crate::csr::Csr;
 
 /// Where events of objects without a namespace are.
 const NOWHERE: &str = "default";
-/// Events at once.
 const BURST: u32 = 25;
 /// How long until there may be one more.
 const EACH: Duration = Duration::from_millis(200);
@@ -46,7 +45,7 @@ pub struct WarningEvent<'a> {
     pub action: &'a str,
     /// Why it was not, in one word.
     pub reason: &'a str,
-    /// In many.
+    /// Message for users; truncated to the limit of the API.
     pub note: &'a str,
 }
 
@@ -62,7 +61,7 @@ impl EventRecorder {
         self.warn_about(request.object_ref(&()), notice, now).await;
     }
 
-    /// Warns on any object.
+    /// Publishes a Warning event on any object, within the rate limit.
     pub async fn warn_about(
         &self,
         object: ObjectReference,
@@ -160,8 +159,12 @@ mod tests {
         assert_eq!(event.note.unwrap().len(), LONGEST);
         assert_eq!(event.regarding.unwrap().name.as_deref(), Some("node-csr-A_b"));
         let odd = WarningEvent { note: &format!("x{note}"), ..notice };
-        let event =
-            super::build_event("csrsigning", request.object_ref(&()), &odd, OffsetDateTime::UNIX_EPOCH);
+        let event = super::build_event(
+            "csrsigning",
+            request.object_ref(&()),
+            &odd,
+            OffsetDateTime::UNIX_EPOCH,
+        );
         assert_eq!(event.note.unwrap().len(), LONGEST - 1);
     }
 }

@@ -27,7 +27,7 @@ pub struct ReloadableFile<T> {
 /// What came of reading them once more.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReloadOutcome {
-    /// They hold something else.
+    /// The content is valid and differs from the previous one.
     Changed,
     /// They hold the same, or are still wrong in the same way.
     Same,
@@ -41,12 +41,12 @@ impl<T: PartialEq> ReloadableFile<T> {
         Self { current: watch::Sender::new(Arc::new(first)), problem: Mutex::new(None) }
     }
 
-    /// What was good last.
+    /// The last valid content, even if the file is invalid now.
     pub fn current(&self) -> Arc<T> {
         self.current.borrow().clone()
     }
 
-    /// Tells of every change.
+    /// A receiver that is notified whenever valid content changes.
     pub fn changes(&self) -> watch::Receiver<Arc<T>> {
         self.current.subscribe()
     }

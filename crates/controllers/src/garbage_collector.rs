@@ -5,8 +5,8 @@
 //! is done is [decided](decide::decide) on what the server answers at that moment.
 
 mod decision;
-mod graph;
 mod executor;
+mod graph;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +17,14 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::api_catalog::{ApiCatalog, ServedResource, CatalogSnapshot};
-use crate::resource_watch::{self, Metadata};
+use crate::api_catalog::{ApiCatalog, CatalogSnapshot, ServedResource};
 use crate::metrics::GARBAGE;
 use crate::namespaces::TerminatingNamespaces;
-use crate::workers;
-use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::resource_watch::{self, Metadata};
 use crate::uid::ObjectUid;
-use graph::{OwnerGraph, KindId};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers;
+use graph::{KindId, OwnerGraph};
 
 const WORKERS: usize = 8;
 const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(300));

@@ -22,16 +22,18 @@
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` and `namespaced` name one object.
 //! - `metrics`: what Kubernetes' work queues report, as text.
 
-mod service_accounts;
 mod aggregation;
+mod api_catalog;
 pub mod approver;
 pub mod bundles;
 pub mod ca;
-mod api_catalog;
 pub mod cleaner;
+mod csr;
+pub mod csr_signer;
+pub mod discovery;
 pub mod election;
+mod event_recorder;
 mod failure_log;
-mod resource_watch;
 mod file_watch;
 mod garbage_collector;
 mod limits;
@@ -39,18 +41,16 @@ mod metrics;
 mod namespaced_name;
 mod namespaces;
 mod node_lifecycle;
-mod event_recorder;
 mod options;
-mod workers;
+mod pending_requests;
 pub mod publisher;
-mod work_queue;
-mod csr;
-pub mod discovery;
-pub mod csr_signer;
+mod resource_watch;
+mod service_accounts;
 pub mod signers;
 mod uid;
 mod unscheduled_pods;
-mod pending_requests;
+mod work_queue;
+mod workers;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -172,10 +172,15 @@ fn spawn_root_ca_publishers(loops: &mut JoinSet<()>, client: &Client, options: &
         let name = ControllerName::TrustBundle.name();
         loops.spawn(supervise(name, move || {
             let (to, ca, clock) = (client.clone(), ca.clone(), clock.clone());
-            discovery::run_while_served(client.clone(), discovery::TRUST_BUNDLES, name, move |resource| {
-                let (ca, clock) = (ca.clone(), clock.clone());
-                publisher::trust_bundle::run(to.clone(), resource, ca, overlap, clock)
-            })
+            discovery::run_while_served(
+                client.clone(),
+                discovery::TRUST_BUNDLES,
+                name,
+                move |resource| {
+                    let (ca, clock) = (ca.clone(), clock.clone());
+                    publisher::trust_bundle::run(to.clone(), resource, ca, overlap, clock)
+                },
+            )
         }));
     }
 }
@@ -186,14 +191,19 @@ fn spawn_anchor_publisher(loops: &mut JoinSet<()>, client: &Client, options: &Co
         let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
         signers.extend(published.cloned());
     }
-    if options.controllers.is_enabled(ControllerName::TrustBundle) && options.publish_kubelet_serving {
+    if options.controllers.is_enabled(ControllerName::TrustBundle)
+        && options.publish_kubelet_serving
+    {
         signers.extend(csr_signer::kubelet_serving_anchors(&options.built_in));
     }
     if signers.is_empty() {
         return;
     }
     let (client, clock) = (client.clone(), options.clock.clone());
-    let pace = RolloutTiming { overlap: options.ca_overlap, delivery_timeout: options.ca_delivery_timeout };
+    let pace = RolloutTiming {
+        overlap: options.ca_overlap,
+        delivery_timeout: options.ca_delivery_timeout,
+    };
     for signer in &signers {
         signer.rollout.require_publication(pace.delivery_timeout);
     }
@@ -211,7 +221,13 @@ fn spawn_anchor_publisher(loops: &mut JoinSet<()>, client: &Client, options: &Co
                 signer.rollout.set_publication(PublicationState::None, at());
             }
         };
-        discovery::run_while_served_or(client.clone(), discovery::TRUST_BUNDLES, name, start, absent)
+        discovery::run_while_served_or(
+            client.clone(),
+            discovery::TRUST_BUNDLES,
+            name,
+            start,
+            absent,
+        )
     }));
 }
 
@@ -249,7 +265,13 @@ fn spawn_csr_controllers(loops: &mut JoinSet<()>, client: &Client, options: &Con
     if !built_in.is_empty() || !custom.is_empty() {
         let (client, clock, longest) = (client.clone(), clock.clone(), *longest);
         loops.spawn(supervise("csrsigning", move || {
-            csr_signer::run(client.clone(), built_in.clone(), longest, custom.clone(), clock.clone())
+            csr_signer::run(
+                client.clone(),
+                built_in.clone(),
+                longest,
+                custom.clone(),
+                clock.clone(),
+            )
         }));
     }
     spawn_csr_cleaner(loops, client, options);
@@ -259,12 +281,17 @@ fn spawn_csr_cleaner(loops: &mut JoinSet<()>, client: &Client, options: &Control
     let ControllerOptions { clock, controllers, .. } = options;
     if controllers.is_enabled(ControllerName::CleanRequests) {
         let (client, clock) = (client.clone(), clock.clone());
-        loops
-            .spawn(supervise("csrcleaner", move || cleaner::run_csr_cleaner(client.clone(), clock.clone())));
+        loops.spawn(supervise("csrcleaner", move || {
+            cleaner::run_csr_cleaner(client.clone(), clock.clone())
+        }));
     }
 }
 
-fn spawn_pod_request_controllers(loops: &mut JoinSet<()>, client: &Client, options: &ControllerOptions) {
+fn spawn_pod_request_controllers(
+    loops: &mut JoinSet<()>,
+    client: &Client,
+    options: &ControllerOptions,
+) {
     let ControllerOptions { clock, controllers, custom, .. } = options;
     if controllers.is_enabled(ControllerName::CustomSigners)
         && custom.iter().any(|each| each.custom.pods.is_some())
@@ -273,9 +300,14 @@ fn spawn_pod_request_controllers(loops: &mut JoinSet<()>, client: &Client, optio
         let name = "podcertificatesigning";
         loops.spawn(supervise(name, move || {
             let (to, clock, custom) = (client.clone(), clock.clone(), custom.clone());
-            discovery::run_while_served(client.clone(), discovery::POD_REQUESTS, name, move |resource| {
-                signers::pods::run(to.clone(), resource, custom.clone(), clock.clone())
-            })
+            discovery::run_while_served(
+                client.clone(),
+                discovery::POD_REQUESTS,
+                name,
+                move |resource| {
+                    signers::pods::run(to.clone(), resource, custom.clone(), clock.clone())
+                },
+            )
         }));
     }
     if controllers.is_enabled(ControllerName::CleanPodRequests) {
@@ -283,9 +315,14 @@ fn spawn_pod_request_controllers(loops: &mut JoinSet<()>, client: &Client, optio
             (client.clone(), clock.clone(), ControllerName::CleanPodRequests.name());
         loops.spawn(supervise(name, move || {
             let (to, clock) = (client.clone(), clock.clone());
-            discovery::run_while_served(client.clone(), discovery::POD_REQUESTS, name, move |resource| {
-                cleaner::run_pod_request_cleaner(to.clone(), resource, clock.clone())
-            })
+            discovery::run_while_served(
+                client.clone(),
+                discovery::POD_REQUESTS,
+                name,
+                move |resource| {
+                    cleaner::run_pod_request_cleaner(to.clone(), resource, clock.clone())
+                },
+            )
         }));
     }
 }

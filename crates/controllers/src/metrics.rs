@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The garbage collector's counters.
-pub static GARBAGE: ControllerCounters = ControllerCounters::new("garbage_collector_attempt_to_delete");
+/// Work queue counters of the garbage collector.
+pub static GARBAGE: ControllerCounters =
+    ControllerCounters::new("garbage_collector_attempt_to_delete");
 /// The counters of namespace deletion.
 pub static NAMESPACES: ControllerCounters = ControllerCounters::new("namespace");
 /// The counters of the default service accounts.
 pub static ACCOUNTS: ControllerCounters = ControllerCounters::new("serviceaccount");
 
 /// The counters of node health.
-pub static NODE_LIFECYCLE: ControllerCounters = ControllerCounters::new("node_lifecycle_controller");
+pub static NODE_LIFECYCLE: ControllerCounters =
+    ControllerCounters::new("node_lifecycle_controller");
 
 /// The counters of events on pods that nobody schedules.
 pub static UNSCHEDULED: ControllerCounters = ControllerCounters::new("unscheduled_pod");
@@ -37,10 +39,11 @@ pub static CLEANING: ControllerCounters = ControllerCounters::new("csrcleaner");
 /// The counters of the root CA's ConfigMaps.
 pub static ROOT_CA: ControllerCounters = ControllerCounters::new("root_ca_cert_publisher");
 /// The counters of the root CA's trust bundle.
-pub static TRUST_BUNDLE: ControllerCounters = ControllerCounters::new("ca_cert_publisher_cluster_trust_bundles");
+pub static TRUST_BUNDLE: ControllerCounters =
+    ControllerCounters::new("ca_cert_publisher_cluster_trust_bundles");
 /// The counters of the user's own signers' trust bundles.
 pub static ANCHORS: ControllerCounters = ControllerCounters::new("signer_trust_bundles");
-/// The counters of Bundles.
+/// Work queue counters of the Bundle controller.
 pub static BUNDLES: ControllerCounters = ControllerCounters::new("bundles");
 
 static ALL: [&ControllerCounters; 14] = [
@@ -157,7 +160,12 @@ const FAMILIES: [QueueMetricFamily; 9] = [
     },
 ];
 
-fn write_sample(out: &mut String, name: &str, counters: &ControllerCounters, value: impl std::fmt::Display) {
+fn write_sample(
+    out: &mut String,
+    name: &str,
+    counters: &ControllerCounters,
+    value: impl std::fmt::Display,
+) {
     let _ = writeln!(out, "{name}{{name=\"{}\"}} {value}", counters.name);
 }
 
@@ -166,11 +174,11 @@ fn write_sample(out: &mut String, name: &str, counters: &ControllerCounters, val
 pub struct ControllerCounters {
     /// The loop's name, as kube-controller-manager calls its queue.
     pub name: &'static str,
-    /// Work that ended well.
+    /// Reconciliations that finished without a requeue.
     pub done: AtomicU64,
     /// Work that ended with having to wait for something.
     pub waiting: AtomicU64,
-    /// Work that failed.
+    /// Reconciliations that returned an error or panicked.
     pub failed: AtomicU64,
     /// Watches that could not begin or broke off.
     pub watch_errors: AtomicU64,
@@ -189,7 +197,7 @@ struct RunningWork {
 }
 
 impl ControllerCounters {
-    /// Counters at zero.
+    /// Creates counters at zero; `name` is the queue's label in metrics.
     pub const fn new(name: &'static str) -> ControllerCounters {
         ControllerCounters {
             name,

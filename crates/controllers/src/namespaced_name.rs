@@ -7,16 +7,19 @@ use kube::{Resource, ResourceExt as _};
 /// A namespace, and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
-    /// In which namespace.
+    /// Namespace of the object; empty for cluster-scoped objects.
     pub namespace: String,
-    /// Under which name.
+    /// Name of the object within its namespace.
     pub name: String,
 }
 
 impl NamespacedName {
-    /// Where this one is.
+    /// Namespace and name from the metadata of an object.
     pub fn from_object(object: &impl Resource) -> NamespacedName {
-        NamespacedName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+        NamespacedName {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
     }
 }
 

@@ -17,10 +17,10 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::api_catalog::ApiCatalog;
-use crate::resource_watch::{self, Metadata};
 use crate::metrics::NAMESPACES;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch::{self, Metadata};
 use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 use content::DeletionReport;
 
 const WORKERS: usize = 4;
@@ -33,15 +33,16 @@ const FINALIZER: &str = "kubernetes";
 pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<TerminatingNamespaces>) {
     let queue = departures.queue.clone();
     let resource = ApiResource::erase::<Namespace>(&());
-    let watch = resource_watch::watch_metadata(client.clone(), &resource, None, &NAMESPACES, |event| {
-        if let Event::Apply(Metadata { metadata, .. }) | Event::InitApply(Metadata { metadata, .. }) =
-            event
-            && metadata.deletion_timestamp.is_some()
-            && let Some(name) = metadata.name
-        {
-            queue.add(name);
-        }
-    });
+    let watch =
+        resource_watch::watch_metadata(client.clone(), &resource, None, &NAMESPACES, |event| {
+            if let Event::Apply(Metadata { metadata, .. })
+            | Event::InitApply(Metadata { metadata, .. }) = event
+                && metadata.deletion_timestamp.is_some()
+                && let Some(name) = metadata.name
+            {
+                queue.add(name);
+            }
+        });
     let reconcile = |name: String| {
         let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
         async move {
@@ -66,7 +67,7 @@ pub struct TerminatingNamespaces {
 }
 
 impl TerminatingNamespaces {
-    /// Nothing waits yet.
+    /// Creates an empty set with its own work queue.
     pub fn new() -> TerminatingNamespaces {
         let queue = Arc::new(WorkQueue::new(&NAMESPACES, BACKOFF));
         TerminatingNamespaces { queue, waiting: Mutex::default() }
@@ -92,7 +93,11 @@ impl TerminatingNamespaces {
     }
 }
 
-async fn reconcile(client: Client, catalog: &ApiCatalog, name: &str) -> anyhow::Result<ReconcileOutcome> {
+async fn reconcile(
+    client: Client,
+    catalog: &ApiCatalog,
+    name: &str,
+) -> anyhow::Result<ReconcileOutcome> {
     let resource = ApiResource::erase::<Namespace>(&());
     // Untyped, so that what this program does not know of survives the way back.
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);

@@ -20,13 +20,13 @@ use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::resource_watch;
-use crate::metrics::NODE_LIFECYCLE;
-use crate::event_recorder::{WarningEvent, EventRecorder};
-use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
 use crate::csr::{is_conflict, is_not_found};
+use crate::event_recorder::{EventRecorder, WarningEvent};
+use crate::metrics::NODE_LIFECYCLE;
+use crate::options::Clock;
+use crate::resource_watch;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 use health::{NodeHealth, NodeHeartbeat};
 
@@ -36,7 +36,8 @@ const WORKERS: usize = 4;
 /// Pause of a worker after each write: a cluster that loses all its nodes at once causes at most
 /// WORKERS / PAUSE = 400 writes a second.
 const PAUSE: Duration = Duration::from_millis(10);
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(15));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// When a node counts as lost. The defaults are those of kube-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +103,14 @@ impl NodeController {
                     listed.insert(node.name_any());
                 }
                 Event::InitDone => health.retain_nodes(&std::mem::take(&mut listed)),
-                Event::Apply(node) => health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now),
+                Event::Apply(node) => {
+                    health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now)
+                }
                 Event::Delete(node) => health.remove_node(&node.name_any()),
             }
         };
-        resource_watch::watch_with_config(api, "nodes", Config::default(), &NODE_LIFECYCLE, on).await;
+        resource_watch::watch_with_config(api, "nodes", Config::default(), &NODE_LIFECYCLE, on)
+            .await;
     }
 
     async fn watch_leases(&self) {
@@ -129,7 +133,8 @@ impl NodeController {
             }
         };
         let api = self.leases.clone();
-        resource_watch::watch_with_config(api, "leases", Config::default(), &NODE_LIFECYCLE, on).await;
+        resource_watch::watch_with_config(api, "leases", Config::default(), &NODE_LIFECYCLE, on)
+            .await;
     }
 
     /// Queues the nodes that are lost, once a period; does not end.
@@ -170,7 +175,9 @@ impl NodeController {
         }
         let (action, reason) = ("MonitoringHealth", "NodeNotReady");
         let note = format!("Node {name} status is now: NodeNotReady");
-        self.notices.warn_about(object_reference(&node), WarningEvent { action, reason, note: &note }, now).await;
+        self.notices
+            .warn_about(object_reference(&node), WarningEvent { action, reason, note: &note }, now)
+            .await;
         Ok(ReconcileOutcome::Done)
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use crate::bundles;
+use crate::csr_signer::BuiltInSigner;
 use crate::election::LeaderElection;
 use crate::node_lifecycle::NodeMonitor;
 use crate::publisher::RootCa;
-use crate::csr_signer::BuiltInSigner;
 use crate::signers::CustomSigner;
 
 /// Says what time it is.
@@ -54,7 +54,7 @@ pub struct ControllerOptions {
     pub unscheduled_after: Duration,
     /// What is done about Bundles.
     pub bundles: bundles::BundleSettings,
-    /// Which controllers run.
+    /// Controllers to run, as the `--controllers` flag selects them.
     pub controllers: ControllerSelection,
 }
 
@@ -86,9 +86,9 @@ impl ControllerOptions {
 /// Something that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerName {
-    /// Default service accounts.
+    /// Creates the `default` service account in every namespace.
     Accounts,
-    /// Aggregated cluster roles.
+    /// Aggregates the rules of ClusterRoles with an aggregation rule.
     Aggregation,
     /// Namespaces that are being deleted.
     Namespaces,
@@ -98,7 +98,7 @@ pub enum ControllerName {
     NodeLifecycle,
     /// Explains why pods without a node stay Pending.
     UnscheduledPods,
-    /// Approves requests for certificates.
+    /// Approves certificate signing requests that meet the approval policy.
     Approve,
     /// Signs for Kubernetes' own signers.
     Sign,
@@ -112,7 +112,7 @@ pub enum ControllerName {
     RootCa,
     /// Publishes the root CA as a trust bundle.
     TrustBundle,
-    /// Keeps Bundles in namespaces.
+    /// Syncs trust-manager Bundles into their target namespaces.
     Bundles,
 }
 
@@ -171,9 +171,9 @@ impl ControllerName {
             ControllerName::CleanRequests => Some("csrcleaner"),
             ControllerName::RootCa => Some("root-ca-cert-publisher"),
             ControllerName::Bundles => Some("bundle"),
-            ControllerName::CleanPodRequests | ControllerName::CustomSigners | ControllerName::TrustBundle => {
-                None
-            }
+            ControllerName::CleanPodRequests
+            | ControllerName::CustomSigners
+            | ControllerName::TrustBundle => None,
         }
     }
 
@@ -192,7 +192,7 @@ pub struct ControllerSelection {
 }
 
 impl ControllerSelection {
-    /// Whether a controller runs.
+    /// Whether the selection enables this controller.
     pub fn is_enabled(&self, controller: ControllerName) -> bool {
         let named = self.named.iter().find(|(name, _)| *name == controller);
         named.map_or(self.all, |(_, on)| *on)
@@ -240,7 +240,11 @@ mod tests {
             ("*", &ControllerName::ALL, &[]),
             ("*,-csrsigning", &[ControllerName::Approve], &[ControllerName::Sign]),
             ("-csrsigning,*", &[ControllerName::Approve], &[ControllerName::Sign]),
-            ("csrsigning", &[ControllerName::Sign], &[ControllerName::Approve, ControllerName::Garbage]),
+            (
+                "csrsigning",
+                &[ControllerName::Sign],
+                &[ControllerName::Approve, ControllerName::Garbage],
+            ),
             (
                 "certificatesigningrequest-signing-controller, namespace",
                 &[ControllerName::Sign, ControllerName::Namespaces],

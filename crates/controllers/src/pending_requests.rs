@@ -15,14 +15,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::resource_watch;
 use crate::metrics::ControllerCounters;
+use crate::resource_watch;
 use crate::work_queue::WorkQueue;
 
 /// As many are held as a whole. A request takes about 5 KiB.
 const WHOLE: usize = 4096;
 
-/// Objects that wait.
+/// Requests that wait for a signer or approver; only a limited number is held whole.
 pub struct PendingRequests<K, O> {
     state: Mutex<PendingState<K, O>>,
     max_whole: usize,
@@ -45,7 +45,7 @@ struct PendingEntry<O> {
 
 /// An object, if it is held, and since when it is known to wait.
 pub struct PendingObject<O> {
-    /// The object.
+    /// The request; `None` if it exceeds the limit and must be read from the API.
     pub object: Option<Arc<O>>,
     /// When it was first seen waiting.
     pub since: Instant,
@@ -59,7 +59,10 @@ impl<K, O> Default for PendingRequests<K, O> {
 
 impl<K, O> PendingRequests<K, O> {
     fn with_limit(max_whole: usize) -> PendingRequests<K, O> {
-        PendingRequests { state: Mutex::new(PendingState { entries: HashMap::new(), whole: 0 }), max_whole }
+        PendingRequests {
+            state: Mutex::new(PendingState { entries: HashMap::new(), whole: 0 }),
+            max_whole,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingState<K, O>> {
@@ -91,7 +94,7 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
         is_news
     }
 
-    /// Takes one in.
+    /// Adds or updates a pending request, without its managed fields.
     pub fn insert(&self, key: K, signer: &str, mut object: O) {
         let mut room = self.lock();
         let before = room.remove_entry(&key);
@@ -103,11 +106,12 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
         object.meta_mut().managed_fields = None;
         let object = (room.whole < self.max_whole).then(|| Arc::new(object));
         room.whole += usize::from(object.is_some());
-        let entry = PendingEntry { object, uid, signer: signer.to_owned(), since, last_message: told };
+        let entry =
+            PendingEntry { object, uid, signer: signer.to_owned(), since, last_message: told };
         room.entries.insert(key, entry);
     }
 
-    /// Lets one go.
+    /// Removes a request that is not pending any more.
     pub fn remove(&self, key: &K) {
         self.lock().remove_entry(key);
     }
@@ -129,13 +133,13 @@ impl<K: Eq + Hash, O> PendingState<K, O> {
 
 /// What a watch of requests is about.
 pub struct RequestWatch<'a, O> {
-    /// What to watch.
+    /// API whose objects are watched.
     pub api: Api<O>,
-    /// What it is called.
+    /// Plural resource name, for log messages.
     pub plural: &'a str,
-    /// A field selector.
+    /// Field selector that restricts the watch; `None` watches all objects.
     pub fields: Option<&'a str>,
-    /// What counts its failures.
+    /// Counters of the controller, which count watch errors.
     pub counters: &'static ControllerCounters,
 }
 

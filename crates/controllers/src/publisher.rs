@@ -7,15 +7,15 @@
 //! - `contest`: notices that somebody else writes the same objects.
 //! - `syncs`: what is counted.
 
-pub(crate) mod delay_queue;
 pub mod anchors;
 pub(crate) mod conflict_limiter;
+pub(crate) mod delay_queue;
 pub mod root_ca;
 mod root_ca_source;
 mod sync_metrics;
 pub mod trust_bundle;
 
-pub use root_ca_source::{RootCaBundle, PublishedCa, RootCa};
+pub use root_ca_source::{PublishedCa, RootCa, RootCaBundle};
 
 /// Writes the publishers' metrics as Prometheus text.
 pub fn metrics(out: &mut String) {

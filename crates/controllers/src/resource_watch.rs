@@ -92,7 +92,12 @@ pub async fn watch_with_config<K>(
 
 /// Logs why a watch failed. Established watches end all the time and are resumed, so only a watch that cannot
 /// start is a warning, and a repeated cause only every few minutes.
-fn log_watch_error(controller: &str, resource: &str, error: &watcher::Error, failures: &mut FailureLog) {
+fn log_watch_error(
+    controller: &str,
+    resource: &str,
+    error: &watcher::Error,
+    failures: &mut FailureLog,
+) {
     let established =
         matches!(error, watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_));
     let error = describe(error);

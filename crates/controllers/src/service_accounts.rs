@@ -10,10 +10,10 @@ use kube::core::ApiResource;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 
-use crate::resource_watch::{self, Metadata};
 use crate::metrics::ACCOUNTS;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch::{self, Metadata};
 use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 const NAME: &str = "default";
 const WORKERS: usize = 4;
@@ -25,23 +25,29 @@ pub async fn run(client: Client) {
     let namespaces = ApiResource::erase::<Namespace>(&());
     let accounts = ApiResource::erase::<ServiceAccount>(&());
     let selector = format!("metadata.name={NAME}");
-    let new_namespaces = resource_watch::watch_metadata(client.clone(), &namespaces, None, &ACCOUNTS, |event| {
-        if let Event::Apply(Metadata { metadata, .. }) | Event::InitApply(Metadata { metadata, .. }) =
-            event
-            && metadata.deletion_timestamp.is_none()
-            && let Some(name) = metadata.name
-        {
-            queue.add(name);
-        }
-    });
-    let lost_accounts =
-        resource_watch::watch_metadata(client.clone(), &accounts, Some(&selector), &ACCOUNTS, |event| {
+    let new_namespaces =
+        resource_watch::watch_metadata(client.clone(), &namespaces, None, &ACCOUNTS, |event| {
+            if let Event::Apply(Metadata { metadata, .. })
+            | Event::InitApply(Metadata { metadata, .. }) = event
+                && metadata.deletion_timestamp.is_none()
+                && let Some(name) = metadata.name
+            {
+                queue.add(name);
+            }
+        });
+    let lost_accounts = resource_watch::watch_metadata(
+        client.clone(),
+        &accounts,
+        Some(&selector),
+        &ACCOUNTS,
+        |event| {
             if let Event::Delete(Metadata { metadata, .. }) = event
                 && let Some(namespace) = metadata.namespace
             {
                 queue.add(namespace);
             }
-        });
+        },
+    );
     let reconcile = |namespace| reconcile(client.clone(), namespace);
     tokio::join!(new_namespaces, lost_accounts, workers::run(queue.clone(), WORKERS, reconcile));
 }

@@ -25,7 +25,7 @@ use rollout::CaRollout;
 /// A signer of the user's own and what it signs with.
 #[derive(Clone)]
 pub struct CustomSigner {
-    /// What it does.
+    /// Configuration of the signer from the signers file.
     pub custom: SignerConfig,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum ObjectUid {
     /// A UUID in the usual form.
     Uuid([u8; 16]),
-    /// Any other text.
+    /// Any text that is not a UUID in canonical form.
     Other(Arc<str>),
 }
 

@@ -15,14 +15,14 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::resource_watch;
+use crate::csr::is_not_found;
+use crate::event_recorder::{self, WarningEvent};
 use crate::metrics::UNSCHEDULED;
 use crate::namespaced_name::NamespacedName;
-use crate::event_recorder::{self, WarningEvent};
 use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch;
 use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::csr::is_not_found;
+use crate::workers::{self, ReconcileOutcome};
 
 const CONTROLLER: &str = "unscheduled-pod";
 /// The scheduler of pods that name none.
@@ -128,7 +128,11 @@ fn needs_scheduler(pod: &Pod) -> bool {
         && judged.next().is_none()
 }
 
-async fn reconcile(client: Client, key: NamespacedName, clock: Clock) -> anyhow::Result<ReconcileOutcome> {
+async fn reconcile(
+    client: Client,
+    key: NamespacedName,
+    clock: Clock,
+) -> anyhow::Result<ReconcileOutcome> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let Some(pod) = pods.get_opt(&key.name).await?.filter(needs_scheduler) else {
         return Ok(ReconcileOutcome::Done);
@@ -208,7 +212,10 @@ mod tests {
         // Another one of the same name waits anew.
         waiting.observe(&pending("v"), at(4020));
         assert!(waiting.take_due(at(4019)).is_empty());
-        waiting.observe(&build_pod("v", json!({"containers": [], "nodeName": "n1"}), json!({})), at(4020));
+        waiting.observe(
+            &build_pod("v", json!({"containers": [], "nodeName": "n1"}), json!({})),
+            at(4020),
+        );
         assert!(waiting.take_due(at(9000)).is_empty());
     }
 }

@@ -24,9 +24,9 @@ pub struct WorkQueue<K> {
 /// How long a key is put off: `first`, twice that, … up to `most`, each times a number around 1.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryBackoff {
-    /// After the first failure.
+    /// Delay after the first failure, before jitter.
     pub initial: Duration,
-    /// After many.
+    /// Longest delay after repeated failures, before jitter.
     pub max: Duration,
     /// Random numbers from 0 to 1, so that keys that failed together do not come back together.
     pub random: fn() -> f64,
@@ -53,7 +53,7 @@ struct QueueState<K> {
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue that reports to these counters.
     pub fn new(counters: &'static ControllerCounters, backoff: RetryBackoff) -> WorkQueue<K> {
         let state = QueueState {
             ready: VecDeque::new(),
@@ -239,7 +239,10 @@ mod tests {
         for key in ["a", "b", "a"] {
             queue.add(key);
         }
-        assert_eq!([pop_key(&queue), pop_key(&queue), pop_key(&queue)], [Some("a"), Some("b"), None]);
+        assert_eq!(
+            [pop_key(&queue), pop_key(&queue), pop_key(&queue)],
+            [Some("a"), Some("b"), None]
+        );
     }
 
     #[tokio::test(start_paused = true)]

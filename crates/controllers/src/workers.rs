@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use windlass_client_error::describe;
 
 use crate::failure_log::FailureLog;
-use crate::work_queue::{WorkResult, WorkQueue};
+use crate::work_queue::{WorkQueue, WorkResult};
 
 /// What is left of a key after it was reconciled.
 #[derive(Debug)]
 pub enum ReconcileOutcome {
-    /// Nothing.
+    /// The key needs no further work until it is added again.
     Done,
     /// Something has to happen first, said in words; it is looked at again.
     Requeue(String),

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 pub struct KeyChange {
     /// The revision of the change.
     pub revision: u64,
-    /// The changed key.
+    /// Key that was written or deleted.
     pub key: String,
     /// The new value; `None` when the key was deleted.
     pub value: Option<Vec<u8>>,

@@ -6,20 +6,20 @@
 //! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens; a [`Network`]
 //! has hosts for places, and can be cut in pieces; [`Change`] is what the cluster has stored.
 
+mod cluster_health;
 mod key_changes;
 mod member;
-mod network;
 mod member_address;
-mod cluster_health;
+mod network;
 
 use anyhow::Result;
 
 pub use key_changes::KeyChange;
 pub use member::EtcdMember;
-pub use network::HostNetwork;
 pub use member_address::MemberAddress;
+pub use network::HostNetwork;
 
-/// An etcd cluster.
+/// A running etcd cluster; its processes end when it is dropped.
 pub struct EtcdCluster {
     members: Vec<EtcdMember>,
 }
@@ -29,7 +29,8 @@ impl EtcdCluster {
     /// all of them listen, which is before they have a leader.
     pub fn start(size: usize, args: &[&str]) -> Result<Self> {
         let scheme = if args.contains(&"--auto-tls") { "https" } else { "http" };
-        let places: Result<Vec<_>> = (0..size).map(|_| MemberAddress::on_loopback(scheme)).collect();
+        let places: Result<Vec<_>> =
+            (0..size).map(|_| MemberAddress::on_loopback(scheme)).collect();
         Self::start_at(places?, args)
     }
 
@@ -53,7 +54,7 @@ impl EtcdCluster {
         self.members.iter().map(|member| member.url().to_owned()).collect()
     }
 
-    /// The members.
+    /// All members, including those that were killed.
     pub fn members(&self) -> &[EtcdMember] {
         &self.members
     }

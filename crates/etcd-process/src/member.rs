@@ -36,12 +36,12 @@ pub(crate) struct MemberStatus {
 }
 
 impl EtcdMember {
-    /// Where clients find it.
+    /// Client URL of the member, with scheme and port.
     pub fn url(&self) -> &str {
         &self.place.client
     }
 
-    /// Where its data is.
+    /// Path of the member's data directory.
     pub fn data_directory(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -89,7 +89,6 @@ impl EtcdMember {
         Ok(Self { shell, dir, place, cluster: cluster.to_owned() })
     }
 
-    /// Waits until it listens.
     pub(crate) fn wait_until_listening(&mut self) -> Result<()> {
         let begun = Instant::now();
         while TcpStream::connect(self.place.client_address()).is_err() {
@@ -160,7 +159,12 @@ impl Drop for EtcdMember {
     }
 }
 
-fn spawn_process(dir: &TempDir, place: &MemberAddress, cluster: &str, args: &[&str]) -> Result<Child> {
+fn spawn_process(
+    dir: &TempDir,
+    place: &MemberAddress,
+    cluster: &str,
+    args: &[&str],
+) -> Result<Child> {
     let program = std::env::var("WINDLASS_ETCD").unwrap_or_else(|_| "etcd".to_owned());
     let MemberAddress { client, peer, through } = place;
     Command::new("sh")

@@ -13,7 +13,7 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Where a member listens for clients and for its peers.
 #[derive(Debug, Clone)]
 pub struct MemberAddress {
-    /// The URL for clients.
+    /// Client URL, with scheme and port.
     pub client: String,
     /// The URL for the other members.
     pub peer: String,

@@ -54,7 +54,7 @@ impl HostNetwork {
         Ok(Self { hosts: made, ..network })
     }
 
-    /// Where a host is.
+    /// IPv4 address of a host, counted from zero.
     pub fn address(&self, host: u8) -> Ipv4Addr {
         self.address_in_subnet(FIRST_HOST + host)
     }

@@ -15,23 +15,25 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::bootstrap::{BootstrapCredentials, BootstrapOutcome, InitialCredential};
+use crate::cert_store::{CertStore, CertStoreError, DirectoryLock, LockError};
 use crate::client_switch::ClientSwitch;
-use crate::bootstrap::{BootstrapOutcome, BootstrapCredentials, InitialCredential};
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::exposure;
-use crate::files::FileSystem;
 use crate::feature_gates::FeatureGates;
-use crate::volume_manager;
-use crate::node_certificates::{NodeCertificateManager, RetryPolicy, RandomSource, NodeCertificateReport, NodeCertificateConfig};
+use crate::files::FileSystem;
 use crate::metrics::{self, RotationAges};
-use crate::projections::HostProjections;
+use crate::node_certificates::{
+    NodeCertificateConfig, NodeCertificateManager, NodeCertificateReport, RandomSource, RetryPolicy,
+};
 use crate::node_status::object::{HostInfo, system};
 use crate::node_status::{NodeRegistrar, NodeRegistration};
-use crate::serving::{self, ServingTransport, PageHandler};
+use crate::projections::HostProjections;
+use crate::serving::{self, PageHandler, ServingTransport};
 use crate::status_file::CertificateStatus;
-use crate::cert_store::{DirectoryLock, LockError, CertStore, CertStoreError};
 use crate::template::{CertificatePurpose, CertificateTemplate};
+use crate::volume_manager;
 
 use status_writer::StatusFileWriter;
 use volumes::VolumeRuntime;
@@ -45,13 +47,13 @@ const STALE: time::Duration = time::Duration::seconds(40);
 
 /// What an agent is told.
 pub struct AgentOptions {
-    /// The node's name.
+    /// The name of the Node object; empty in the defaults, so the caller must set it.
     pub node_name: String,
     /// The server, and who to be there.
     pub kubeconfig: PathBuf,
     /// Whom to be until there is a certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Where certificates are kept.
+    /// Directory of the node's certificates and keys, in kubelet's layout; the agent locks it.
     pub cert_dir: PathBuf,
     /// Where everything else is kept.
     pub root_dir: PathBuf,
@@ -67,7 +69,7 @@ pub struct AgentOptions {
     pub pages: Option<watch::Sender<Option<PageHandler>>>,
     /// The machine's own volumes, and the file that they were read from.
     pub projections: Option<(PathBuf, HostProjections)>,
-    /// What is turned off.
+    /// Feature gates that turn volume sources off; all are on by default.
     pub gates: FeatureGates,
     /// Whether volumes of pods are to be in memory, where the process may mount.
     pub tmpfs: bool,
@@ -77,11 +79,11 @@ pub struct AgentOptions {
     pub patience: Duration,
     /// How fast things are tried again.
     pub pace: RetryPolicy,
-    /// What time it is.
+    /// Source of wall-clock and monotonic time; tests replace it.
     pub clock: Clock,
     /// So that nodes that began together do not do everything together.
     pub random: RandomSource,
-    /// The disk.
+    /// File system access; tests inject failures through its hook.
     pub files: FileSystem,
 }
 
@@ -138,7 +140,10 @@ pub enum RunError {
 }
 
 /// Runs an agent until it is told to end, or cannot begin.
-pub async fn run(mut options: AgentOptions, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
+pub async fn run(
+    mut options: AgentOptions,
+    shutdown: watch::Receiver<bool>,
+) -> Result<(), RunError> {
     // The kubeconfig names files, and whoever reads it is somewhere else.
     for path in [&mut options.cert_dir, &mut options.root_dir] {
         *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
@@ -218,14 +223,20 @@ impl NodeAgent {
         }
     }
 
-    async fn run_until_shutdown(&mut self, shutdown: &watch::Receiver<bool>) -> Result<(), RunError> {
+    async fn run_until_shutdown(
+        &mut self,
+        shutdown: &watch::Receiver<bool>,
+    ) -> Result<(), RunError> {
         self.serve();
         self.tasks.spawn(self.status_writer().run());
         let notices = self.client.notices();
         self.spawn_manager(self.client.clone(), shutdown);
         let ready = self.client.ready(self.options.patience).await;
         let patience = self.options.patience;
-        ready.map_err(|report| RunError::NoCertificate { patience, why: failure_message(&report) })?;
+        ready.map_err(|report| RunError::NoCertificate {
+            patience,
+            why: failure_message(&report),
+        })?;
         self.tasks.spawn(write_kubeconfig(self.boot.clone(), self.options.clock.clone()));
         let config = self.boot.cluster().await.map_err(RunError::Server)?;
         self.register(&config, notices)?;
@@ -242,8 +253,11 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Keeps a certificate good.
-    fn spawn_manager(&mut self, manager: Arc<NodeCertificateManager>, shutdown: &watch::Receiver<bool>) {
+    fn spawn_manager(
+        &mut self,
+        manager: Arc<NodeCertificateManager>,
+        shutdown: &watch::Receiver<bool>,
+    ) {
         let shutdown = shutdown.clone();
         self.tasks.spawn(async move { manager.run(shutdown).await });
     }
@@ -260,7 +274,11 @@ impl NodeAgent {
             self.registration.send_modify(|known| {
                 known.port = listener.local_addr().map(|address| address.port()).ok();
             });
-            self.tasks.spawn(serving::serve(listener, ServingTransport::Tls(manager.current()), pages));
+            self.tasks.spawn(serving::serve(
+                listener,
+                ServingTransport::Tls(manager.current()),
+                pages,
+            ));
         }
     }
 
@@ -365,8 +383,12 @@ impl NodeAgent {
 fn log_initial_credential(source: Result<InitialCredential, CertStoreError>) {
     match source {
         Ok(InitialCredential::Managed) => {}
-        Ok(InitialCredential::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
-        Ok(InitialCredential::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
+        Ok(InitialCredential::Kubeconfig) => {
+            tracing::info!("beginning with the kubeconfig's certificate")
+        }
+        Ok(InitialCredential::Bootstrap) => {
+            tracing::info!("there is no certificate yet; asking for one")
+        }
         Ok(InitialCredential::Nothing(advice)) => tracing::error!("{advice}"),
         // The manager has no certificate then, and says what it does about it.
         Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),

@@ -10,13 +10,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use time::OffsetDateTime;
 
+use crate::cert_store::{self, CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock;
-use crate::files::{self, DiskError, PathEntry, FileSystem};
-use crate::cert_store::{self, LoadedKeyPair, CertStore, CertStoreError};
+use crate::files::{self, DiskError, FileSystem, PathEntry};
 
-use kubeconfig::{ParsedKubeconfig, KubeconfigUser};
+use kubeconfig::{KubeconfigUser, ParsedKubeconfig};
 
-/// Where credentials may be.
+/// Paths of the kubeconfig, the bootstrap kubeconfig and the certificate store.
 #[derive(Clone)]
 pub struct BootstrapCredentials {
     kubeconfig: PathBuf,
@@ -28,7 +28,7 @@ pub struct BootstrapCredentials {
 /// What a node begins with.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InitialCredential {
-    /// The certificate on disk.
+    /// The client certificate in the certificate directory, which is still valid.
     Managed,
     /// The kubeconfig's certificate, which is on disk now.
     Kubeconfig,
@@ -58,16 +58,21 @@ pub enum BootstrapError {
     /// It cannot be written as text.
     #[error("cannot write {}: {reason}", .path.display())]
     Unwritable {
-        /// The kubeconfig.
+        /// The kubeconfig that was to be written.
         path: PathBuf,
-        /// Why.
+        /// Why serialization failed, on one line.
         reason: String,
     },
 }
 
 impl BootstrapCredentials {
     /// Looks in these places. `store` is that of the client certificate.
-    pub fn new(kubeconfig: &Path, bootstrap: Option<&Path>, store: CertStore, files: FileSystem) -> Self {
+    pub fn new(
+        kubeconfig: &Path,
+        bootstrap: Option<&Path>,
+        store: CertStore,
+        files: FileSystem,
+    ) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (kubeconfig, bootstrap) = (absolute(kubeconfig), bootstrap.map(absolute));
         Self { kubeconfig, bootstrap, store, files }
@@ -84,7 +89,10 @@ impl BootstrapCredentials {
             if saved.is_ok() {
                 loaded.identity = Some(*identity);
             }
-            return BootstrapOutcome { source: saved.map(|()| InitialCredential::Kubeconfig), loaded };
+            return BootstrapOutcome {
+                source: saved.map(|()| InitialCredential::Kubeconfig),
+                loaded,
+            };
         }
         let source = match self.bootstrap_kubeconfig(now) {
             Ok(bootstrap) => {
@@ -130,7 +138,11 @@ impl BootstrapCredentials {
         Ok(true)
     }
 
-    fn replace_kubeconfig(&self, server: &ParsedKubeconfig, now: OffsetDateTime) -> Result<(), BootstrapError> {
+    fn replace_kubeconfig(
+        &self,
+        server: &ParsedKubeconfig,
+        now: OffsetDateTime,
+    ) -> Result<(), BootstrapError> {
         let (path, current) = (&self.kubeconfig, self.store.current_path());
         let unwritable = |reason| BootstrapError::Unwritable { path: path.clone(), reason };
         let text = kubeconfig::render(server, &current).map_err(unwritable)?;
@@ -220,7 +232,11 @@ impl BootstrapCredentials {
         ParsedKubeconfig::read(path, &self.files)
     }
 
-    fn validate_user(&self, parsed: &ParsedKubeconfig, now: OffsetDateTime) -> Result<KubeconfigUser, String> {
+    fn validate_user(
+        &self,
+        parsed: &ParsedKubeconfig,
+        now: OffsetDateTime,
+    ) -> Result<KubeconfigUser, String> {
         parsed.user(&self.files, now)
     }
 }

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{PrivateKey, PublicKey};
 
-use crate::files::{self, DiskError, PathEntry, FileSystem};
+use crate::files::{self, DiskError, FileSystem, PathEntry};
 use crate::key_pair::{CertificateKeyPair, matches_key};
 
 use layout::CertDirLayout;
@@ -117,7 +117,11 @@ impl CertStore {
     }
 
     /// Makes this the current certificate. After an error the one before still is.
-    pub fn save(&self, identity: &CertificateKeyPair, now: OffsetDateTime) -> Result<(), CertStoreError> {
+    pub fn save(
+        &self,
+        identity: &CertificateKeyPair,
+        now: OffsetDateTime,
+    ) -> Result<(), CertStoreError> {
         self.files.create_directory(self.layout.directory())?;
         let text = identity.to_pem()?;
         let name = self.free_name(now)?;
@@ -171,8 +175,10 @@ impl CertStore {
         warnings: &mut Vec<String>,
     ) -> Option<CertificateKeyPair> {
         let pending = pending?.public_key();
-        let (name, identity) =
-            self.good_files(now).into_iter().find(|(_, found)| matches_key(found.leaf(), pending))?;
+        let (name, identity) = self
+            .good_files(now)
+            .into_iter()
+            .find(|(_, found)| matches_key(found.leaf(), pending))?;
         let done = match self.files.entry(&self.layout.current()) {
             Ok(PathEntry::Link(target)) => target.as_path() == Path::new(&name),
             _ => false,
@@ -184,7 +190,11 @@ impl CertStore {
     }
 
     /// What is current. What is broken is set aside.
-    fn current(&self, now: OffsetDateTime, warnings: &mut Vec<String>) -> Option<CertificateKeyPair> {
+    fn current(
+        &self,
+        now: OffsetDateTime,
+        warnings: &mut Vec<String>,
+    ) -> Option<CertificateKeyPair> {
         let path = self.layout.current();
         let text = match self.files.read(&path, MAX_PEM_BYTES) {
             Ok(text) => text?,
@@ -211,7 +221,11 @@ impl CertStore {
     }
 
     /// The newest of the other certificates that is still good, which becomes the current one.
-    fn another(&self, now: OffsetDateTime, warnings: &mut Vec<String>) -> Option<CertificateKeyPair> {
+    fn another(
+        &self,
+        now: OffsetDateTime,
+        warnings: &mut Vec<String>,
+    ) -> Option<CertificateKeyPair> {
         let linked = match self.files.entry(&self.layout.updated()) {
             Ok(PathEntry::Link(target)) => self.linked(&target, now),
             _ => None,
@@ -315,7 +329,8 @@ impl CertStore {
     fn prune(&self, current: &str, before: Option<&str>) -> Result<(), DiskError> {
         let names = self.files.names(self.layout.directory())?;
         let kept = |name: &str| name == current || Some(name) == before;
-        let mut old = names.iter().filter(|name| self.layout.is_certificate_file(name) && !kept(name));
+        let mut old =
+            names.iter().filter(|name| self.layout.is_certificate_file(name) && !kept(name));
         old.try_for_each(|name| self.files.remove(&self.layout.file(name)))
     }
 }

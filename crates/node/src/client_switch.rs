@@ -8,9 +8,9 @@ use kube::Client;
 use crate::bootstrap::BootstrapCredentials;
 use crate::client;
 use crate::clock::Clock;
+use crate::csr::explain;
 use crate::node_certificates::{ClientFactory, RequesterCredential};
 use crate::tls_resolver::CurrentKeyPair;
-use crate::csr::explain;
 
 /// The credentials of a node. Files are read whenever they are needed: somebody may have put a new
 /// one there.
@@ -22,7 +22,7 @@ pub struct ClientSwitch {
 }
 
 impl ClientSwitch {
-    /// Looks where `boot` does.
+    /// Creates the switch; it reads credentials from the files that `boot` names.
     pub fn new(boot: BootstrapCredentials, clock: Clock) -> Arc<Self> {
         Arc::new(Self { boot, clock, current: OnceLock::new() })
     }
@@ -32,7 +32,7 @@ impl ClientSwitch {
         let _ = self.current.set(current);
     }
 
-    /// Clients for managers.
+    /// Returns the factory with which certificate managers create their API clients.
     pub fn clients(self: &Arc<Self>) -> ClientFactory {
         let this = self.clone();
         Arc::new(move |credential| {
@@ -40,7 +40,9 @@ impl ClientSwitch {
             async move {
                 match credential {
                     RequesterCredential::Own => this.node_client().await,
-                    RequesterCredential::Bootstrap => this.boot.bootstrap_client((this.clock)().wall).await,
+                    RequesterCredential::Bootstrap => {
+                        this.boot.bootstrap_client((this.clock)().wall).await
+                    }
                 }
             }
             .boxed()

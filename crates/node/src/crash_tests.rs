@@ -15,7 +15,7 @@ use crate::key_pair::CertificateKeyPair;
 use crate::node_certificates::NodeCertificateManager;
 use crate::testing::node::RotationTestNode;
 use crate::testing::server::SigningPolicy;
-use crate::testing::{FailingDisk, DiskFailure, START, client_identity};
+use crate::testing::{DiskFailure, FailingDisk, START, client_identity};
 
 /// What a node has when a life begins, and so what happens in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,12 @@ impl SurvivalFixture {
     fn boot(&self, files: FileSystem) -> BootstrapCredentials {
         let dir = self.node.dir();
         let store = self.node.store(files.clone());
-        BootstrapCredentials::new(&dir.join("kubeconfig"), Some(&dir.join("bootstrap")), store, files)
+        BootstrapCredentials::new(
+            &dir.join("kubeconfig"),
+            Some(&dir.join("bootstrap")),
+            store,
+            files,
+        )
     }
 
     /// What the command does, until there is a certificate that is neither old nor expired, and a
@@ -129,7 +134,8 @@ impl SurvivalFixture {
     /// What is always true, whoever looks: what is current can be used.
     fn check_current(&self, what: &str) {
         let current = self.node.store(FileSystem::default()).current_path();
-        let current = fs::read(current).ok().and_then(|text| CertificateKeyPair::from_pem(&text).ok());
+        let current =
+            fs::read(current).ok().and_then(|text| CertificateKeyPair::from_pem(&text).ok());
         let good = current.is_some_and(|held| held.is_valid_at(self.node.now()));
         assert!(good || self.scenario != SurvivalScenario::Rotation, "{what}: nothing to use");
     }
@@ -137,7 +143,8 @@ impl SurvivalFixture {
     /// What is true in the end.
     fn check_end(&self, what: &str) {
         let store = self.node.store(FileSystem::default());
-        let current = CertificateKeyPair::from_pem(&fs::read(store.current_path()).unwrap()).unwrap();
+        let current =
+            CertificateKeyPair::from_pem(&fs::read(store.current_path()).unwrap()).unwrap();
         assert!(current.is_valid_at(self.node.now()), "{what}");
         let link = fs::read_link(store.current_path()).unwrap();
         assert!(link.to_str().unwrap().starts_with("kubelet-client-2026-"), "{what}: {link:?}");
@@ -149,7 +156,11 @@ impl SurvivalFixture {
         assert!(created.iter().filter(|created| *created == key).count() == 1, "{what}");
         let boot = self.boot(FileSystem::default());
         assert!(!boot.write_kubeconfig(self.node.now()).unwrap(), "{what}: the kubeconfig is good");
-        assert_eq!(boot.prepare(self.node.now()).source.unwrap(), InitialCredential::Managed, "{what}");
+        assert_eq!(
+            boot.prepare(self.node.now()).source.unwrap(),
+            InitialCredential::Managed,
+            "{what}"
+        );
         let names = FileSystem::default().names(&self.node.dir().join("pki")).unwrap();
         let rest = |name: &&String| files::is_staged(name) || name.ends_with(".tmp");
         assert_eq!(names.iter().find(rest), None, "{what}");
@@ -189,7 +200,8 @@ async fn a_node_survives_being_killed_twice() {
             for second in (0..).step_by(3) {
                 let world = SurvivalFixture::new(scenario).await;
                 ended = world.live_on(&FailingDisk::fail_at(first, DiskFailure::Kill)).await;
-                let ended_again = world.live_on(&FailingDisk::fail_at(second, DiskFailure::Kill)).await;
+                let ended_again =
+                    world.live_on(&FailingDisk::fail_at(second, DiskFailure::Kill)).await;
                 let what = format!("{scenario:?}, killed at {first} and at {second}");
                 world.check_current(&what);
                 world.live(FileSystem::default()).await;

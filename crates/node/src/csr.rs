@@ -19,8 +19,8 @@ use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use windlass_client_error::describe;
 use windlass_pki::{
-    CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, parse_certificate_blocks,
-    build_csr,
+    CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, build_csr,
+    parse_certificate_blocks,
 };
 
 use crate::template::{CertificatePurpose, CertificateTemplate};
@@ -36,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A request that is on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmittedCsr {
-    /// Its name.
+    /// The name of the CertificateSigningRequest, derived from key and subject.
     pub name: String,
     /// Which of those that ever had this name it is.
     pub uid: String,
@@ -48,7 +48,7 @@ pub enum CsrSubmitError {
     /// There is a request of this name that asks for something else.
     #[error("the request {name} is there already, but {reason}")]
     Incompatible {
-        /// Its name.
+        /// The name of the existing request.
         name: String,
         /// What is wrong with it.
         reason: String,
@@ -104,8 +104,9 @@ pub async fn submit(
         Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
             match call_api(api.get_opt(&name)).await? {
                 Some(found) => {
-                    check_compatible(&found, purpose, template, key, now)
-                        .map_err(|reason| CsrSubmitError::Incompatible { name: name.clone(), reason })?;
+                    check_compatible(&found, purpose, template, key, now).map_err(|reason| {
+                        CsrSubmitError::Incompatible { name: name.clone(), reason }
+                    })?;
                     found
                 }
                 // It went meanwhile.
@@ -154,7 +155,9 @@ fn check_compatible(
 }
 
 /// What the server answers, if it does in time.
-pub(crate) async fn call_api<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CsrSubmitError> {
+pub(crate) async fn call_api<T>(
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CsrSubmitError> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CsrSubmitError::Silence),

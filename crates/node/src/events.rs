@@ -56,14 +56,18 @@ fn event_from_notice(node: &str, purpose: CertificatePurpose, notice: &RotationN
 mod tests {
     use super::recorder::LONGEST;
     use super::*;
-    use crate::node_certificates::{FailureCause, CertificateFailure};
+    use crate::node_certificates::{CertificateFailure, FailureCause};
     use crate::testing::START;
 
     #[test]
     fn an_event_says_what_happened_to_which_certificate() {
         let stored = RotationNotice::Stored { expires: START, age: None };
-        let trouble =
-            |message: String| RotationNotice::Trouble(CertificateFailure { cause: FailureCause::RequestDenied, message });
+        let trouble = |message: String| {
+            RotationNotice::Trouble(CertificateFailure {
+                cause: FailureCause::RequestDenied,
+                message,
+            })
+        };
         let table = [
             (
                 stored,
@@ -79,13 +83,15 @@ mod tests {
             ),
         ];
         for (notice, kind, reason, note) in table {
-            let event = event_from_notice("n1", CertificatePurpose::Client, &notice).into_api_event("n1", START);
+            let event = event_from_notice("n1", CertificatePurpose::Client, &notice)
+                .into_api_event("n1", START);
             assert_eq!(event.type_.as_deref(), Some(kind));
             assert_eq!(event.reason.as_deref(), Some(reason));
             assert_eq!(event.note, Some(note));
             assert_eq!(event.regarding.unwrap().uid.as_deref(), Some("n1"));
         }
-        let long = event_from_notice("n1", CertificatePurpose::Serving, &trouble("ü".repeat(LONGEST)));
+        let long =
+            event_from_notice("n1", CertificatePurpose::Serving, &trouble("ü".repeat(LONGEST)));
         assert!(long.into_api_event("n1", START).note.unwrap().len() <= LONGEST);
     }
 }

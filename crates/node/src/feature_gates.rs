@@ -1,6 +1,6 @@
 //! Features of the agent that can be turned off, under Kubernetes' names for them.
 
-/// Which are on.
+/// The feature gates of the agent, by Kubernetes' names; all default to on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `ClusterTrustBundleProjection`: volumes may hold trust bundles.

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use windlass_safe_path::{open_directory_path, open_parent};
 use zeroize::Zeroizing;
 
-pub use directory::{FilePermissions, FileContents, OpenDirectory, DirectoryEntry};
+pub use directory::{DirectoryEntry, FileContents, FilePermissions, OpenDirectory};
 
 /// Only the owner may read.
 pub const PRIVATE: u32 = 0o600;
@@ -25,7 +25,7 @@ const DIRECTORY: u32 = 0o700;
 /// Asked before every operation; an error takes its place.
 pub type FileOperationHook = Arc<dyn Fn(FileOperation, &Path) -> io::Result<()> + Send + Sync>;
 
-/// The disk.
+/// File system access of the agent, with an optional hook before each operation.
 #[derive(Clone, Default)]
 pub struct FileSystem {
     hook: Option<FileOperationHook>,
@@ -36,21 +36,21 @@ pub struct FileSystem {
 pub enum FileOperation {
     /// Reads a file, a link or a directory.
     Read,
-    /// Makes a directory.
+    /// Creates a directory, without its parents.
     CreateDirectory,
-    /// Makes a file.
+    /// Creates a file that must not exist yet.
     Create,
-    /// Fills a file.
+    /// Writes the contents of an open file.
     Write,
     /// Waits until a file or a directory is on the disk.
     Sync,
     /// Gives a file another name, which may be another file's until then.
     Rename,
-    /// Makes a link.
+    /// Creates a hard or symbolic link.
     Link,
     /// Says whose a file or a directory is, and who may do what with it.
     SetPermissions,
-    /// Removes a file.
+    /// Removes a file, a link or an empty directory.
     Remove,
 }
 
@@ -60,9 +60,9 @@ pub enum FileOperation {
 pub struct DiskError {
     /// What was to be done.
     pub operation: FileOperation,
-    /// To which file.
+    /// The path that the operation was applied to.
     pub path: PathBuf,
-    /// What the system says.
+    /// The error of the operating system call.
     #[source]
     pub source: io::Error,
 }
@@ -70,11 +70,11 @@ pub struct DiskError {
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathEntry {
-    /// Nothing.
+    /// Nothing exists at the path.
     Nothing,
     /// A link to this, which need not be there.
     Link(PathBuf),
-    /// Something else.
+    /// A file, a directory or anything else that is not a link.
     Other,
 }
 
@@ -234,7 +234,9 @@ impl FileSystem {
 
     /// Waits until the names in a directory are on the disk.
     pub fn sync_directory(&self, path: &Path) -> Result<(), DiskError> {
-        self.perform(FileOperation::Sync, path, || windlass_safe_path::open_directory(path)?.sync_all())
+        self.perform(FileOperation::Sync, path, || {
+            windlass_safe_path::open_directory(path)?.sync_all()
+        })
     }
 
     fn stage(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {

@@ -24,7 +24,7 @@ pub enum KeyPairError {
     /// A certificate or the key cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Error),
-    /// There is no certificate.
+    /// The input contains no certificate at all.
     #[error("there is no certificate")]
     Empty,
     /// The certificate is for another key.
@@ -79,7 +79,7 @@ impl CertificateKeyPair {
         Ok(text)
     }
 
-    /// The certificate.
+    /// Returns the leaf certificate, which is for this key.
     pub fn leaf(&self) -> &ForeignCertificate {
         &self.leaf
     }
@@ -89,7 +89,7 @@ impl CertificateKeyPair {
         std::iter::once(&self.leaf).chain(&self.others)
     }
 
-    /// The key.
+    /// Returns the private key, which matches the leaf certificate.
     pub fn key(&self) -> &PrivateKey {
         &self.key
     }

@@ -28,32 +28,32 @@
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
 
-mod client_switch;
 pub mod agent;
 pub mod bootstrap;
-pub mod volume_certificates;
+pub mod cert_store;
 pub mod client;
+mod client_switch;
 pub mod clock;
+pub mod csr;
 pub mod events;
 pub mod exposure;
-pub mod files;
 pub mod feature_gates;
+pub mod files;
 pub mod key_pair;
-pub mod volume_manager;
 pub mod limits;
-pub mod node_certificates;
 pub mod metrics;
-pub mod tls_resolver;
-pub mod projections;
+pub mod node_certificates;
 pub mod node_status;
-pub mod csr;
+pub mod projections;
 pub mod serving;
 pub mod sources;
 pub mod status_file;
-pub mod cert_store;
 pub mod template;
+pub mod tls_resolver;
 pub mod trust;
 pub mod volume;
+pub mod volume_certificates;
+pub mod volume_manager;
 
 pub use agent::{AgentOptions, RunError, run};
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use time::{Duration, OffsetDateTime};
 
-use crate::node_certificates::{RotationNotice, NodeCertificateReport};
+use crate::node_certificates::{NodeCertificateReport, RotationNotice};
 use crate::template::CertificatePurpose;
 
 /// Kubelet's bounds, in seconds: a minute to four years.
@@ -29,7 +29,7 @@ struct AgeCounts {
 }
 
 impl RotationAges {
-    /// Counts what is stored.
+    /// Records the age of the replaced certificate; other notices are ignored.
     pub fn note(&self, notice: &RotationNotice) {
         if let RotationNotice::Stored { age: Some(age), .. } = notice {
             self.count(*age);
@@ -48,7 +48,12 @@ impl RotationAges {
 }
 
 /// Writes everything. Gauges of a certificate that is not there are left out: nothing expires then.
-pub fn write(out: &mut String, reports: &[NodeCertificateReport], ages: &RotationAges, now: OffsetDateTime) {
+pub fn write(
+    out: &mut String,
+    reports: &[NodeCertificateReport],
+    ages: &RotationAges,
+    now: OffsetDateTime,
+) {
     for report in reports {
         match report.purpose {
             CertificatePurpose::Client => write_client(out, report, now),
@@ -73,7 +78,12 @@ fn write_client(out: &mut String, report: &NodeCertificateReport, now: OffsetDat
     let _ = writeln!(out, "{name} {}", report.errors);
 }
 
-fn write_serving(out: &mut String, report: &NodeCertificateReport, ages: &RotationAges, now: OffsetDateTime) {
+fn write_serving(
+    out: &mut String,
+    report: &NodeCertificateReport,
+    ages: &RotationAges,
+    now: OffsetDateTime,
+) {
     let prefix = "kubelet_certificate_manager_server";
     write_gauges(out, prefix, report, now);
     // Kubelet's name for it is of another pattern.
@@ -93,7 +103,12 @@ fn write_serving(out: &mut String, report: &NodeCertificateReport, ages: &Rotati
 }
 
 /// Until when it is good, and for how long: a negative number when that was.
-fn write_gauges(out: &mut String, prefix: &str, report: &NodeCertificateReport, now: OffsetDateTime) {
+fn write_gauges(
+    out: &mut String,
+    prefix: &str,
+    report: &NodeCertificateReport,
+    now: OffsetDateTime,
+) {
     let expires = report.held.as_ref().map(|held| held.expires);
     let name = format!("{prefix}_expiration_seconds");
     head(out, &name, "gauge", "When the certificate expires, in seconds since 1970");
@@ -115,7 +130,7 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_certificates::{FailureCause, CertificateFailure};
+    use crate::node_certificates::{CertificateFailure, FailureCause};
     use crate::testing::{START, report};
 
     fn text(reports: &[NodeCertificateReport], ages: &RotationAges, now: OffsetDateTime) -> String {
@@ -142,7 +157,8 @@ mod tests {
     fn without_a_certificate_there_are_errors_only() {
         let mut report = report(CertificatePurpose::Client, None);
         report.errors = 3;
-        report.trouble = Some(CertificateFailure { cause: FailureCause::RequestDenied, message: "no".into() });
+        report.trouble =
+            Some(CertificateFailure { cause: FailureCause::RequestDenied, message: "no".into() });
         let text = text(&[report], &RotationAges::default(), START);
         assert!(!text.contains("\nkubelet_certificate_manager_client_ttl_seconds"), "{text}");
         assert!(text.contains("\nkubelet_certificate_manager_client_expiration_renew_errors 3\n"));

@@ -2,9 +2,9 @@
 //!
 //! [`machine`] decides; this performs. Everybody who uses the certificate asks [`Manager::current`].
 
-pub mod state_machine;
 pub mod backoff;
 pub mod report;
+pub mod state_machine;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +16,21 @@ use kube::Client;
 use tokio::sync::{broadcast, mpsc, watch};
 use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 
+use crate::cert_store::{CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock::{self, Clock};
+use crate::csr::{self, CsrOutcome, CsrSubmitError, PATIENCE};
 use crate::files::DiskError;
 use crate::key_pair::{CertificateKeyPair, KeyPairError};
-use crate::csr::{self, CsrSubmitError, CsrOutcome, PATIENCE};
-use crate::cert_store::{LoadedKeyPair, CertStore, CertStoreError};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
 use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMachine};
 
-pub use state_machine::RequesterCredential;
 pub use backoff::{Backoff, RetryPolicy};
-pub use report::{FailureCause, ManagerActivity, CurrentCertificateReport, RotationNotice, NodeCertificateReport, CertificateFailure};
+pub use report::{
+    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
+    NodeCertificateReport, RotationNotice,
+};
+pub use state_machine::RequesterCredential;
 
 /// Makes a client that asks as somebody, or says why it cannot: that is shown to operators.
 pub type ClientFactory =
@@ -41,13 +44,13 @@ pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
 pub struct NodeCertificateConfig {
     /// What the certificate is for.
     pub purpose: CertificatePurpose,
-    /// Where it is kept.
+    /// The certificate store that holds the certificate and its pending key.
     pub store: CertStore,
     /// What has to be in it; nothing is asked for while this is not known.
     pub templates: watch::Receiver<Option<CertificateTemplate>>,
-    /// How to ask.
+    /// Creates API clients for the node's or the bootstrap credential.
     pub clients: ClientFactory,
-    /// What time it is.
+    /// Source of wall-clock time for rotation and monotonic time for retries.
     pub clock: Clock,
     /// So that nodes that began together do not ask together.
     pub random: RandomSource,
@@ -78,7 +81,8 @@ impl NodeCertificateManager {
         let found = loaded.identity.map(Arc::new);
         let random = (setup.random)();
         let (purpose, pace) = (setup.purpose, setup.pace);
-        let machine = RotationStateMachine::new(purpose, pace, found.clone(), loaded.warnings, random);
+        let machine =
+            RotationStateMachine::new(purpose, pace, found.clone(), loaded.warnings, random);
         Self {
             report: watch::Sender::new(machine.report()),
             current: watch::Sender::new(found),
@@ -111,7 +115,10 @@ impl NodeCertificateManager {
 
     /// Waits until there is a certificate that has not expired. If there is none in time, this is
     /// what stands in the way.
-    pub async fn ready(&self, patience: Duration) -> Result<Arc<CertificateKeyPair>, NodeCertificateReport> {
+    pub async fn ready(
+        &self,
+        patience: Duration,
+    ) -> Result<Arc<CertificateKeyPair>, NodeCertificateReport> {
         let mut current = self.current();
         let good = |held: &Option<Arc<CertificateKeyPair>>| {
             held.as_ref().is_some_and(|held| held.is_valid_at((self.setup.clock)().wall))
@@ -126,7 +133,8 @@ impl NodeCertificateManager {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(machine) = machine else { return };
         let (progress, told) = mpsc::unbounded_channel();
-        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, told };
+        let mut driver =
+            NodeCertificateDriver { manager: self, machine, job: None, progress, told };
         tokio::select! {
             () = driver.drive() => {}
             _ = shutdown.wait_for(|down| *down) => {}
@@ -141,7 +149,6 @@ impl NodeCertificateManager {
 struct NodeCertificateDriver<'a> {
     manager: &'a NodeCertificateManager,
     machine: RotationStateMachine,
-    /// What is under way.
     job: Option<BoxFuture<'static, RotationEvent>>,
     /// How far it has come.
     progress: mpsc::UnboundedSender<RotationEvent>,
@@ -249,11 +256,18 @@ struct RotationRequest {
 }
 
 impl RotationRequest {
-    async fn obtain(self, key: RotationKey, credential: RequesterCredential, template: CertificateTemplate) -> RotationEvent {
+    async fn obtain(
+        self,
+        key: RotationKey,
+        credential: RequesterCredential,
+        template: CertificateTemplate,
+    ) -> RotationEvent {
         match self.try_to_obtain(key, credential, &template).await {
             Ok(identity) => RotationEvent::Issued(Arc::new(identity)),
             Err(mut trouble) => {
-                if (trouble.cause, credential) == (FailureCause::Unauthorized, RequesterCredential::Bootstrap) {
+                if (trouble.cause, credential)
+                    == (FailureCause::Unauthorized, RequesterCredential::Bootstrap)
+                {
                     trouble.message.push_str(NEW_TOKEN);
                 }
                 RotationEvent::Failed(trouble)
@@ -276,7 +290,8 @@ impl RotationRequest {
         let _ = self.progress.send(RotationEvent::Asked(asked.name.clone()));
         tracing::debug!(certificate = purpose.prefix(), request = asked.name, "asked");
         let stage = |stage| drop(self.progress.send(RotationEvent::Stage(stage)));
-        let outcome = csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
+        let outcome =
+            csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
         key_pair_from_outcome(outcome, &asked.name, key)
     }
 
@@ -293,7 +308,11 @@ impl RotationRequest {
 }
 
 /// What came of a request.
-fn key_pair_from_outcome(outcome: CsrOutcome, name: &str, key: PrivateKey) -> Result<CertificateKeyPair, CertificateFailure> {
+fn key_pair_from_outcome(
+    outcome: CsrOutcome,
+    name: &str,
+    key: PrivateKey,
+) -> Result<CertificateKeyPair, CertificateFailure> {
     let (cause, message) = match outcome {
         CsrOutcome::Issued(text) => {
             let chain = parse_certificate_blocks(&text).map_err(KeyPairError::from);
@@ -301,8 +320,12 @@ fn key_pair_from_outcome(outcome: CsrOutcome, name: &str, key: PrivateKey) -> Re
             let bad = |error| format!("what was issued for {name} is of no use: {error}");
             return identity.map_err(|error| trouble(FailureCause::BadCertificate, bad(error)));
         }
-        CsrOutcome::Denied(why) => (FailureCause::RequestDenied, format!("{name} was denied: {why}")),
-        CsrOutcome::Failed(why) => (FailureCause::RequestFailed, format!("the signer refused {name}: {why}")),
+        CsrOutcome::Denied(why) => {
+            (FailureCause::RequestDenied, format!("{name} was denied: {why}"))
+        }
+        CsrOutcome::Failed(why) => {
+            (FailureCause::RequestFailed, format!("the signer refused {name}: {why}"))
+        }
         CsrOutcome::Gone(why) => (FailureCause::RequestGone, format!("{name} is gone: {why}")),
         CsrOutcome::Unauthorized(why) => (FailureCause::Unauthorized, why),
         CsrOutcome::TimedOut(stage) => {

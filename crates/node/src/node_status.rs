@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Clock, ClockReading};
-use crate::node_certificates::RandomSource;
 use crate::csr::{PATIENCE, explain};
+use crate::node_certificates::RandomSource;
 use crate::template::CertificateTemplate;
 
-use object::{HostInfo, is_reported_by_kubelet, is_ready, serving_template};
+use object::{HostInfo, is_ready, is_reported_by_kubelet, serving_template};
 
-/// Where heartbeats are.
+/// Namespace of the node leases that hold heartbeats.
 const LEASES: &str = "kube-node-lease";
 /// How often there is one.
 const BEAT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ const GAP: Duration = Duration::from_secs(15);
 /// What is known of the node on the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRegistration {
-    /// Which object it is.
+    /// UID of the Node object; `None` until it is created or found.
     pub uid: Option<String>,
     /// Whether a kubelet reports for it, and not we.
     pub kubelet: bool,
@@ -49,7 +49,7 @@ pub struct NodeRegistration {
     pub addresses: Vec<IpAddr>,
     /// When the last heartbeat arrived.
     pub heartbeat: Option<OffsetDateTime>,
-    /// What went wrong last.
+    /// The last error; `None` after a successful report or heartbeat.
     pub problem: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct NodeRegistrar {
     pub chosen: Vec<IpAddr>,
     /// The machine; its addresses are filled in.
     pub host: HostInfo,
-    /// What time it is.
+    /// Source of time for heartbeats and status updates.
     pub clock: Clock,
     /// So that nodes that began together do not beat together.
     pub random: RandomSource,

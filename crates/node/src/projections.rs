@@ -7,28 +7,28 @@
 //! - [`secret`]: the passwords of these.
 //! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
 
-mod parser;
 mod file_watch;
+pub mod keystores;
 pub mod notification;
 mod notifier;
+mod parser;
 pub mod secret;
-pub mod keystores;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_pki::AltNames;
 
-use crate::volume_certificates::CertificateSubject;
 use crate::files::{DiskError, FileSystem};
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::payload::VolumePayload;
 use crate::volume::plan::{BlockedReason, VolumeReaders};
+use crate::volume_certificates::CertificateSubject;
 
 pub use file_watch::watch_file;
-pub use notification::Notification;
-pub use notifier::{Notifier, FailedNotification};
 pub use keystores::KeystoreFile;
+pub use notification::Notification;
+pub use notifier::{FailedNotification, Notifier};
 
 /// Nobody writes so much by hand.
 const MAX_FILE: usize = 1 << 20;
@@ -36,15 +36,15 @@ const MAX_FILE: usize = 1 << 20;
 /// A volume of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProjection {
-    /// Its name.
+    /// Unique name of the projection, a DNS label.
     pub name: String,
     /// Where its files are to be.
     pub directory: PathBuf,
     /// Where its ConfigMaps and Secrets are.
     pub namespace: String,
-    /// What it holds.
+    /// The sources of the volume; those that need a pod are rejected.
     pub definition: VolumeDefinition,
-    /// Whose its files are.
+    /// User and group that the files belong to.
     pub readers: VolumeReaders,
     /// `CN` of its certificates; none is the node's name.
     pub common_name: Option<String>,
@@ -59,23 +59,23 @@ pub struct HostProjection {
 /// What is wrong with a file of projections.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectionsError {
-    /// It cannot be read.
+    /// The file could not be read from disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It is not there.
+    /// No projections file exists at this path.
     #[error("{}: there is no such file", .0.display())]
     Missing(PathBuf),
     /// It says what cannot be done.
     #[error("{}{}", .path.display(), listed(.problems))]
     Wrong {
-        /// Which file.
+        /// The projections file that was rejected.
         path: PathBuf,
         /// Everything that is wrong with it.
         problems: Vec<String>,
     },
 }
 
-/// All of them.
+/// All host projections of one file, shared as a snapshot.
 pub type HostProjections = Arc<Vec<Arc<HostProjection>>>;
 
 /// Reads a file of projections, and the files of passwords that it names. A password that is not
@@ -104,7 +104,10 @@ impl HostProjection {
 
     /// For whom its certificates are.
     pub fn certificate_subject(&self) -> CertificateSubject {
-        CertificateSubject::Host { common_name: self.common_name.clone(), names: self.names.clone() }
+        CertificateSubject::Host {
+            common_name: self.common_name.clone(),
+            names: self.names.clone(),
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub type PageHandler = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send +
 /// Who gets in, and how.
 #[derive(Clone)]
 pub enum ServingTransport {
-    /// Whoever reaches the address.
+    /// Plain HTTP; anyone who can reach the address can read the pages.
     Plain,
     /// Whoever trusts our certificate. Handshakes fail while there is none.
     Tls(CurrentKeyPair),
@@ -81,7 +81,9 @@ pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHan
         oldest.push_back(connections.spawn(async move {
             match acceptor {
                 None => serve_connection(stream, pages, std::future::pending()).await,
-                Some((acceptor, current)) => serve_tls_connection(stream, acceptor, current, pages).await,
+                Some((acceptor, current)) => {
+                    serve_tls_connection(stream, acceptor, current, pages).await
+                }
             }
         }));
     }
@@ -98,7 +100,12 @@ fn config(current: CurrentKeyPair) -> Result<ServerConfig, rustls::Error> {
     Ok(config)
 }
 
-async fn serve_tls_connection(stream: TcpStream, acceptor: TlsAcceptor, mut current: CurrentKeyPair, pages: PageHandler) {
+async fn serve_tls_connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    mut current: CurrentKeyPair,
+    pages: PageHandler,
+) {
     // Whatever is new from here on is not what this connection has.
     current.mark_unchanged();
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {

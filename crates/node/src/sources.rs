@@ -10,11 +10,11 @@
 //! Whoever makes volumes is woken by a [`Wake`] that says what has changed.
 
 pub mod bundles;
-pub mod watch;
+pub mod discovery;
 pub mod objects;
 pub mod pods;
-pub mod discovery;
 pub mod tokens;
+pub mod watch;
 
 use std::future::Future;
 
@@ -26,13 +26,13 @@ use crate::volume::id::VolumeId;
 /// Something has changed that volumes depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceChange {
-    /// A ConfigMap or Secret.
+    /// A watched ConfigMap or Secret changed or was deleted.
     Object(objects::ObjectId),
     /// A token or a certificate of this volume.
     Volume(VolumeId),
 }
 
-/// Wakes whoever makes volumes.
+/// Sends changes to the volume manager; the channel is unbounded.
 pub type ChangeSender = mpsc::UnboundedSender<SourceChange>;
 
 /// Something that goes on for as long as this is kept.

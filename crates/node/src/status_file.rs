@@ -9,12 +9,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::files::{DiskError, FileSystem};
-use crate::volume_manager::report::{CertificateReport, VolumeReports};
-use crate::node_certificates::{ManagerActivity, CurrentCertificateReport, NodeCertificateReport};
+use crate::node_certificates::{CurrentCertificateReport, ManagerActivity, NodeCertificateReport};
 use crate::node_status::NodeRegistration;
 use crate::template::CertificatePurpose;
+use crate::volume_manager::report::{CertificateReport, VolumeReports};
 
-/// The file's name.
+/// Name of the status file, in the agent's root directory.
 pub const FILE: &str = "windlass-node-status.json";
 /// Nothing in it is secret.
 const READABLE: u32 = 0o644;
@@ -31,20 +31,20 @@ const LARGEST: usize = 1 << 20;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
-    /// The node's name.
+    /// The name of the Node object that the agent runs for.
     pub node: String,
-    /// When this was written.
+    /// Wall-clock time at which the agent wrote the file.
     #[serde(with = "time::serde::rfc3339")]
     pub written: OffsetDateTime,
     /// The process that wrote it.
     pub process: u32,
     /// Where its current certificates are.
     pub certificate_directory: PathBuf,
-    /// Its certificates.
+    /// The node's client certificate and, if it is rotated, the serving certificate.
     pub certificates: Vec<CertificateStatus>,
     /// What the server has of it.
     pub server: RegistrationStatus,
-    /// Its volumes.
+    /// The state of the volumes of pods and of the host.
     #[serde(default)]
     pub volumes: VolumesStatus,
 }
@@ -106,7 +106,7 @@ pub struct VolumeCertificate {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeProblem {
-    /// Which.
+    /// `host/name` for a projection, `namespace/pod/volume` for a pod's volume.
     pub volume: String,
     /// Whether it has older files.
     pub ready: bool,
@@ -120,14 +120,14 @@ pub struct VolumeProblem {
 pub struct CertificateStatus {
     /// What it is for: client or serving.
     pub purpose: String,
-    /// Who signs it.
+    /// The signer name that the certificate is requested from.
     pub signer: String,
-    /// The one at hand.
+    /// The certificate in use; `None` before the first issuance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<CurrentCertificateStatus>,
-    /// What is being done.
+    /// What the certificate manager is doing or waiting for.
     pub activity: ActivityStatus,
-    /// What went wrong last.
+    /// The last failure; `None` once a certificate is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<CertificateProblem>,
     /// How often something went wrong since the start.
@@ -143,9 +143,9 @@ pub struct CertificateStatus {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentCertificateStatus {
-    /// Its user.
+    /// Common name of the subject, which is the Kubernetes user name.
     pub common_name: String,
-    /// Its groups.
+    /// Organizations of the subject, which are the Kubernetes groups.
     pub organizations: Vec<String>,
     /// The DNS names it speaks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,12 +153,12 @@ pub struct CurrentCertificateStatus {
     /// The addresses it speaks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
-    /// Its serial number.
+    /// Serial number of the certificate, in hexadecimal digits.
     pub serial: String,
     /// From when on it is good.
     #[serde(with = "time::serde::rfc3339")]
     pub not_before: OffsetDateTime,
-    /// Until when.
+    /// End of the validity, from the certificate.
     #[serde(with = "time::serde::rfc3339")]
     pub not_after: OffsetDateTime,
     /// When the next one will be asked for.
@@ -169,25 +169,25 @@ pub struct CurrentCertificateStatus {
     pub lacking: Option<String>,
 }
 
-/// What is being done.
+/// What a certificate manager is doing, for programs and for people.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActivityStatus {
-    /// In one word.
+    /// Machine-readable state in UpperCamelCase, such as `Waiting`.
     pub state: String,
-    /// In many.
+    /// The same as a sentence for people; the wording may change.
     pub text: String,
     /// The request that is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
 
-/// What went wrong.
+/// The last failure of a certificate manager, as in the status file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateProblem {
-    /// In one word.
+    /// Machine-readable cause in UpperCamelCase, the same as in events.
     pub reason: String,
-    /// In many.
+    /// Error message for people, without secrets; the wording may change.
     pub message: String,
 }
 
@@ -199,9 +199,9 @@ pub struct RegistrationStatus {
     pub registered: bool,
     /// Whether a kubelet reports for it.
     pub kubelet: bool,
-    /// Its addresses.
+    /// IP addresses in the status of the Node object; may be empty.
     pub addresses: Vec<String>,
-    /// What went wrong last.
+    /// The last registration or heartbeat error; `None` after a success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -329,7 +329,10 @@ impl VolumesStatus {
         let unblocked = reports.values().filter(|report| report.blocked.is_none());
         let ready = unblocked.clone().filter(|report| report.ready).count();
         let certificates = reports.iter().flat_map(|(id, report)| {
-            report.certificates.iter().map(|found| VolumeCertificate::from_report(id.to_string(), found))
+            report
+                .certificates
+                .iter()
+                .map(|found| VolumeCertificate::from_report(id.to_string(), found))
         });
         let mut certificates = certificates.collect::<Vec<_>>();
         certificates.sort_by(|a, b| (a.not_after, &a.volume).cmp(&(b.not_after, &b.volume)));
@@ -378,15 +381,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::volume_manager::report::VolumeReport;
     use crate::csr::CsrStage;
     use crate::testing::{START, report};
-    use crate::volume::id::{VolumeOwner, VolumeId};
+    use crate::volume::id::{VolumeId, VolumeOwner};
+    use crate::volume_manager::report::VolumeReport;
 
     fn status() -> AgentStatus {
         let mut waiting = report(CertificatePurpose::Client, Some(START));
-        waiting.doing =
-            ManagerActivity::Waiting { request: "node-csr-x".into(), stage: CsrStage::Approval, since: START };
+        waiting.doing = ManagerActivity::Waiting {
+            request: "node-csr-x".into(),
+            stage: CsrStage::Approval,
+            since: START,
+        };
         AgentStatus {
             node: "n1".into(),
             written: START,
@@ -396,7 +402,10 @@ mod tests {
                 CertificateStatus::from_report(&waiting),
                 CertificateStatus::from_report(&report(CertificatePurpose::Serving, None)),
             ],
-            server: RegistrationStatus::from_registration(&NodeRegistration { uid: Some("u".into()), ..NodeRegistration::default() }),
+            server: RegistrationStatus::from_registration(&NodeRegistration {
+                uid: Some("u".into()),
+                ..NodeRegistration::default()
+            }),
             volumes: VolumesStatus { ready: 3, ..VolumesStatus::default() },
         }
     }
@@ -423,7 +432,8 @@ mod tests {
             not_before: START,
             not_after: START - time::Duration::minutes(i64::try_from(number).unwrap()),
         };
-        let volume = |number: usize| VolumeId { owner: VolumeOwner::Host, name: number.to_string() };
+        let volume =
+            |number: usize| VolumeId { owner: VolumeOwner::Host, name: number.to_string() };
         let report = |number: usize| VolumeReport {
             directory: "v".into(),
             sources: Vec::new(),
@@ -458,7 +468,8 @@ mod tests {
     fn an_agent_at_work_is_seen() {
         let place = tempfile::tempdir().unwrap();
         assert!(!is_running(place.path()).unwrap());
-        let lock = crate::cert_store::DirectoryLock::acquire(place.path(), &FileSystem::default()).unwrap();
+        let lock = crate::cert_store::DirectoryLock::acquire(place.path(), &FileSystem::default())
+            .unwrap();
         assert!(is_running(place.path()).unwrap());
         drop(lock);
         assert!(!is_running(place.path()).unwrap());

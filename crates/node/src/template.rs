@@ -27,7 +27,7 @@ impl CertificatePurpose {
         }
     }
 
-    /// Who signs it.
+    /// Returns the Kubernetes signer that issues certificates of this purpose.
     pub const fn signer(self) -> &'static str {
         match self {
             Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
@@ -47,9 +47,9 @@ impl CertificatePurpose {
 /// What has to be in a certificate. There may be more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateTemplate {
-    /// The user.
+    /// Required common name, `system:node:` and the node's name.
     pub common_name: String,
-    /// The groups.
+    /// Required organizations, which are the Kubernetes groups.
     pub organizations: Vec<String>,
     /// The names that it speaks for: DNS names and addresses.
     pub names: AltNames,
@@ -113,7 +113,7 @@ impl CertificateTemplate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{START, CertificateFixture};
+    use crate::testing::{CertificateFixture, START};
     use windlass_pki::PrivateKey;
 
     fn names(dns: &[&str], addresses: &[&str]) -> AltNames {
@@ -163,7 +163,12 @@ mod tests {
             let organizations = o.iter().map(|&o| o.to_owned()).collect();
             let template = CertificateTemplate { common_name: cn.into(), organizations, names };
             let (common_name, organizations, names) = issued;
-            let signed = CertificateFixture { common_name, organizations, names, ..CertificateFixture::client(START) };
+            let signed = CertificateFixture {
+                common_name,
+                organizations,
+                names,
+                ..CertificateFixture::client(START)
+            };
             let certificate = signed.certificate(key.public_key());
             assert_eq!(template.lacking(&certificate).as_deref(), expected, "{template:?}");
         }

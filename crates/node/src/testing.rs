@@ -14,23 +14,24 @@ use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Notify;
 use windlass_pki::{
-    AltNames, CertificateAuthority, ForeignCertificate, CertificateTemplate, IssuedSubject, PrivateKey, PublicKey,
-    Serial, Subject, SubjectKey, SystemRandom, CertificateUsages, Validity, issue_certificate,
+    AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, ForeignCertificate,
+    IssuedSubject, PrivateKey, PublicKey, Serial, Subject, SubjectKey, SystemRandom, Validity,
+    issue_certificate,
 };
 
-use crate::files::{FileSystem, FileOperation};
+use crate::files::{FileOperation, FileSystem};
 use crate::key_pair::CertificateKeyPair;
 
 pub use reports::report;
 
-/// When tests begin.
 pub const START: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
 pub static AUTHORITY: LazyLock<CertificateAuthority> = LazyLock::new(|| {
     let subject = Subject::new("test", &[]).unwrap();
     let validity = Validity::lasting(START - Duration::days(3650), Duration::days(36500)).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial)
+        .unwrap()
 });
 
 /// What a signer would issue.
@@ -61,7 +62,8 @@ impl CertificateFixture<'_> {
             &CertificateTemplate {
                 subject: IssuedSubject::new(self.common_name, self.organizations),
                 alt_names: self.names.clone(),
-                usages: CertificateUsages::from_names(&["digital signature", "client auth"]).unwrap(),
+                usages: CertificateUsages::from_names(&["digital signature", "client auth"])
+                    .unwrap(),
                 validity: Validity::new(self.from, self.until).unwrap(),
                 public_key: &key,
                 serial: Serial::random(&SystemRandom::new()).unwrap(),
@@ -111,7 +113,9 @@ impl FailingDisk {
 
     pub fn files(self: &Arc<Self>) -> FileSystem {
         let this = self.clone();
-        FileSystem::with_hook(Arc::new(move |operation, path| this.check_operation(operation, path)))
+        FileSystem::with_hook(Arc::new(move |operation, path| {
+            this.check_operation(operation, path)
+        }))
     }
 
     /// Whether the operation was reached.
@@ -136,7 +140,9 @@ impl FailingDisk {
             DiskFailure::Kill => Err(io::Error::other("killed")),
             // What cannot be written to can be read, and a full disk can be cleaned up.
             DiskFailure::Fail(_) if operation.is_read_only() && number > self.at => Ok(()),
-            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == FileOperation::Remove => Ok(()),
+            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == FileOperation::Remove => {
+                Ok(())
+            }
             DiskFailure::Fail(kind) => Err(kind.into()),
         }
     }

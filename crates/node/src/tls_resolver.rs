@@ -24,7 +24,7 @@ pub struct TlsCertResolver {
 }
 
 impl TlsCertResolver {
-    /// Shows what is current.
+    /// Creates a resolver that serves whatever key pair `current` holds at each handshake.
     pub fn new(current: CurrentKeyPair) -> Arc<Self> {
         Arc::new(Self { current, ready: Mutex::default() })
     }
@@ -52,7 +52,10 @@ impl TlsCertResolver {
 }
 
 /// Says whether it is the same certificate as before, or that there still is none.
-pub fn is_same_key_pair(one: Option<&Arc<CertificateKeyPair>>, other: Option<&Arc<CertificateKeyPair>>) -> bool {
+pub fn is_same_key_pair(
+    one: Option<&Arc<CertificateKeyPair>>,
+    other: Option<&Arc<CertificateKeyPair>>,
+) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (None, None) => true,

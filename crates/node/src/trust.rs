@@ -20,6 +20,11 @@ use reporter::NodeTrustReporter;
 
 /// Keeps the node's NodeTrust as the reports say, and writes it only when they say something else.
 /// Does not end.
-pub async fn report(client: Client, node: String, clock: Clock, reports: watch::Receiver<VolumeReports>) {
+pub async fn report(
+    client: Client,
+    node: String,
+    clock: Clock,
+    reports: watch::Receiver<VolumeReports>,
+) {
     NodeTrustReporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports).await;
 }

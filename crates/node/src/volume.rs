@@ -34,10 +34,10 @@
 //! empty file with those to whom it is optional: they said that they can do without, so that deleting
 //! it is how it is taken from them.
 
-pub mod trust_anchors;
 pub mod definition;
 pub mod id;
 pub mod path;
 pub mod payload;
 pub mod plan;
+pub mod trust_anchors;
 pub mod writer;

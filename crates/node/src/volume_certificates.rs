@@ -6,20 +6,20 @@
 //! - [`pod`], [`host`]: the requests on the server. [`hub`]: what the server says of them.
 //! - [`state`]: what is kept on the disk. [`source`]: what is shown to others. [`tell`]: events.
 
-mod driver;
-mod host_request;
 mod dispatcher;
-mod state_machine;
-mod issuance;
-mod pod_request;
-mod managed_certificate;
-mod state_file;
+mod driver;
 mod event_writer;
+mod host_request;
+mod issuance;
+mod managed_certificate;
+mod pod_request;
+mod renewal_times;
+mod state_file;
+mod state_machine;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod renewal_times;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,34 +34,34 @@ use windlass_pki::AltNames;
 
 use crate::clock::Clock;
 use crate::events::recorder::Event;
-use crate::files::FileSystem;
 use crate::feature_gates::FeatureGates;
+use crate::files::FileSystem;
 use crate::node_certificates::RandomSource;
 use crate::sources::ChangeSender;
 use crate::sources::bundles::BundleView;
-use crate::sources::discovery::{self, RecheckSignal, POD_REQUESTS, ApiAvailability};
-use crate::volume::trust_anchors::{TrustAnchors, BundleSelector};
+use crate::sources::discovery::{self, ApiAvailability, POD_REQUESTS, RecheckSignal};
 use crate::volume::definition::CertificateSource;
-use crate::volume::id::{VolumeOwner, SourceId};
+use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
+use crate::volume::trust_anchors::{BundleSelector, TrustAnchors};
 
 use dispatcher::RequestDispatcher;
-use managed_certificate::{PublishedCertificate, ManagedCertificate, lock};
+use managed_certificate::{ManagedCertificate, PublishedCertificate, lock};
 use state_file::{LoadedState, StateFile};
 
-/// What it works with.
+/// Configuration and dependencies of a `VolumeCertificateManager`.
 pub struct VolumeCertificateConfig {
     /// The server, as the node.
     pub client: Client,
-    /// The node's name.
+    /// The name of the Node object, which is part of every request.
     pub node: String,
-    /// The disk.
+    /// File system access for the certificate state files.
     pub files: FileSystem,
-    /// What time it is.
+    /// Source of wall-clock and monotonic time for renewal.
     pub clock: Clock,
     /// So that not everything is asked for at once.
     pub random: RandomSource,
-    /// What is turned off.
+    /// Feature gates; `PodCertificateRequest` turned off stops all pod requests.
     pub gates: FeatureGates,
     /// Woken when there is another certificate, or another reason why there is none.
     pub wakes: ChangeSender,
@@ -75,9 +75,9 @@ pub struct VolumeCertificateConfig {
 /// What is to be asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateSpec {
-    /// What the volume says.
+    /// The `podCertificate` source of the volume: signer, key type and lifetime.
     pub source: CertificateSource,
-    /// For whom.
+    /// The pod or host that the certificate is issued to.
     pub subject: CertificateSubject,
     /// The directory in which state is kept that has to outlive the process. It is private, and
     /// whoever forgets the certificate removes it.
@@ -96,7 +96,7 @@ pub enum CertificateSubject {
     Host {
         /// `CN`; the node's name if there is none.
         common_name: Option<String>,
-        /// What it speaks for.
+        /// Subject alternative names to request; may be empty.
         names: AltNames,
     },
 }
@@ -140,11 +140,12 @@ const MISSING: &str = "the server does not serve podcertificaterequests.certific
 const UNKNOWN: &str = "no credentials yet";
 
 impl VolumeCertificateManager {
-    /// None are wanted yet.
+    /// Creates a manager without certificates; `ensure` adds them and `run` requests them.
     pub fn new(setup: VolumeCertificateConfig) -> Arc<Self> {
         let (begin, begins) = mpsc::unbounded_channel();
         let (notices, noticed) = mpsc::channel(event_writer::WAITING);
-        let (client, node, again) = (setup.client.clone(), setup.node.clone(), RecheckSignal::default());
+        let (client, node, again) =
+            (setup.client.clone(), setup.node.clone(), RecheckSignal::default());
         Arc::new(Self {
             sources: Mutex::default(),
             begin,
@@ -152,7 +153,12 @@ impl VolumeCertificateManager {
             pods: watch::Sender::new(false),
             turns: Semaphore::new(TURNS),
             presence: watch::Sender::new(ApiAvailability::Unknown),
-            requests: pod_request::PodRequestClient::new(client, node, setup.random.clone(), again.clone()),
+            requests: pod_request::PodRequestClient::new(
+                client,
+                node,
+                setup.random.clone(),
+                again.clone(),
+            ),
             again,
             hub: RequestDispatcher::default(),
             notices,
@@ -163,7 +169,9 @@ impl VolumeCertificateManager {
     /// Asks, waits and renews. Does not end. Runs once: another call does nothing.
     pub async fn run(self: Arc<Self>) {
         let inbox = lock(&self.inbox).take();
-        let Some(CertificateInbox { mut begin, notices }) = inbox else { return std::future::pending().await };
+        let Some(CertificateInbox { mut begin, notices }) = inbox else {
+            return std::future::pending().await;
+        };
         let VolumeCertificateConfig { client, node, clock, .. } = &self.setup;
         let keeping = async {
             let mut tasks = JoinSet::new();
@@ -181,7 +189,8 @@ impl VolumeCertificateManager {
                 }
             }
         };
-        let telling = event_writer::write_events(client.clone(), node.clone(), clock.clone(), notices);
+        let telling =
+            event_writer::write_events(client.clone(), node.clone(), clock.clone(), notices);
         tokio::join!(keeping, telling, self.watch_requests());
     }
 
@@ -203,7 +212,12 @@ impl VolumeCertificateManager {
             tracing::warn!(volume = %id.volume, "a certificate has to be asked for anew: {why}");
         }
         let why = if off { OFF } else { state_machine::NOT_YET }.to_owned();
-        let shown = PublishedCertificate { current: loaded.kept.current.clone(), reason: why, refuser: None, off };
+        let shown = PublishedCertificate {
+            current: loaded.kept.current.clone(),
+            reason: why,
+            refuser: None,
+            off,
+        };
         let source = Arc::new(ManagedCertificate::new(id.clone(), wanted, place, shown));
         lock(&self.sources).insert(id.clone(), source.clone());
         if !off {
@@ -263,8 +277,12 @@ impl VolumeCertificateManager {
         }
         let (client, again) = (self.setup.client.clone(), self.again.clone());
         let presence = self.presence.subscribe();
-        let finding =
-            discovery::watch_availability(client.clone(), POD_REQUESTS, again.clone(), self.presence.clone());
+        let finding = discovery::watch_availability(
+            client.clone(),
+            POD_REQUESTS,
+            again.clone(),
+            self.presence.clone(),
+        );
         tokio::join!(finding, self.hub.run(client, &self.setup.node, presence, again));
     }
 }

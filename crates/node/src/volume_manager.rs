@@ -9,20 +9,20 @@
 //! - `tell`: tells pods how their volumes are.
 //! - `place`, `tmpfs`: where the volumes of pods are.
 
-mod host_volumes;
-mod pod_teardown;
-mod host_resources;
 mod dependencies;
-mod pod_volumes_root;
-mod pod_volumes;
-pub mod report;
+mod host_resources;
+mod host_volumes;
+mod managed_volume;
 mod pod_status;
+mod pod_teardown;
+mod pod_volumes;
+mod pod_volumes_root;
+pub mod report;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tmpfs;
-mod managed_volume;
 mod volume_loop;
-mod snapshot;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,60 +30,60 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
-use crate::volume_certificates::VolumeCertificateManager;
 use crate::clock::Clock;
 use crate::files::FileSystem;
-use crate::node_certificates::RandomSource;
 use crate::metrics::volumes::VolumeMetrics;
-use crate::projections::{Notifier, HostProjections};
+use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
+use crate::projections::{HostProjections, Notifier};
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
 use crate::sources::tokens::TokenManager;
+use crate::volume_certificates::VolumeCertificateManager;
 
-use report::VolumeReports;
 use pod_status::PodStatusReporter;
+use report::VolumeReports;
 use volume_loop::VolumeLoop;
 
 pub use pod_volumes_root::release;
 
-/// What it works with.
+/// Dependencies of the volume manager, which `run` consumes.
 pub struct VolumeManager {
     /// The server, as the node: for events and conditions.
     pub client: Client,
-    /// The node's name.
+    /// The name of the Node object, used in events.
     pub node: String,
     /// Where pods' volumes are, in `pods/<uid>/volumes/kubernetes.io~projected/<volume>`.
     pub root_dir: PathBuf,
-    /// The disk.
+    /// File system access for volumes and certificate state.
     pub files: FileSystem,
-    /// What time it is.
+    /// Source of time for retries, checks and time stamps.
     pub clock: Clock,
     /// So that not everything is done at once.
     pub random: RandomSource,
     /// Whether volumes of pods are to be in memory, where this process may mount.
     pub tmpfs: bool,
-    /// The node's pods.
+    /// Pods bound to this node by UID; `None` until the first list.
     pub pods: watch::Receiver<NodePods>,
-    /// The bundles.
+    /// ClusterTrustBundles of the cluster, with the arrival time of changes.
     pub bundles: watch::Receiver<Arc<BundleView>>,
-    /// The machine's own volumes.
+    /// Volumes of the host, from the host projections file.
     pub projections: watch::Receiver<HostProjections>,
     /// Whether there is a kubelet, whose the pods are then.
     pub registration: watch::Receiver<NodeRegistration>,
-    /// ConfigMaps and Secrets.
+    /// Watched ConfigMaps and Secrets that volumes reference.
     pub objects: ObjectCache,
-    /// Tokens.
+    /// Service account tokens, requested and refreshed for volumes.
     pub tokens: Arc<TokenManager>,
-    /// Certificates.
+    /// Certificates and keys, requested and renewed for volumes.
     pub certificates: Arc<VolumeCertificateManager>,
-    /// Tells applications.
+    /// Notifies applications when the files of a host projection change.
     pub notifier: Arc<Notifier>,
-    /// What has changed.
+    /// Changes of objects, tokens and certificates that volumes depend on.
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
-    /// What is counted.
+    /// Counters and histograms that the manager updates.
     pub metrics: Arc<VolumeMetrics>,
     /// What is known of each volume.
     pub reports: watch::Sender<VolumeReports>,

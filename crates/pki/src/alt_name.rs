@@ -7,15 +7,15 @@ use der::{Decode, Tag, Tagged};
 use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::Error;
-use crate::limits::{MAX_ALT_NAMES, MAX_DNS_NAME_BYTES, MAX_URI_BYTES};
 use crate::der_syntax::elements;
+use crate::limits::{MAX_ALT_NAMES, MAX_DNS_NAME_BYTES, MAX_URI_BYTES};
 
-/// One subject alternative name.
+/// One subject alternative name of a certificate (RFC 5280 §4.2.1.6).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AltName {
     /// A DNS name, perhaps with a wildcard as its first label.
     Dns(String),
-    /// An address.
+    /// An IPv4 or IPv6 address, encoded as 4 or 16 bytes.
     Ip(IpAddr),
     /// A URI, such as a SPIFFE id.
     Uri(String),
@@ -28,9 +28,11 @@ impl AltName {
             Self::Dns(name) => {
                 Ok(GeneralName::DnsName(encode_ia5_string(name, "DNS name", MAX_DNS_NAME_BYTES)?))
             }
-            Self::Uri(uri) => {
-                Ok(GeneralName::UniformResourceIdentifier(encode_ia5_string(uri, "URI", MAX_URI_BYTES)?))
-            }
+            Self::Uri(uri) => Ok(GeneralName::UniformResourceIdentifier(encode_ia5_string(
+                uri,
+                "URI",
+                MAX_URI_BYTES,
+            )?)),
             Self::Ip(address) => Ok(GeneralName::from(*address)),
         }
     }

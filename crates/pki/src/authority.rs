@@ -12,10 +12,10 @@ use crate::certificate::{
     AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
     SUBJECT_KEY_IDENTIFIER,
 };
+use crate::der_syntax::{SignedFields, TbsFields};
 use crate::limits::MAX_ALT_NAMES;
-use crate::der_syntax::{TbsFields, SignedFields};
 use crate::{
-    AltName, Certificate, Error, PrivateKey, PublicKey, KeyPurpose, Serial, Subject, Validity, pem,
+    AltName, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, Subject, Validity, pem,
 };
 
 /// A certificate authority: a certificate that may sign others, and its key.
@@ -120,7 +120,7 @@ impl CertificateAuthority {
         &self.certificate
     }
 
-    /// Its key.
+    /// Private key of the CA, which matches its certificate.
     pub fn key(&self) -> &PrivateKey {
         &self.key
     }
@@ -129,7 +129,7 @@ impl CertificateAuthority {
 /// A certificate to be issued that cannot itself issue.
 #[derive(Debug, Clone)]
 pub struct LeafTemplate<'a> {
-    /// Who it is for.
+    /// Subject of the certificate; may be empty if there are alternative names.
     pub subject: Subject,
     /// Which names it speaks for, in this order.
     pub alt_names: Vec<AltName>,
@@ -137,9 +137,9 @@ pub struct LeafTemplate<'a> {
     pub purposes: Vec<KeyPurpose>,
     /// When it is wanted for. What exceeds the authority's own validity is cut off.
     pub validity: Validity,
-    /// The key it certifies.
+    /// Public key to certify; the caller must have verified possession of its private key.
     pub public_key: &'a PublicKey,
-    /// Its serial number.
+    /// Serial number, which must be unique for each certificate of the CA.
     pub serial: Serial,
 }
 
@@ -196,7 +196,7 @@ impl CertificateContents<'_> {
         sign_der(&self.encode(key)?, key)
     }
 
-    /// What `key` will sign.
+    /// Encodes the TBSCertificate that `key` will sign.
     pub(crate) fn encode(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
         let contents = TbsFields {
             version: Version::V3,

@@ -10,10 +10,10 @@ use x509_cert::certificate::Version;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 
+use crate::der_syntax::{SignedFields, TbsFields};
 use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
-use crate::der_syntax::{TbsFields, SignedFields};
 use crate::{
-    AltName, Error, ForeignCertificate, PublicKey, KeyPurpose, SubjectKey, Validity, alt_name, pem,
+    AltName, Error, ForeignCertificate, KeyPurpose, PublicKey, SubjectKey, Validity, alt_name, pem,
     subject,
 };
 
@@ -75,13 +75,17 @@ impl Certificate {
         let signed = SignedFields::from_der(der).map_err(&malformed)?;
         let fields = signed.tbs.decode_as::<TbsFields<'_>>().map_err(&malformed)?;
         if fields.algorithm != signed.algorithm {
-            return Err(malformed_certificate("the signed and the outer signature algorithm differ"));
+            return Err(malformed_certificate(
+                "the signed and the outer signature algorithm differ",
+            ));
         }
         let identity = subject::parse_name(fields.subject)?;
         subject::parse_name(fields.issuer)?;
         let extensions = match &fields.extensions {
             Some(_) if fields.version != Version::V3 => {
-                return Err(malformed_certificate("extensions in a certificate older than version 3"));
+                return Err(malformed_certificate(
+                    "extensions in a certificate older than version 3",
+                ));
             }
             Some(extensions) => ParsedExtensions::read(extensions)?,
             None => ParsedExtensions::default(),
@@ -109,12 +113,12 @@ impl Certificate {
         }
     }
 
-    /// Its bytes.
+    /// Returns the DER encoding, exactly the bytes that were parsed.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// Writes it as PEM.
+    /// Encodes the certificate as one `CERTIFICATE` PEM block.
     pub fn to_pem(&self) -> String {
         pem::encode_certificates([self.der.as_ref()])
     }
@@ -159,14 +163,14 @@ impl Certificate {
         &self.serial
     }
 
-    /// SHA-256 of its bytes.
+    /// Returns the SHA-256 digest of the DER encoding.
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut fingerprint = [0; 32];
         fingerprint.copy_from_slice(digest(&SHA256, &self.der).as_ref());
         fingerprint
     }
 
-    /// The key it certifies.
+    /// Returns the certified public key (SubjectPublicKeyInfo).
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
@@ -186,7 +190,9 @@ impl Certificate {
         Ok(CertificateSignature {
             message: signed.tbs.to_der().map_err(&malformed)?,
             algorithm: algorithm.value().to_vec(),
-            signature: signature.ok_or_else(|| malformed_certificate("the signature has unused bits"))?.to_vec(),
+            signature: signature
+                .ok_or_else(|| malformed_certificate("the signature has unused bits"))?
+                .to_vec(),
         })
     }
 

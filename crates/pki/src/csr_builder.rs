@@ -1,8 +1,8 @@
 //! Asking for a certificate: writing a PKCS#10 request (RFC 2986), as Go writes it.
 
 use crate::authority::sign_der;
-use crate::issuance::alt_names;
 use crate::der_syntax::encode_tlv;
+use crate::issuance::alt_names;
 use crate::{AltNames, CertificateRequest, Error, IssuedSubject, PrivateKey, pem};
 
 const LABEL: &str = "CERTIFICATE REQUEST";
@@ -13,9 +13,9 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 /// The attributes of a request: `[0]`, constructed.
 const ATTRIBUTES: u8 = 0xa0;
-/// `extensionRequest`, `1.2.840.113549.1.9.14`.
+/// OID of the `extensionRequest` attribute: `1.2.840.113549.1.9.14`.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
-/// `subjectAltName`, `2.5.29.17`.
+/// OID of the `subjectAltName` extension: `2.5.29.17`.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// Writes a request for a certificate with these names for this key, as PEM. It is signed by the
@@ -37,7 +37,11 @@ pub fn build_stub_csr(key: &PrivateKey) -> Result<Vec<u8>, Error> {
     encode_csr(key, &IssuedSubject::new("", &[]), &AltNames::default())
 }
 
-fn encode_csr(key: &PrivateKey, subject: &IssuedSubject, names: &AltNames) -> Result<Vec<u8>, Error> {
+fn encode_csr(
+    key: &PrivateKey,
+    subject: &IssuedSubject,
+    names: &AltNames,
+) -> Result<Vec<u8>, Error> {
     let names = alt_names::canonical(names)?;
     let body = [
         // Version 1 is written as 0.
@@ -56,10 +60,13 @@ fn encode_attributes(names: &AltNames) -> Vec<u8> {
     if names.is_empty() {
         return Vec::new();
     }
-    let extension =
-        [encode_tlv(OBJECT_IDENTIFIER, SUBJECT_ALT_NAME), encode_tlv(OCTET_STRING, &alt_names::to_der(names))];
+    let extension = [
+        encode_tlv(OBJECT_IDENTIFIER, SUBJECT_ALT_NAME),
+        encode_tlv(OCTET_STRING, &alt_names::to_der(names)),
+    ];
     let extensions = encode_tlv(SEQUENCE, &encode_tlv(SEQUENCE, &extension.concat()));
-    let attribute = [encode_tlv(OBJECT_IDENTIFIER, EXTENSION_REQUEST), encode_tlv(SET, &extensions)];
+    let attribute =
+        [encode_tlv(OBJECT_IDENTIFIER, EXTENSION_REQUEST), encode_tlv(SET, &extensions)];
     encode_tlv(SEQUENCE, &attribute.concat())
 }
 

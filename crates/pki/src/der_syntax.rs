@@ -13,7 +13,7 @@ use x509_cert::time::Validity;
 
 use crate::Error;
 
-/// `Certificate`, RFC 5280 §4.1.
+/// `Certificate` as defined by RFC 5280 §4.1.
 #[derive(Sequence)]
 pub(crate) struct SignedFields<'a> {
     pub tbs: AnyRef<'a>,
@@ -21,7 +21,7 @@ pub(crate) struct SignedFields<'a> {
     pub signature: BitStringRef<'a>,
 }
 
-/// `TBSCertificate`, RFC 5280 §4.1.
+/// `TBSCertificate` as defined by RFC 5280 §4.1.
 #[derive(Sequence)]
 pub(crate) struct TbsFields<'a> {
     #[asn1(context_specific = "0", default = "Default::default")]

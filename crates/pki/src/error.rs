@@ -13,15 +13,15 @@ pub enum Error {
     /// The input is larger than this crate is willing to look at.
     #[error("{what} exceeds the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// Name of the input that is too large.
         what: &'static str,
-        /// The limit, from [`crate::limits`].
+        /// Exceeded limit, one of the constants in [`crate::limits`].
         limit: usize,
     },
     /// The bytes are not what they should be.
     #[error("malformed {what}: {reason}")]
     Malformed {
-        /// What was being read.
+        /// Name of the structure that was being parsed.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -44,7 +44,7 @@ pub enum Error {
     /// A name that is to be certified cannot be.
     #[error("invalid {what}: {reason}")]
     InvalidName {
-        /// Which name.
+        /// Kind of name, for example a DNS name.
         what: &'static str,
         /// What is wrong with it.
         reason: &'static str,
@@ -55,9 +55,9 @@ pub enum Error {
     /// What was to be issued is not fit for it.
     #[error("refusing to issue, {}: {reason}", lint.name())]
     Lint {
-        /// What was looked at.
+        /// Lint that rejected the certificate before or after signing.
         lint: IssuanceLint,
-        /// What is wrong.
+        /// Reason for the rejection, for people.
         reason: &'static str,
     },
     /// The cryptographic library refused an operation that should not fail.

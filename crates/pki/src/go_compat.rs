@@ -19,38 +19,38 @@
 mod algorithm;
 mod alt_names;
 mod anchor_path;
-mod trust_anchors;
+mod asn1_string;
 mod bundle;
 mod certificate;
 mod chain;
+mod der_reader;
+mod distinguished_name;
 mod domain_name;
 mod email;
 mod extensions;
 mod key;
-mod distinguished_name;
 mod oid;
 mod p224;
-mod der_reader;
-mod request;
 mod pem_scan;
+mod request;
 mod signature;
-mod asn1_string;
 mod time;
+mod trust_anchors;
 mod uri;
 
 pub use algorithm::{HashAlgorithm, SignatureAlgorithm};
 pub use alt_names::AltNames;
 pub use anchor_path::leads_to_anchor;
-pub use trust_anchors::{TrustAnchor, AnchorError, EntryError, EntryFault, parse_trust_anchors};
 pub use bundle::{BundleCertificates, BundleError, parse_bundle};
 pub use certificate::ForeignCertificate;
 pub use chain::{
     BlockError, ChainError, IssuedChain, LeafFault, labelled_certificates, parse_certificate_blocks,
 };
-pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, PodKeyType, SubjectKey};
 pub use distinguished_name::{DistinguishedName, NameAttribute};
+pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, PodKeyType, SubjectKey};
 pub use request::{CertificateRequest, RequestError, RequestedExtension};
 pub use signature::SignatureError;
+pub use trust_anchors::{AnchorError, EntryError, EntryFault, TrustAnchor, parse_trust_anchors};
 
 pub(crate) use asn1_string::is_printable_string;
 pub(crate) use uri::canonical as canonical_uri;

@@ -10,12 +10,13 @@ mod lint;
 mod subject;
 
 use crate::authority::{
-    CertificateContents, authority_key_identifier, basic_constraints, extension, encode_extension, sign_der,
+    CertificateContents, authority_key_identifier, basic_constraints, encode_extension, extension,
+    sign_der,
 };
 use crate::certificate::{BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME};
 use crate::{
-    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, Error, PublicKey, Serial, SubjectKey,
-    CertificateUsages, Validity, pem,
+    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, CertificateUsages, Error,
+    PublicKey, Serial, SubjectKey, Validity, pem,
 };
 
 pub use lint::{IssuanceLint, LintWarning};
@@ -24,7 +25,7 @@ pub use subject::IssuedSubject;
 /// A certificate that is wanted.
 #[derive(Debug, Clone)]
 pub struct CertificateTemplate<'a> {
-    /// Who it is for.
+    /// Subject of the certificate; may be empty.
     pub subject: IssuedSubject,
     /// Which names it speaks for: DNS names first, then e-mail addresses, addresses and URIs.
     pub alt_names: AltNames,
@@ -34,7 +35,7 @@ pub struct CertificateTemplate<'a> {
     pub validity: Validity,
     /// The key it certifies. The holder must have proven to have it.
     pub public_key: &'a SubjectKey,
-    /// Its serial number.
+    /// Serial number, which must be unique for each certificate of the CA.
     pub serial: Serial,
 }
 
@@ -66,7 +67,7 @@ impl<'a> CertificateTemplate<'a> {
 }
 
 impl IssuedCertificate {
-    /// Its bytes.
+    /// Returns the DER encoding of the signed certificate.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
@@ -82,8 +83,11 @@ impl IssuedCertificate {
     }
 }
 
-/// Issues a certificate.
-pub fn issue_certificate(authority: &CertificateAuthority, wanted: &CertificateTemplate<'_>) -> Result<IssuedCertificate, Error> {
+/// Issues a certificate as Kubernetes would; fails if an `IssuanceLint` rejects it.
+pub fn issue_certificate(
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
+) -> Result<IssuedCertificate, Error> {
     lint::check_key(wanted.public_key)?;
     let public_key = PublicKey::from_der(&wanted.public_key.to_canonical_der()?)?;
     let names = alt_names::canonical(&wanted.alt_names)?;

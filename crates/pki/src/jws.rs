@@ -25,18 +25,18 @@ pub struct JwsKey {
 pub enum JwkParameters {
     /// A point on a curve; both coordinates have the curve's full length.
     Ec {
-        /// `crv`.
+        /// Curve name, the JWK member `crv`.
         curve: &'static str,
-        /// `x`.
+        /// X coordinate, the JWK member `x`.
         x: Vec<u8>,
-        /// `y`.
+        /// Y coordinate, the JWK member `y`.
         y: Vec<u8>,
     },
     /// A modulus and an exponent, without leading zeros.
     Rsa {
-        /// `n`.
+        /// RSA modulus, the JWK member `n`.
         n: Vec<u8>,
-        /// `e`.
+        /// RSA public exponent, the JWK member `e`.
         e: Vec<u8>,
     },
 }

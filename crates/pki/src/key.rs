@@ -47,28 +47,28 @@ enum EcdsaCurve {
 /// The kinds of key that can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyKind {
-    /// ECDSA with P-256.
+    /// ECDSA on the NIST curve P-256.
     P256,
-    /// ECDSA with P-384.
+    /// ECDSA on the NIST curve P-384.
     P384,
-    /// ECDSA with P-521.
+    /// ECDSA on the NIST curve P-521.
     P521,
     /// RSA with 3072 bits. Making one takes a good part of a second.
     Rsa3072,
     /// RSA with 4096 bits. Making one takes a second or more.
     Rsa4096,
-    /// Ed25519.
+    /// Ed25519 (RFC 8032), which cannot sign JSON Web Signatures here.
     Ed25519,
 }
 
 /// How a JSON Web Signature by a key is called in its header (RFC 7518 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwsAlgorithm {
-    /// ECDSA with P-256.
+    /// ECDSA on P-256 with SHA-256.
     Es256,
-    /// ECDSA with P-384.
+    /// ECDSA on P-384 with SHA-384.
     Es384,
-    /// ECDSA with P-521.
+    /// ECDSA on P-521 with SHA-512.
     Es512,
     /// RSA PKCS#1 v1.5 with SHA-256.
     Rs256,
@@ -95,7 +95,8 @@ impl PrivateKey {
     /// Makes a key of a certain kind.
     pub fn generate_kind(kind: KeyKind) -> Result<Self, Error> {
         let ecdsa = |curve: EcdsaCurve| {
-            EcdsaKeyPair::generate(curve.signing_algorithm()).map(|pair| SigningKeyPair::Ecdsa(curve, pair))
+            EcdsaKeyPair::generate(curve.signing_algorithm())
+                .map(|pair| SigningKeyPair::Ecdsa(curve, pair))
         };
         let pair = match kind {
             KeyKind::P256 => ecdsa(EcdsaCurve::P256),
@@ -126,9 +127,13 @@ impl PrivateKey {
         let pair = match block.label.as_str() {
             pem::EC_PRIVATE_KEY => parse_ecdsa(der),
             pem::RSA_PRIVATE_KEY => RsaKeyPair::from_der(der).ok().map(SigningKeyPair::Rsa),
-            _ => parse_ecdsa(der).or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa)).or_else(
-                || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519),
-            ),
+            _ => parse_ecdsa(der)
+                .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa))
+                .or_else(|| {
+                    Ed25519KeyPair::from_pkcs8_maybe_unchecked(der)
+                        .ok()
+                        .map(SigningKeyPair::Ed25519)
+                }),
         };
         let unreadable = "malformed, or not RSA, ECDSA (P-256, P-384, P-521) or Ed25519";
         Self::new(pair.ok_or(Error::UnsupportedKey(unreadable))?)
@@ -170,7 +175,7 @@ impl PrivateKey {
         Ok(Zeroizing::new(der))
     }
 
-    /// The public half.
+    /// Returns the public key, which may be shown to anyone.
     pub fn public_key(&self) -> &PublicKey {
         &self.public
     }
@@ -188,7 +193,9 @@ impl PrivateKey {
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            SigningKeyPair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
+            SigningKeyPair::Ed25519(pair) => {
+                Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec())
+            }
         }
     }
 
@@ -209,13 +216,15 @@ impl PrivateKey {
     /// no [`JwsAlgorithm`] and are refused.
     pub fn sign_jws(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            SigningKeyPair::Ecdsa(curve, _) => fixed_signature(&self.sign(message)?, curve.scalar_bytes()),
+            SigningKeyPair::Ecdsa(curve, _) => {
+                fixed_signature(&self.sign(message)?, curve.scalar_bytes())
+            }
             SigningKeyPair::Rsa(_) => self.sign(message),
             SigningKeyPair::Ed25519(_) => Err(Error::UnsupportedKey("Ed25519 cannot sign tokens")),
         }
     }
 
-    /// What [`Self::sign_jws`] makes.
+    /// Algorithm that [`Self::sign_jws`] uses; `None` if the key cannot sign JWS.
     pub fn jws_algorithm(&self) -> Option<JwsAlgorithm> {
         match &self.pair {
             SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => Some(JwsAlgorithm::Es256),

@@ -25,9 +25,9 @@
 //! be one.
 
 mod alias;
+mod encryption;
 mod jks;
 mod pkcs12;
-mod encryption;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
@@ -45,7 +45,7 @@ pub enum Pkcs12Profile {
     /// Certificates by RC2 with 40 bits, keys by triple DES, SHA-1. Every reader knows it; it
     /// hides nothing from anybody who tries.
     LegacyRc2,
-    /// Triple DES and SHA-1.
+    /// Certificates and keys encrypted with triple DES, integrity by SHA-1.
     LegacyDes,
     /// AES-256, PBKDF2 and SHA-256: OpenSSL 1.1.1, Java 12 or Windows Server 2019 and newer.
     Modern2023,
@@ -56,11 +56,11 @@ pub enum Pkcs12Profile {
 pub enum KeystoreProtection<'a> {
     /// Nothing: neither encrypted nor authenticated. Java takes such a store without a password.
     Open,
-    /// A password.
+    /// Encrypted and authenticated with a password.
     Sealed {
-        /// The password.
+        /// Password that readers need to open the store.
         password: &'a KeystorePassword,
-        /// How it is used.
+        /// Algorithms for encryption and integrity protection.
         profile: Pkcs12Profile,
     },
 }
@@ -98,7 +98,6 @@ pub struct TrustStore {
     entries: Vec<TrustStoreEntry>,
 }
 
-/// One trusted certificate.
 #[derive(Debug, Clone)]
 struct TrustStoreEntry {
     alias: String,
@@ -122,7 +121,6 @@ impl KeystorePassword {
         }
     }
 
-    /// As PBKDF2 wants it.
     fn utf8(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -139,7 +137,7 @@ impl KeystorePassword {
 }
 
 impl Pkcs12Profile {
-    /// All profiles.
+    /// All profiles that trust-manager defines, oldest first.
     pub const ALL: [Self; 3] = [Self::LegacyRc2, Self::LegacyDes, Self::Modern2023];
 
     /// The name in trust-manager's API.
@@ -168,10 +166,8 @@ impl TrustStore {
         anchors.dedup_by(|(one, _), (other, _)| one.as_ref() == other.as_ref());
         let names = anchors.iter().map(|(digest, anchor)| (digest.as_ref(), anchor.subject()));
         let aliases = alias::unique_aliases(names);
-        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| TrustStoreEntry {
-            alias,
-            der: anchor.der().to_vec(),
-            not_before: anchor.not_before(),
+        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| {
+            TrustStoreEntry { alias, der: anchor.der().to_vec(), not_before: anchor.not_before() }
         });
         Self { entries: entries.collect() }
     }
@@ -182,12 +178,12 @@ impl TrustStore {
         self.entries.iter().map(|entry| entry.alias.as_str())
     }
 
-    /// Writes it as PKCS#12.
+    /// Encodes the trust store as PKCS#12, protected as requested.
     pub fn to_pkcs12(&self, protection: &KeystoreProtection<'_>) -> Result<Vec<u8>, KeystoreError> {
         pkcs12::trust_store(&self.entries, protection)
     }
 
-    /// Writes it as JKS.
+    /// Encodes the trust store as JKS; the password only authenticates it.
     pub fn to_jks(&self, password: &KeystorePassword) -> Result<Vec<u8>, KeystoreError> {
         jks::trust_store(&self.entries, password)
     }

@@ -28,9 +28,10 @@ pub mod pem;
 pub mod policy;
 
 mod alt_name;
-mod csr_builder;
 mod authority;
 mod certificate;
+mod csr_builder;
+mod der_syntax;
 mod error;
 mod go_compat;
 mod issuance;
@@ -42,32 +43,37 @@ mod purpose;
 mod serial;
 mod set_digest;
 mod subject;
-mod der_syntax;
 mod usages;
 mod validity;
 
 pub use alt_name::AltName;
-pub use csr_builder::{build_csr, build_stub_csr};
 pub use authority::{CertificateAuthority, LeafTemplate, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::{Certificate, CertificateSignature};
+pub use csr_builder::{build_csr, build_stub_csr};
 pub use error::Error;
 pub use go_compat::{
-    AltNames, TrustAnchor, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
-    ChainError, EllipticCurve, EntryError, EntryFault, ForeignCertificate, HashAlgorithm, IssuedChain,
-    KeyAlgorithm, LeafFault, DistinguishedName, NameAttribute, PodKeyError, PodKeyType, RequestError,
-    RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, labelled_certificates,
-    leads_to_anchor, parse_bundle, parse_certificate_blocks, parse_trust_anchors,
+    AltNames, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
+    ChainError, DistinguishedName, EllipticCurve, EntryError, EntryFault, ForeignCertificate,
+    HashAlgorithm, IssuedChain, KeyAlgorithm, LeafFault, NameAttribute, PodKeyError, PodKeyType,
+    RequestError, RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, TrustAnchor,
+    labelled_certificates, leads_to_anchor, parse_bundle, parse_certificate_blocks,
+    parse_trust_anchors,
 };
-pub use issuance::{CertificateTemplate, IssuedCertificate, IssuedSubject, IssuanceLint, LintWarning, issue_certificate};
+pub use issuance::{
+    CertificateTemplate, IssuanceLint, IssuedCertificate, IssuedSubject, LintWarning,
+    issue_certificate,
+};
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, KeyKind, PrivateKey, PublicKey};
-pub use keystore::{KeyStore, KeystoreError, KeystorePassword, Pkcs12Profile, KeystoreProtection, TrustStore};
+pub use keystore::{
+    KeyStore, KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStore,
+};
 pub use lifetime::{LifetimeError, lifetime};
 pub use purpose::KeyPurpose;
 pub use rustls_pki_types::CertificateDer;
 pub use serial::Serial;
 pub use set_digest::{Fingerprint, certificate_set_digest, fingerprint};
 pub use subject::Subject;
-pub use usages::{ExtendedUsage, KeyUsageSet, UnknownUsages, CertificateUsages};
+pub use usages::{CertificateUsages, ExtendedUsage, KeyUsageSet, UnknownUsages};
 pub use validity::Validity;

@@ -24,7 +24,7 @@ pub const PRIVATE_KEY: &str = "PRIVATE KEY";
 pub const EC_PRIVATE_KEY: &str = "EC PRIVATE KEY";
 /// Label of a PKCS#1 private key, as kubeadm writes it.
 pub const RSA_PRIVATE_KEY: &str = "RSA PRIVATE KEY";
-/// Label of a SubjectPublicKeyInfo.
+/// PEM label of a SubjectPublicKeyInfo.
 pub const PUBLIC_KEY: &str = "PUBLIC KEY";
 
 /// What OpenSSL writes before an EC key. It repeats what the key itself says.
@@ -37,9 +37,9 @@ const LINE_WIDTH: usize = 64;
 
 /// One PEM block. The contents may be a private key, so they are wiped when dropped.
 pub struct PemBlock {
-    /// What stands after `BEGIN`.
+    /// Label between `-----BEGIN ` and the trailing dashes.
     pub label: String,
-    /// The decoded contents.
+    /// Decoded contents of the block; wiped from memory when dropped.
     pub contents: Zeroizing<Vec<u8>>,
 }
 
@@ -56,7 +56,7 @@ pub enum PemError {
     /// One block decodes to more than its kind may have.
     #[error("line {line}: PEM block exceeds {limit} bytes")]
     BlockTooLarge {
-        /// Where the block begins.
+        /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
         /// How large it may be.
         limit: usize,
@@ -64,13 +64,13 @@ pub enum PemError {
     /// A `BEGIN` or `END` line that is not well-formed or not where it may be.
     #[error("line {line}: misplaced or malformed PEM boundary")]
     Boundary {
-        /// The line.
+        /// Number of the malformed line, counted from 1.
         line: usize,
     },
     /// The block has no `END` line.
     #[error("line {line}: PEM block does not end")]
     Unterminated {
-        /// Where the block begins.
+        /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
     },
     /// The block has headers, such as those of an encrypted key.
@@ -82,15 +82,15 @@ pub enum PemError {
     /// The block's contents are not base64.
     #[error("line {line}: PEM block is not valid base64")]
     Base64 {
-        /// Where the block begins.
+        /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
     },
     /// A block of another kind than expected. The label is printable ASCII.
     #[error("unexpected PEM block {found:?}, expected {expected}")]
     UnexpectedLabel {
-        /// The label found.
+        /// Label of the block that was found.
         found: String,
-        /// What was expected.
+        /// Label or kind of block that was expected.
         expected: &'static str,
     },
     /// There is no block of the expected kind.
@@ -117,7 +117,9 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 }
 
 /// Reads the certificates of a text that may have other things in it, at least one.
-pub(crate) fn certificates_in_mixed_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+pub(crate) fn certificates_in_mixed_pem(
+    text: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let blocks = blocks(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
     let found = blocks.map(|block| CertificateDer::from(block.contents.to_vec()));
     let found = found.collect::<Vec<_>>();

@@ -11,9 +11,9 @@ use crate::{AltNames, CertificateRequest};
 pub struct RequestedAttributes<'a> {
     /// The common name; empty if there is none.
     pub common_name: &'a str,
-    /// The organizations, in order.
+    /// Organizations of the requested subject, in order; empty if there are none.
     pub organizations: Vec<&'a str>,
-    /// The alternative names.
+    /// Subject alternative names of the request, possibly empty.
     pub alt_names: &'a AltNames,
     /// The usages by their names, in order.
     pub usages: Vec<&'a str>,
@@ -37,10 +37,10 @@ pub enum PolicyError {
     /// There is an e-mail address.
     #[error("Email subjectAltNames are not allowed")]
     EmailAddress,
-    /// There is an address.
+    /// The request contains an IP address, which the signer forbids.
     #[error("IP subjectAltNames are not allowed")]
     IpAddress,
-    /// There is a URI.
+    /// The request contains a URI, which the signer forbids.
     #[error("URI subjectAltNames are not allowed")]
     Uri,
     /// The usages are others than these.
@@ -119,7 +119,10 @@ fn common_name(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
 }
 
 /// Exactly these, in any order. Only RSA enciphers keys, so that one may be missing.
-fn usages(asked: &RequestedAttributes<'_>, wanted: &'static [&'static str]) -> Result<(), PolicyError> {
+fn usages(
+    asked: &RequestedAttributes<'_>,
+    wanted: &'static [&'static str],
+) -> Result<(), PolicyError> {
     let mut given = asked.usages.iter().copied().collect::<BTreeSet<_>>();
     given.insert(KEY_ENCIPHERMENT);
     reject_if(given != wanted.iter().copied().collect(), PolicyError::Usages(wanted))

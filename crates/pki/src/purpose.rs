@@ -2,14 +2,14 @@
 
 use der::asn1::ObjectIdentifier;
 
-/// One extended key usage.
+/// One purpose of an extended key usage extension (RFC 5280 §4.2.1.12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPurpose {
-    /// Being a TLS server.
+    /// TLS server authentication (`id-kp-serverAuth`, `1.3.6.1.5.5.7.3.1`).
     ServerAuth,
-    /// Being a TLS client.
+    /// TLS client authentication (`id-kp-clientAuth`, `1.3.6.1.5.5.7.3.2`).
     ClientAuth,
-    /// Anything.
+    /// Any purpose at all (`anyExtendedKeyUsage`).
     Any,
     /// Another one, as its object identifier in dotted decimal.
     Other(String),

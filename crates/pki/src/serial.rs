@@ -11,7 +11,7 @@ use crate::Error;
 pub struct Serial([u8; 16]);
 
 impl Serial {
-    /// Draws one.
+    /// Generates a random serial number; fails only if `random` does.
     pub fn random(random: &dyn SecureRandom) -> Result<Self, Error> {
         let mut bytes = [0; 16];
         random.fill(&mut bytes).map_err(|_| Error::Crypto("drawing a serial number"))?;
@@ -26,7 +26,7 @@ impl Serial {
         Self(bytes)
     }
 
-    /// The number, big-endian.
+    /// Returns the number as 16 big-endian bytes; the top bit is clear.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -7,8 +7,8 @@ use der::{Encode, Tag, Tagged};
 use x509_cert::attr::AttributeTypeAndValue;
 
 use crate::Error;
-use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_NAME_ATTRIBUTES};
 use crate::der_syntax::elements;
+use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_NAME_ATTRIBUTES};
 
 /// The subject of a certificate, as DER.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,21 +22,21 @@ pub struct KeyUsageSet(u16);
 /// An extended usage (RFC 5280 §4.2.1.12), in the order in which Go writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExtendedUsage {
-    /// Anything.
+    /// Any purpose at all (`anyExtendedKeyUsage`).
     Any,
-    /// Being a TLS server.
+    /// TLS server authentication (`server auth` in Kubernetes).
     ServerAuth,
-    /// Being a TLS client.
+    /// TLS client authentication (`client auth` in Kubernetes).
     ClientAuth,
-    /// Signing programs.
+    /// Signing of executable code (`code signing` in Kubernetes).
     CodeSigning,
-    /// Signing and sealing mail.
+    /// Signing and encryption of e-mail (`email protection` or `s/mime` in Kubernetes).
     EmailProtection,
-    /// IPsec, between machines.
+    /// IPsec between end systems (`ipsec end system` in Kubernetes).
     IpsecEndSystem,
-    /// IPsec, in a tunnel.
+    /// IPsec in tunnel mode (`ipsec tunnel` in Kubernetes).
     IpsecTunnel,
-    /// IPsec, of a person.
+    /// IPsec for a user (`ipsec user` in Kubernetes).
     IpsecUser,
     /// Saying when something was there.
     TimeStamping,
@@ -72,19 +72,19 @@ impl CertificateUsages {
 }
 
 impl KeyUsageSet {
-    /// None.
+    /// The empty set, without any key usage.
     pub const NONE: Self = Self(0);
     /// Signing anything but certificates and their revocation.
     pub const DIGITAL_SIGNATURE: Self = Self(1);
     /// Signing so that it cannot be denied later.
     pub const CONTENT_COMMITMENT: Self = Self(1 << 1);
-    /// Enciphering keys.
+    /// Encryption of keys, as in RSA key transport (`keyEncipherment`).
     pub const KEY_ENCIPHERMENT: Self = Self(1 << 2);
-    /// Enciphering data.
+    /// Direct encryption of user data (`dataEncipherment`).
     pub const DATA_ENCIPHERMENT: Self = Self(1 << 3);
-    /// Agreeing on keys.
+    /// Key agreement, as in Diffie-Hellman (`keyAgreement`).
     pub const KEY_AGREEMENT: Self = Self(1 << 4);
-    /// Signing certificates.
+    /// Signing of certificates (`keyCertSign`); reserved for CAs.
     pub const CERT_SIGN: Self = Self(1 << 5);
     /// Signing lists of revoked certificates.
     pub const CRL_SIGN: Self = Self(1 << 6);
@@ -93,13 +93,13 @@ impl KeyUsageSet {
     /// Agreeing on keys, to decipher only.
     pub const DECIPHER_ONLY: Self = Self(1 << 8);
 
-    /// Those of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether there is none.
+    /// Returns true if no usage is set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn lists_every_unknown_name() {
-        let error = CertificateUsages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
+        let error =
+            CertificateUsages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
         let text = r#"unrecognized usage values: ["Client Auth" "x\"y"]"#;
         assert_eq!(error.to_string(), text);
     }

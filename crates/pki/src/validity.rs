@@ -29,17 +29,17 @@ impl Validity {
         Self::new(not_before, not_after)
     }
 
-    /// The first second.
+    /// Returns the first second at which the certificate is valid (`notBefore`).
     pub fn not_before(&self) -> OffsetDateTime {
         self.not_before
     }
 
-    /// The last second.
+    /// Returns the last second at which the certificate is valid (`notAfter`), inclusive.
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
     }
 
-    /// Whether `now` lies within.
+    /// Returns true if `now` is between `notBefore` and `notAfter`, both included.
     pub fn contains(&self, now: OffsetDateTime) -> bool {
         // The last second lasts until the next one begins.
         self.not_before <= now && now < self.not_after.saturating_add(Duration::SECOND)

@@ -6,10 +6,13 @@
 use serde_json::{Value, json};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::policy::{RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving};
+use windlass_pki::policy::{
+    RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving,
+};
 use windlass_pki::{
-    CertificateAuthority, CertificateRequest, Error, CertificateTemplate, KeyKind, PrivateKey, Serial, Subject,
-    SystemRandom, CertificateUsages, Validity, LintWarning, issue_certificate, lifetime,
+    CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages, Error,
+    KeyKind, LintWarning, PrivateKey, Serial, Subject, SystemRandom, Validity, issue_certificate,
+    lifetime,
 };
 use x509_cert::der::{Decode, Encode};
 

@@ -5,7 +5,6 @@ use windlass_pki::{
     CertificateRequest, EllipticCurve, PodKeyError, PodKeyType, SignatureError, SubjectKey,
 };
 
-/// What the proofs sign.
 const POD_UID: &[u8] = include_bytes!("possession/pod-uid.txt");
 
 macro_rules! fixture {

@@ -22,8 +22,8 @@
 //! - [`open_directory`], [`create_directory`], [`open_parent`]: the ways in.
 //! - [`private`]: files that nobody else may have prepared.
 
-pub mod private;
 mod path_resolver;
+pub mod private;
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};

@@ -152,7 +152,11 @@ impl OpenedDirectory {
         let mode = Mode::from_raw_mode(facts.st_mode);
         let world_writable = mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX);
         let is_trusted = is_trusted_user(facts.st_uid) && !world_writable;
-        let here = || UntrustedDirectory { directory: path.to_owned(), owner: facts.st_uid, world_writable };
+        let here = || UntrustedDirectory {
+            directory: path.to_owned(),
+            owner: facts.st_uid,
+            world_writable,
+        };
         let untrusted = above.or_else(|| (!is_trusted).then(here));
         Ok(Self { directory, untrusted })
     }

@@ -29,11 +29,16 @@ pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     let facts = file.metadata()?;
     let user = rustix::process::geteuid().as_raw();
     if facts.uid() != user {
-        return Err(permission_denied(format!("it is owned by user {}, not by user {user}", facts.uid())));
+        return Err(permission_denied(format!(
+            "it is owned by user {}, not by user {user}",
+            facts.uid()
+        )));
     }
     if facts.mode() & 0o077 != 0 {
         let mode = facts.mode() & 0o777;
-        return Err(permission_denied(format!("other users have access to it: its mode is {mode:04o}")));
+        return Err(permission_denied(format!(
+            "other users have access to it: its mode is {mode:04o}"
+        )));
     }
     Ok(file)
 }
@@ -61,7 +66,9 @@ fn open_regular_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     }
     let file = match opened {
         Err(Errno::LOOP) => return Err(permission_denied("it is a symlink".to_owned())),
-        Err(Errno::NXIO | Errno::ISDIR) => return Err(permission_denied("it is not a file".to_owned())),
+        Err(Errno::NXIO | Errno::ISDIR) => {
+            return Err(permission_denied("it is not a file".to_owned()));
+        }
         opened => File::from(opened?),
     };
     let facts = file.metadata()?;

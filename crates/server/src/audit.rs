@@ -71,7 +71,7 @@ pub enum AuditLogMode {
 /// The level of requests without a credential that only read, and are allowed to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnonymousReads {
-    /// They are not logged.
+    /// Allowed anonymous reads produce no audit event.
     #[default]
     None,
     /// They are logged like all others.
@@ -138,7 +138,16 @@ impl AuditLog {
     ) -> AuditRecord<'a> {
         let open = self.writer.as_ref().map(|writer| {
             let received = clock();
-            OpenAuditRecord { audit: self, writer, peer, parts, id, clock, received, ending: RequestOutcome::Left }
+            OpenAuditRecord {
+                audit: self,
+                writer,
+                peer,
+                parts,
+                id,
+                clock,
+                received,
+                ending: RequestOutcome::Left,
+            }
         });
         AuditRecord {
             user: None,
@@ -162,9 +171,9 @@ impl AuditLog {
 ///
 /// A record that is dropped before it is complete is of a client that left, and written down as that.
 pub struct AuditRecord<'a> {
-    /// What was asked for.
+    /// Parsed path and verb; `None` until the request line is parsed.
     pub info: Option<RequestInfo>,
-    /// Who authenticated.
+    /// Authenticated user before impersonation; `None` until authentication succeeds.
     pub user: Option<Arc<User>>,
     /// Whom they act as, if that is somebody else.
     pub impersonated: Option<Arc<User>>,
@@ -189,20 +198,20 @@ struct OpenAuditRecord<'a> {
     ending: RequestOutcome,
 }
 
-/// How a request ended.
 enum RequestOutcome {
-    /// With an answer.
-    Answered { code: u16, watch: bool, answer: event::ResponseSummary },
-    /// With a failure.
+    Answered {
+        code: u16,
+        watch: bool,
+        answer: event::ResponseSummary,
+    },
     Failed(Status),
-    /// With a panic.
     Panicked,
     /// Not at all: the client left before.
     Left,
 }
 
 impl AuditRecord<'_> {
-    /// The request was answered.
+    /// Records the status code and the audited parts of `response`.
     pub fn answered(&mut self, response: &Response<ResponseBody>) {
         if let Some(open) = &mut self.open {
             open.ending = RequestOutcome::Answered {
@@ -213,7 +222,7 @@ impl AuditRecord<'_> {
         }
     }
 
-    /// The request failed.
+    /// Records the `Status` that `error` is reported to the client as.
     pub fn failed(&mut self, error: &Error) {
         if let Some(open) = &mut self.open
             && !matches!(open.ending, RequestOutcome::Panicked)
@@ -233,7 +242,9 @@ impl AuditRecord<'_> {
     /// not be written.
     pub async fn received(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
-        if open.audit.mode != AuditLogMode::BlockingStrict || self.logging(open) != LoggingDecision::Always {
+        if open.audit.mode != AuditLogMode::BlockingStrict
+            || self.logging(open) != LoggingDecision::Always
+        {
             return Ok(());
         }
         let line = event::line(self, open, event::AuditStage::RequestReceived);
@@ -273,9 +284,12 @@ impl AuditRecord<'_> {
         let audit = open.audit;
         match self.logging(open) {
             LoggingDecision::Never => {}
-            LoggingDecision::Always => self.line = Some(event::line(self, open, event::AuditStage::End(0))),
+            LoggingDecision::Always => {
+                self.line = Some(event::line(self, open, event::AuditStage::End(0)))
+            }
             LoggingDecision::Limited => {
-                let line = event::line(self, open, event::AuditStage::End(audit.limit.suppressed()));
+                let line =
+                    event::line(self, open, event::AuditStage::End(audit.limit.suppressed()));
                 match audit.limit.admit(writer::permits_for(line.len()), Instant::now()) {
                     Some(_) => self.line = Some(line),
                     None => audit.counts.suppressed(),
@@ -287,9 +301,12 @@ impl AuditRecord<'_> {
     fn logging(&self, open: &OpenAuditRecord<'_>) -> LoggingDecision {
         let reads = matches!(open.parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
         let allowed = self.decision.as_ref().is_some_and(Decision::is_allowed);
-        let path = self.info.as_ref().is_some_and(|info| matches!(info.target, RequestTarget::Path));
+        let path =
+            self.info.as_ref().is_some_and(|info| matches!(info.target, RequestTarget::Path));
         match &self.user {
-            Some(user) if !user.has_group(UNAUTHENTICATED) && user.name != ANONYMOUS => LoggingDecision::Always,
+            Some(user) if !user.has_group(UNAUTHENTICATED) && user.name != ANONYMOUS => {
+                LoggingDecision::Always
+            }
             Some(_) if allowed && !reads => LoggingDecision::Always,
             Some(_) if allowed && path && open.audit.anonymous_reads == AnonymousReads::None => {
                 LoggingDecision::Never
@@ -311,7 +328,8 @@ enum LoggingDecision {
 impl Drop for AuditRecord<'_> {
     fn drop(&mut self) {
         let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
-        let left = self.open.as_ref().is_some_and(|open| matches!(open.ending, RequestOutcome::Left));
+        let left =
+            self.open.as_ref().is_some_and(|open| matches!(open.ending, RequestOutcome::Left));
         if left {
             self.write();
         }

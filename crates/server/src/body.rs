@@ -107,7 +107,7 @@ impl Drop for RequestBody {
 
 /// The body of an answer.
 pub enum ResponseBody {
-    /// Known in full.
+    /// All bytes are in memory before the response starts.
     Full(FullBody),
     /// A list, encoded as the client reads it.
     List(Box<ListBody>),
@@ -164,7 +164,7 @@ impl FullBody {
 }
 
 impl ResponseBody {
-    /// No bytes.
+    /// Returns a body without bytes, as in responses to HEAD requests.
     pub fn empty() -> ResponseBody {
         ResponseBody::Full(FullBody::default())
     }
@@ -238,8 +238,12 @@ impl HttpBody for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
-            ResponseBody::Full(full) => Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes)))),
-            ResponseBody::List(list) => list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data))),
+            ResponseBody::Full(full) => {
+                Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            ResponseBody::List(list) => {
+                list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data)))
+            }
             ResponseBody::Watch(stream) => {
                 stream.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -257,7 +261,9 @@ impl HttpBody for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ResponseBody::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
-            ResponseBody::List(list) => list.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+            ResponseBody::List(list) => {
+                list.length().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
             ResponseBody::Watch(_) => SizeHint::default(),
         }
     }

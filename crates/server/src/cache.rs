@@ -34,7 +34,7 @@ pub struct ResourceCaches {
 
 /// The cache of one kind.
 pub struct KindCache {
-    /// Which kind.
+    /// Kind whose objects this cache holds; fixed at creation.
     pub kind: &'static Kind,
     state: RwLock<CacheState>,
     /// The newest revision of this kind, for those who ask at every request.
@@ -74,7 +74,7 @@ pub struct RevisionTooOld {
 }
 
 impl ResourceCaches {
-    /// Empty caches for `kinds`.
+    /// Creates one empty cache per kind; reviews are never stored and have none.
     pub fn new(kinds: &[&'static Kind]) -> ResourceCaches {
         let applied = Arc::new(AtomicU64::new(0));
         let by_prefix = kinds
@@ -85,7 +85,7 @@ impl ResourceCaches {
         ResourceCaches { by_prefix, applied }
     }
 
-    /// The cache of `kind`.
+    /// Returns the cache of `kind`, or `None` if the kind is not cached.
     pub fn for_kind(&self, kind: &Kind) -> Option<&Arc<KindCache>> {
         self.by_prefix.get(&prefix(kind))
     }
@@ -213,7 +213,15 @@ impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
         let (newest, changed) = (watch::Sender::new(0), Notify::new());
         let (last, object_watchers) = (AtomicU64::new(0), ObjectWatchers::default());
-        KindCache { kind, state: RwLock::default(), last, newest, object_watchers, changed, applied }
+        KindCache {
+            kind,
+            state: RwLock::default(),
+            last,
+            newest,
+            object_watchers,
+            changed,
+            applied,
+        }
     }
 
     /// Wakes the watchers whenever something changed, until the runtime ends.
@@ -250,7 +258,7 @@ impl KindCache {
         }
     }
 
-    /// The object under `key`.
+    /// Returns the newest cached object under `key` (`namespace/name`, or `name` at cluster scope).
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
         self.read().objects.get(key).cloned()
     }
@@ -275,7 +283,7 @@ impl KindCache {
         keys.take_while(|key| key.starts_with(scope)).take(most).count()
     }
 
-    /// Whether there are none.
+    /// Returns whether the cache holds no objects at the moment.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -342,7 +350,11 @@ impl KindCache {
 
     /// Up to `most` changes after `revision`, oldest first, and the revision up to which there
     /// are no others.
-    pub fn changes(&self, revision: u64, most: usize) -> Result<(Vec<Arc<ObjectChange>>, u64), RevisionTooOld> {
+    pub fn changes(
+        &self,
+        revision: u64,
+        most: usize,
+    ) -> Result<(Vec<Arc<ObjectChange>>, u64), RevisionTooOld> {
         let state = self.read();
         let changes = state.window.after(revision, most)?;
         let upto = match changes.last() {
@@ -431,7 +443,7 @@ impl KindCache {
 pub enum WalkAction {
     /// It is part of the answer.
     Include,
-    /// It is not.
+    /// Leave the object out and continue with the next one.
     Skip,
     /// It is not, and nothing after it.
     Stop,

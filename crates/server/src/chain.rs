@@ -33,13 +33,13 @@ use flow_control::priority_level::RequestEffect;
 use watch_access::WatchAccess;
 
 use crate::audit::AuditRecord;
-use crate::body::{ResponseBody, Incoming};
+use crate::body::{Incoming, ResponseBody};
 use crate::error::Error;
 use crate::limits;
 use crate::metrics::RequestDimensions;
 use crate::peer::Peer;
 use crate::request::info::{RequestInfo, RequestTarget};
-use crate::request::negotiation::{self, OutputFormat, OutputOptions, ObjectView, SupportedViews};
+use crate::request::negotiation::{self, ObjectView, OutputFormat, OutputOptions, SupportedViews};
 use crate::request::query::QueryParameters;
 use crate::response;
 use crate::server::Server;
@@ -149,8 +149,9 @@ async fn stages(
     record.info = Some(info);
     let info = record.info.as_ref().ok_or_else(|| Error::Internal("no request info".into()))?;
     let now = (server.clock)();
-    let caller =
-        retry_when_stale(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
+    let caller = retry_when_stale(server, || {
+        server.authenticator.authenticate(server, peer, &parts.headers, now)
+    });
     let caller = caller.await?;
     record.user = Some(caller.clone());
     let impersonate = || impersonation::impersonate(server, &caller, &parts.headers, info);
@@ -193,7 +194,11 @@ fn hand_over_seat(
 ) -> Result<Response<ResponseBody>, Error> {
     let bytes = response.body().own_bytes();
     if bytes > 0 {
-        let excess = if changes_nothing(server, info) { ExcessPolicy::Reject } else { ExcessPolicy::SendAnyway };
+        let excess = if changes_nothing(server, info) {
+            ExcessPolicy::Reject
+        } else {
+            ExcessPolicy::SendAnyway
+        };
         server.flow.charge(&mut seat, user, bytes, excess)?;
     }
     response.body_mut().hold_seat(seat);
@@ -255,7 +260,8 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 
 /// Failures are told in YAML to those who ask for YAML, else in JSON.
 fn error_output(headers: &HeaderMap, query: &QueryParameters) -> OutputOptions {
-    let fallback = OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
+    let fallback =
+        OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
     let chosen = negotiation::output(headers, query, SupportedViews::Resource).unwrap_or(fallback);
     OutputOptions { view: ObjectView::Object, ..chosen }
 }

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::registry::KindRegistry;
-use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
+use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
 /// The content type of the aggregated form; clients tell the forms apart by these parameters.
 pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -207,7 +207,9 @@ fn response_kind(of: &Kind, served: &ServedVersion, sub: &Subresource) -> Respon
         {
             ResponseKind { group: "", version: "", kind }
         }
-        SubresourceAction::Create { group, version, kind, .. } => ResponseKind { group, version, kind },
+        SubresourceAction::Create { group, version, kind, .. } => {
+            ResponseKind { group, version, kind }
+        }
     }
 }
 

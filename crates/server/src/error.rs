@@ -5,14 +5,14 @@
 //! the log ([`Error::internal`]), never to the client.
 
 use windlass_api::field::{FieldErrors, quote};
-use windlass_api::status::{StatusCause, CauseType, StatusDetails, Status, qualified_kind};
+use windlass_api::status::{CauseType, Status, StatusCause, StatusDetails, qualified_kind};
 
-/// A request that failed.
+/// Failure of a request; each variant maps to one HTTP status code.
 #[derive(Debug)]
 pub enum Error {
-    /// 400.
+    /// 400: the request is malformed; the text is sent to the client.
     BadRequest(String),
-    /// 401.
+    /// 401: the request has an invalid credential, or none where one is required.
     Unauthorized,
     /// 403 about a resource; `details` name it.
     Forbidden(ErrorSubject, String),
@@ -20,23 +20,23 @@ pub enum Error {
     ForbiddenPath(String),
     /// 403: the namespace is going away.
     NamespaceTerminating(ErrorSubject, String),
-    /// 404 about an object.
+    /// 404: the named object does not exist.
     NotFound(ErrorSubject),
     /// 404 about a resource, version or subresource that does not exist.
     NoSuchResource,
     /// 404 in plain text: nothing is served under this path.
     NoSuchPath,
-    /// 405.
+    /// 405: the endpoint does not support the HTTP method.
     MethodNotAllowed,
     /// 405 with a text of its own: the resource lacks the verb.
     VerbNotSupported(String),
-    /// 406.
+    /// 406: no offered media type is acceptable; carries the supported types.
     NotAcceptable(&'static str),
     /// 409 on create; `retry` asks the client to come again (a generated name collided).
     AlreadyExists {
-        /// What exists.
+        /// Existing object that the new one collides with.
         subject: ErrorSubject,
-        /// It is going away.
+        /// Whether the existing object is being deleted, so that a retry may succeed.
         deleting: bool,
         /// The server made up the name.
         generated: bool,
@@ -47,9 +47,9 @@ pub enum Error {
     ApplyConflict(String, Vec<StatusCause>),
     /// 410, with a token to go on inconsistently.
     Expired(String, String),
-    /// 413.
+    /// 413: the body or the resulting object exceeds its size limit.
     TooLarge(String),
-    /// 415 about a body.
+    /// 415: the media type of the body is not supported.
     UnsupportedMediaType(String),
     /// 415 about a patch of no known type.
     UnsupportedPatchType,
@@ -59,14 +59,14 @@ pub enum Error {
         group: String,
         /// Its kind (or, for some, its plural).
         kind: String,
-        /// Its name.
+        /// Name of the invalid object; may be empty before one is generated.
         name: String,
-        /// The broken rules.
+        /// Validation errors by field path, in the order reported to the client.
         errors: FieldErrors,
     },
     /// 422 without a field: a JSON patch could not be carried out.
     UnprocessablePatch,
-    /// 429.
+    /// 429: a limit is exceeded; the client may retry after one second.
     TooManyRequests,
     /// 500 whose text is for the client (unclassified, as Kubernetes leaves some).
     Unclassified(String),
@@ -76,9 +76,9 @@ pub enum Error {
     Unavailable(String),
     /// 504: the client asked for a version that is still to come.
     FutureVersion {
-        /// What was asked for.
+        /// Resource version that the client requested, as a store revision.
         requested: u64,
-        /// What there is.
+        /// Newest revision that this server has seen.
         current: u64,
     },
     /// 504: the request took longer than it may.

@@ -28,7 +28,7 @@ pub enum AccessCheck {
 }
 
 impl AccessCheck {
-    /// All of them.
+    /// All checks, so that tests can make each one fail.
     pub const ALL: &[AccessCheck] = &[
         AccessCheck::FrontProxy,
         AccessCheck::ClientCertificate,

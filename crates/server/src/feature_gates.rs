@@ -41,7 +41,9 @@ impl Default for ServerFeatureGates {
 impl ServerFeatureGates {
     /// All features as they are by default, but these. Without trust bundles there is nothing to project,
     /// so turning them off turns that off as well, unless it is asked for.
-    pub fn with<'a>(gates: impl Iterator<Item = (&'a str, bool)>) -> Result<ServerFeatureGates, FeatureGateError> {
+    pub fn with<'a>(
+        gates: impl Iterator<Item = (&'a str, bool)>,
+    ) -> Result<ServerFeatureGates, FeatureGateError> {
         let mut features = ServerFeatureGates::default();
         let mut projection = None;
         for (name, on) in gates {
@@ -78,8 +80,11 @@ mod tests {
     #[test]
     fn dependent_features_are_disabled_together() {
         let all = ServerFeatureGates::default();
-        let none =
-            ServerFeatureGates { cluster_trust_bundle: false, cluster_trust_bundle_projection: false, ..all };
+        let none = ServerFeatureGates {
+            cluster_trust_bundle: false,
+            cluster_trust_bundle_projection: false,
+            ..all
+        };
         for (gates, wanted) in [
             (&[][..], Ok(all)),
             (&[("ClusterTrustBundle", false)], Ok(none)),

@@ -16,23 +16,32 @@ struct HealthCheck {
 }
 
 const PING: HealthCheck = HealthCheck { name: "ping", is_healthy: |_| true };
-const STORE: HealthCheck = HealthCheck { name: "etcd", is_healthy: |server| server.store.failure().is_none() };
+const STORE: HealthCheck =
+    HealthCheck { name: "etcd", is_healthy: |server| server.store.failure().is_none() };
 /// A server that was cut off may be behind by any number of changes; others may not be. It is not
 /// unwell: to start it again would not help.
 const REACH: HealthCheck = HealthCheck {
     name: "etcd-readiness",
-    is_healthy: |server| server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF),
+    is_healthy: |server| {
+        server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF)
+    },
 };
 const POLICY: HealthCheck = HealthCheck {
     name: "poststarthook/rbac/bootstrap-roles",
     is_healthy: |server| server.policy.is_applied(),
 };
 /// With a strict audit log, a server that cannot write it answers next to nothing.
-const AUDIT: HealthCheck = HealthCheck { name: "audit-log", is_healthy: |server| !server.audit.rejects_requests() };
-const SHUTDOWN: HealthCheck = HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
+const AUDIT: HealthCheck =
+    HealthCheck { name: "audit-log", is_healthy: |server| !server.audit.rejects_requests() };
+const SHUTDOWN: HealthCheck =
+    HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
 
 /// Answers a health path; `None` when there is no such check.
-pub fn health(server: &Server, path: &str, query: &QueryParameters) -> Option<Response<ResponseBody>> {
+pub fn health(
+    server: &Server,
+    path: &str,
+    query: &QueryParameters,
+) -> Option<Response<ResponseBody>> {
     let (root, single) = match path.trim_end_matches('/').trim_start_matches('/').split_once('/') {
         Some((root, check)) => (root, Some(check)),
         None => (path.trim_matches('/'), None),

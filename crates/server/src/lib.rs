@@ -24,13 +24,13 @@
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
 //! comes from the cache.
 
-pub mod endpoint_advertiser;
 pub mod audit;
 pub mod body;
 pub mod cache;
 pub mod chain;
 pub mod discovery;
 pub mod documents;
+pub mod endpoint_advertiser;
 pub mod error;
 pub mod expiry;
 pub mod fault_injection;

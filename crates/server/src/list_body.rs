@@ -15,7 +15,7 @@ use crate::body::{BodyError, KEEPS_SEAT, attach_seat};
 use crate::chain::flow_control::RequestSeat;
 use crate::limits;
 use crate::object::Object;
-pub use encoding::{ListEnvelope, ItemEncoder};
+pub use encoding::{ItemEncoder, ListEnvelope};
 pub use history::{HistoricalObjects, HistoricalPage, object, objects_in, range};
 
 /// Items of this size are sent as the cache has them; smaller ones are joined.
@@ -40,12 +40,10 @@ pub struct ListBody {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListProgress {
-    /// Nothing is encoded yet.
     Head,
     /// An item follows, the first one without a separator.
     First,
     Items,
-    /// Nothing follows.
     Ended,
 }
 
@@ -98,7 +96,7 @@ impl ListBody {
         self.length
     }
 
-    /// Whether nothing follows.
+    /// Returns whether the last frame has been produced.
     pub fn is_finished(&self) -> bool {
         self.progress == ListProgress::Ended && self.large.is_none()
     }

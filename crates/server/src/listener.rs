@@ -25,16 +25,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-pub use connections::{ConnectionLimits, ConnectionTracker, ConnectionDeadlines};
+pub use connections::{ConnectionDeadlines, ConnectionLimits, ConnectionTracker};
 
-use crate::body::{ResponseBody, RequestBody};
+use crate::body::{RequestBody, ResponseBody};
 use crate::chain::{self, AuthenticationOutcome};
 use crate::limits;
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::tls::HandshakeLog;
 use connection::{ConnectionState, ConnectionVerdict};
-use exchange::{TrackedBody, HttpExchange, Open, StreamExecutor};
+use exchange::{HttpExchange, Open, StreamExecutor, TrackedBody};
 
 /// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
 /// watchers at once, this times their number is held.

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry as Prometheus;
 
 use crate::registry::kind::{CertificateIssuance, Kind, ServedVersion};
 
-/// The server's counters.
+/// Metrics of the API server, with the names of kube-apiserver.
 pub struct ServerMetrics {
     prometheus: Prometheus,
     requests: Family<RequestLabels, Counter>,
@@ -36,13 +36,13 @@ pub type MetricsSource = Box<dyn Fn(&mut String) + Send + Sync>;
 pub struct RequestDimensions {
     /// `GET`, `LIST`, `WATCH`, `POST`, …
     pub verb: &'static str,
-    /// The API group.
+    /// API group of the resource; empty for the core group.
     pub group: &'static str,
-    /// Its version.
+    /// API version, for example `v1`; empty for non-resource paths.
     pub version: &'static str,
-    /// The plural resource.
+    /// Plural resource name; empty for non-resource paths.
     pub resource: &'static str,
-    /// The subresource.
+    /// Subresource, for example `status`; empty for the main resource.
     pub subresource: &'static str,
     /// `cluster`, `namespace`, `resource` or empty.
     pub scope: &'static str,
@@ -195,7 +195,7 @@ impl ServerMetrics {
         self.store_errors.get_or_create(&StoreLabels { reason }).inc();
     }
 
-    /// Counts a finished request.
+    /// Counts a finished request and records how long it took.
     pub fn request(&self, facts: RequestDimensions, dry_run: bool, code: u16, took: Duration) {
         let RequestDimensions { verb, group, version, resource, subresource, scope } = facts;
         let labels = RequestLabels {
@@ -261,7 +261,7 @@ impl ServerMetrics {
         }
     }
 
-    /// Everything, as Prometheus text.
+    /// Returns all metrics in Prometheus text format, including registered sources.
     pub fn text(&self) -> String {
         let mut open = String::new();
         // Writing to a string does not fail.
@@ -325,7 +325,10 @@ fn process(out: &mut String) {
 }
 
 /// A source of the caches' sizes.
-pub fn storage_source(caches: Arc<crate::cache::ResourceCaches>, kinds: Vec<&'static Kind>) -> MetricsSource {
+pub fn storage_source(
+    caches: Arc<crate::cache::ResourceCaches>,
+    kinds: Vec<&'static Kind>,
+) -> MetricsSource {
     Box::new(move |out| {
         out.push_str("# HELP apiserver_storage_objects Objects stored, by kind\n");
         out.push_str("# TYPE apiserver_storage_objects gauge\n");

@@ -17,7 +17,7 @@ pub struct Object {
     pub revision: u64,
     /// `namespace/name`, or `name` at cluster scope.
     pub key: Box<str>,
-    /// Labels, sorted by key.
+    /// Labels as key and value, sorted by key for binary search.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of [`Kind::selectable`], in its order.
     pub fields: Box<[Box<str>]>,
@@ -38,7 +38,12 @@ const META: &[u8] = b"\"metadata\":{";
 
 impl Object {
     /// Makes an object of what the store holds under `key` at `revision`.
-    pub fn new(kind: &Kind, key: &str, revision: u64, stored: &[u8]) -> Result<Object, UnreadableObject> {
+    pub fn new(
+        kind: &Kind,
+        key: &str,
+        revision: u64,
+        stored: &[u8],
+    ) -> Result<Object, UnreadableObject> {
         let fail = |what: &str| UnreadableObject { key: key.into(), what: what.into() };
         let at = find_bytes(stored, META).ok_or_else(|| fail("no metadata"))?;
         let (head, tail) = stored.split_at(at + META.len());
@@ -78,7 +83,7 @@ impl Object {
         }
     }
 
-    /// The object's name.
+    /// Returns `metadata.name`, taken from the key.
     pub fn name(&self) -> &str {
         self.key.rsplit_once('/').map_or(&self.key, |(_, name)| name)
     }
@@ -88,7 +93,7 @@ impl Object {
         self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The label under `key`.
+    /// Returns the value of the label `key`, or `None` if it is absent.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
         Some(&self.labels[at].1)
@@ -200,7 +205,7 @@ pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> 
     out.into()
 }
 
-/// `{"kind":…,"apiVersion":…,`
+/// Encodes the first members of an object: `{"kind":…,"apiVersion":…,`
 pub fn head(kind: &str, api_version: &str) -> String {
     // Both are names of ours, without characters that JSON would escape.
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")

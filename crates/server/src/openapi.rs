@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use crate::discovery::{etag, hex};
 use crate::registry::KindRegistry;
 use crate::registry::kind::SubresourceAction;
-use definitions::{SchemaDefinition, OpenApiVersion};
+use definitions::{OpenApiVersion, SchemaDefinition};
 use endpoints::ApiEndpoint;
 use shared_documents::SharedDocuments;
 
@@ -41,7 +41,7 @@ pub const JSON: &str = "application/json";
 /// of the dot after `v2` as well.
 pub const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Makes the documents.
+/// Renders the OpenAPI v2 and v3 documents of the registered kinds on demand.
 pub struct OpenApiDocuments {
     registry: KindRegistry,
     hashes: OnceLock<BTreeMap<String, String>>,
@@ -51,7 +51,7 @@ pub struct OpenApiDocuments {
 /// A document, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedDocument {
-    /// The bytes.
+    /// Encoded document, as JSON or protobuf; shared by concurrent responses.
     pub body: Bytes,
     /// The entity tag, with its quotes.
     pub etag: String,
@@ -63,7 +63,7 @@ pub enum DocumentResponse {
     /// The document. If the client named its hash, it never changes under that address
     /// (`Cache-Control: public, immutable`).
     Found {
-        /// The document.
+        /// Document to send, with its entity tag.
         document: RenderedDocument,
         /// Whether clients may keep it for good.
         immutable: bool,
@@ -191,8 +191,11 @@ impl OpenApiDocuments {
 
     /// The one document of version 2.
     fn build_v2(&self) -> OpenApiDocument {
-        let mut endpoints =
-            vec![endpoints::core_endpoint(), endpoints::groups_endpoint(), endpoints::version_endpoint()];
+        let mut endpoints = vec![
+            endpoints::core_endpoint(),
+            endpoints::groups_endpoint(),
+            endpoints::version_endpoint(),
+        ];
         let mut versions = Vec::new();
         for (group, of_group) in self.registry.groups() {
             if !group.is_empty() {
@@ -220,11 +223,18 @@ impl OpenApiDocuments {
     }
 
     /// The group, version and kind of the types that have one.
-    fn kinds(&self, versions: &[(&'static str, &'static str)]) -> BTreeMap<String, Vec<GroupVersionKind>> {
+    fn kinds(
+        &self,
+        versions: &[(&'static str, &'static str)],
+    ) -> BTreeMap<String, Vec<GroupVersionKind>> {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         for kind in self.registry.kinds() {
             for served in kind.served {
-                let gvk = GroupVersionKind { group: served.group, version: served.version, kind: kind.name };
+                let gvk = GroupVersionKind {
+                    group: served.group,
+                    version: served.version,
+                    kind: kind.name,
+                };
                 kinds.insert(served.type_name.to_owned(), vec![gvk]);
                 let list = format!("{}List", served.type_name);
                 if let Some((_, kind)) =
@@ -235,12 +245,18 @@ impl OpenApiDocuments {
             }
             for sub in kind.subresources {
                 if let SubresourceAction::Create { group, version, kind, type_name } = sub.action {
-                    kinds.insert(type_name.to_owned(), vec![GroupVersionKind { group, version, kind }]);
+                    kinds.insert(
+                        type_name.to_owned(),
+                        vec![GroupVersionKind { group, version, kind }],
+                    );
                 }
             }
         }
         for kind in ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"] {
-            kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind { group: "", version: "v1", kind }]);
+            kinds.insert(
+                format!("{META}.{kind}"),
+                vec![GroupVersionKind { group: "", version: "v1", kind }],
+            );
         }
         for (name, kind) in [(DELETE_OPTIONS, "DeleteOptions"), (WATCH_EVENT, "WatchEvent")] {
             let others = versions.iter().filter(|v| **v != ("", "v1"));

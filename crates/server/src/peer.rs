@@ -41,9 +41,12 @@ const REFUSED: Duration = Duration::from_secs(10);
 const VERDICTS: usize = 2;
 
 impl Peer {
-    /// A TLS client.
+    /// Creates the peer of a TLS connection with its certificate chain, which may be empty.
     pub fn from_tls(address: SocketAddr, chain: Vec<CertificateDer<'static>>) -> Peer {
-        Peer { address: Some(address), origin: PeerOrigin::Tls { chain, verdicts: Mutex::default() } }
+        Peer {
+            address: Some(address),
+            origin: PeerOrigin::Tls { chain, verdicts: Mutex::default() },
+        }
     }
 
     /// A part of this process that acts as `user`.
@@ -85,7 +88,11 @@ impl Peer {
         if verdicts.len() >= VERDICTS {
             verdicts.remove(0);
         }
-        verdicts.push(CertificateVerdict { cas: cas.clone(), outcome: found.clone(), valid_during: now..until });
+        verdicts.push(CertificateVerdict {
+            cas: cas.clone(),
+            outcome: found.clone(),
+            valid_during: now..until,
+        });
         found.map(Some)
     }
 }
@@ -94,7 +101,8 @@ impl Peer {
 mod tests {
     use time::macros::datetime;
     use windlass_pki::{
-        CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+        Validity, issue,
     };
 
     use super::*;

@@ -41,7 +41,6 @@ pub struct DefaultPolicy {
 }
 
 impl Default for DefaultPolicy {
-    /// It is not yet.
     fn default() -> DefaultPolicy {
         DefaultPolicy { applied: watch::Sender::new(false) }
     }
@@ -53,7 +52,7 @@ impl DefaultPolicy {
         *self.applied.borrow()
     }
 
-    /// Tells when it is.
+    /// Returns a receiver whose value becomes true once all defaults are applied.
     pub fn subscribe(&self) -> watch::Receiver<bool> {
         self.applied.subscribe()
     }
@@ -126,13 +125,15 @@ async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObj
 
 /// Why a write did not happen.
 enum PolicyWriteError {
-    /// Somebody else was faster.
     Conflict,
-    /// Anything else, in words.
     Refused(String),
 }
 
-async fn write(server: &Server, local: &LocalClient, preset: &DefaultObject) -> Result<(), PolicyWriteError> {
+async fn write(
+    server: &Server,
+    local: &LocalClient,
+    preset: &DefaultObject,
+) -> Result<(), PolicyWriteError> {
     let found = server.caches.for_kind(preset.kind).and_then(|cache| cache.get(&preset.key));
     let existing = found.map(|object| object.value(preset.kind, preset.kind.stored()));
     let (all, one) = (preset.collection(), preset.path());
@@ -148,7 +149,12 @@ async fn write(server: &Server, local: &LocalClient, preset: &DefaultObject) -> 
     }
 }
 
-async fn send(local: &LocalClient, method: Method, path: &str, body: &Value) -> Result<(), PolicyWriteError> {
+async fn send(
+    local: &LocalClient,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<(), PolicyWriteError> {
     let refused = |error: &dyn std::fmt::Display| PolicyWriteError::Refused(error.to_string());
     let request = Request::builder()
         .method(method)

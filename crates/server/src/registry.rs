@@ -1,7 +1,6 @@
 //! The kinds that are served, one folder each, and how a path finds its kind.
 
 pub mod bundles;
-pub mod table_cells;
 pub mod certificatesigningrequests;
 pub mod clustertrustbundles;
 pub mod configmaps;
@@ -27,6 +26,7 @@ pub mod runtimeclasses;
 pub mod secrets;
 pub mod serviceaccounts;
 pub mod services;
+pub mod table_cells;
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,10 @@ pub static KINDS: &[&Kind] = &[
 /// Looks up kinds by path and by name.
 pub struct KindRegistry {
     kinds: Vec<&'static Kind>,
-    by_path: BTreeMap<(&'static str, &'static str, &'static str), (&'static Kind, &'static ServedVersion)>,
+    by_path: BTreeMap<
+        (&'static str, &'static str, &'static str),
+        (&'static Kind, &'static ServedVersion),
+    >,
 }
 
 impl KindRegistry {
@@ -86,7 +89,7 @@ impl KindRegistry {
         KindRegistry { kinds: kinds.to_vec(), by_path }
     }
 
-    /// All kinds, in order.
+    /// Returns all kinds in the order they were registered.
     pub fn kinds(&self) -> &[&'static Kind] {
         &self.kinds
     }
@@ -129,7 +132,11 @@ impl KindRegistry {
     }
 
     /// The kinds of a group-version, by plural.
-    pub fn in_version(&self, group: &str, version: &str) -> Vec<(&'static Kind, &'static ServedVersion)> {
+    pub fn in_version(
+        &self,
+        group: &str,
+        version: &str,
+    ) -> Vec<(&'static Kind, &'static ServedVersion)> {
         let all = self.by_path.iter();
         let found = all.filter(|((g, v, _), _)| *g == group && *v == version);
         found.map(|(_, found)| *found).collect()

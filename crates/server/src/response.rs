@@ -14,12 +14,12 @@ use crate::error::Error;
 use crate::list_body::{ItemEncoder, ListBody};
 use crate::object::Object;
 use crate::registry::kind::{Kind, ServedVersion};
-use crate::request::negotiation::{OutputFormat, MetaVersion, OutputOptions, ObjectView};
+use crate::request::negotiation::{MetaVersion, ObjectView, OutputFormat, OutputOptions};
 use crate::table::RowEncoder;
 use crate::verbs::RequestContext;
 use crate::verbs::list::ObjectList;
 
-/// Answers with one object.
+/// Builds a response with one object in the negotiated format.
 pub fn object(
     call: &RequestContext<'_>,
     output: OutputOptions,
@@ -27,10 +27,13 @@ pub fn object(
     object: &Arc<Object>,
 ) -> Response<ResponseBody> {
     match output.view {
-        ObjectView::Object | ObjectView::Discovery if output.format == OutputFormat::Json && !output.pretty => {
+        ObjectView::Object | ObjectView::Discovery
+            if output.format == OutputFormat::Json && !output.pretty =>
+        {
             let bytes = object.json(call.kind, call.served);
             let is_shared = object.is_as_stored(call.kind, call.served);
-            let body = if is_shared { ResponseBody::shared(bytes) } else { ResponseBody::from(bytes) };
+            let body =
+                if is_shared { ResponseBody::shared(bytes) } else { ResponseBody::from(bytes) };
             with_body(code, media_type(OutputFormat::Json), body)
         }
         ObjectView::Object | ObjectView::Discovery => {
@@ -48,7 +51,11 @@ pub fn object(
 }
 
 /// Answers with a list, which is encoded as the client reads it.
-pub fn list(call: &RequestContext<'_>, output: OutputOptions, list: ObjectList) -> Response<ResponseBody> {
+pub fn list(
+    call: &RequestContext<'_>,
+    output: OutputOptions,
+    list: ObjectList,
+) -> Response<ResponseBody> {
     let metadata = list_meta(list.revision, &list.continue_, list.remaining);
     let mut form =
         ItemEncoder::new(output, call.kind, call.served, |version| RowEncoder::new(call, version));
@@ -70,7 +77,9 @@ pub fn list(call: &RequestContext<'_>, output: OutputOptions, list: ObjectList) 
 /// A list without its items.
 fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata: Value) -> Value {
     let (kind, api_version) = match view {
-        ObjectView::Table(version) => return RowEncoder::new(call, version).table(metadata, Vec::new()),
+        ObjectView::Table(version) => {
+            return RowEncoder::new(call, version).table(metadata, Vec::new());
+        }
         ObjectView::Object | ObjectView::Discovery => (name, call.served.api_version()),
         ObjectView::Metadata(version) => {
             ("PartialObjectMetadataList", format!("meta.k8s.io/{}", version.as_str()))
@@ -91,8 +100,13 @@ pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Va
     meta
 }
 
-/// An object's metadata alone.
-pub fn partial(kind: &Kind, served: &ServedVersion, version: MetaVersion, object: &Object) -> Value {
+/// Returns a `PartialObjectMetadata` with the metadata of an object.
+pub fn partial(
+    kind: &Kind,
+    served: &ServedVersion,
+    version: MetaVersion,
+    object: &Object,
+) -> Value {
     metadata_only(version, &mut object.value(kind, served))
 }
 
@@ -105,7 +119,11 @@ fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
 }
 
 /// Answers with an object that is not stored: a review, or what was posted to a subresource.
-pub fn unstored(code: StatusCode, output: OutputOptions, mut object: Value) -> Response<ResponseBody> {
+pub fn unstored(
+    code: StatusCode,
+    output: OutputOptions,
+    mut object: Value,
+) -> Response<ResponseBody> {
     if let ObjectView::Metadata(version) = output.view {
         object = metadata_only(version, &mut object);
     }
@@ -126,7 +144,7 @@ pub fn value(code: StatusCode, output: OutputOptions, value: &Value) -> Response
     typed(code, media_type(output.format), bytes)
 }
 
-/// Answers with a `Status`.
+/// Builds a response with a `Status`, whose code becomes the HTTP status.
 pub fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> {
     let code = status.code.and_then(|c| StatusCode::from_u16(c).ok()).unwrap_or(StatusCode::OK);
     let parsed = serde_json::to_value(status).unwrap_or_default();
@@ -138,7 +156,7 @@ pub fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> 
     response
 }
 
-/// Answers with a failure.
+/// Builds the response to a failed request, and logs internal errors.
 pub fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
     if let Some(text) = error.internal() {
         tracing::error!(text, "a request failed inside");
@@ -155,7 +173,7 @@ pub fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
     response
 }
 
-/// Answers in plain text.
+/// Builds a response with media type `text/plain`.
 pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = typed(code, "text/plain; charset=utf-8", text.into());
     let nosniff = HeaderValue::from_static("nosniff");
@@ -164,12 +182,20 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> 
 }
 
 /// Answers with bytes of a media type.
-pub fn typed(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<ResponseBody> {
+pub fn typed(
+    code: StatusCode,
+    media: &'static str,
+    bytes: impl Into<Bytes>,
+) -> Response<ResponseBody> {
     with_body(code, media, ResponseBody::from(bytes))
 }
 
 /// Answers with a body of a media type.
-pub fn with_body(code: StatusCode, media: &'static str, body: ResponseBody) -> Response<ResponseBody> {
+pub fn with_body(
+    code: StatusCode,
+    media: &'static str,
+    body: ResponseBody,
+) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));

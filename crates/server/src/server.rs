@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 use windlass_store::{FeedMessage, Store};
 
 use crate::audit::AuditLog;
-use crate::cache::{ResourceCaches, KindCache};
+use crate::cache::{KindCache, ResourceCaches};
 use crate::chain::admission::AdmissionPlugins;
 use crate::chain::authn::Authenticator;
 use crate::chain::authz::Authorizer;
@@ -23,7 +23,7 @@ use crate::fault_injection::FaultInjection;
 use crate::feature_gates::ServerFeatureGates;
 use crate::limits;
 use crate::local_client::LocalClient;
-use crate::metrics::{ServerMetrics, MetricsSource, storage_source};
+use crate::metrics::{MetricsSource, ServerMetrics, storage_source};
 use crate::offload::OffloadPool;
 use crate::openapi::OpenApiDocuments;
 use crate::registry::kind::Kind;
@@ -32,17 +32,17 @@ use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
 use crate::verbs::update::store_error;
 
-/// Everything a request needs.
+/// State that all requests to one API server share.
 pub struct Server {
-    /// Where objects are durable.
+    /// Durable storage of all objects: embedded, or etcd.
     pub store: Arc<dyn Store>,
     /// Where they are read from.
     pub caches: Arc<ResourceCaches>,
-    /// Which kinds there are.
+    /// Kinds that this server serves, given its feature gates.
     pub registry: KindRegistry,
-    /// Who calls.
+    /// Authenticates every request before anything else is decided.
     pub authenticator: Authenticator,
-    /// What they may do.
+    /// Decides which requests authenticated users may make.
     pub authorizer: Authorizer,
     /// When they may do it.
     pub flow: FlowController,
@@ -54,15 +54,15 @@ pub struct Server {
     pub audit: AuditLog,
     /// Which checks fail, in tests.
     pub faults: FaultInjection,
-    /// What describes the API.
+    /// OpenAPI documents, rendered on demand and shared while they are sent.
     pub documents: OpenApiDocuments,
-    /// What is counted.
+    /// Metrics served under `/metrics`, in Prometheus text format.
     pub metrics: ServerMetrics,
-    /// The wall clock.
+    /// Source of the current time; tests set it forward.
     pub clock: Clock,
-    /// Signs service-account tokens.
+    /// Signs service account tokens; without it token requests are refused.
     pub tokens: Option<TokenSigner>,
-    /// Which features are on.
+    /// Feature gates; they do not change while the server runs.
     pub features: ServerFeatureGates,
     /// Whether the default policy is in place.
     pub policy: crate::policy::DefaultPolicy,
@@ -120,24 +120,24 @@ impl Server {
 /// Reads the time; an argument so that tests can set it.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
 
-/// The machine's own clock.
+/// Returns the clock of the operating system, in UTC.
 pub fn system_clock() -> Clock {
     Arc::new(OffsetDateTime::now_utc)
 }
 
 /// What a server is made of.
 pub struct ServerOptions {
-    /// Where objects are durable.
+    /// Durable storage of all objects: embedded, or etcd.
     pub store: Arc<dyn Store>,
-    /// Which kinds there are.
+    /// Kinds to serve; those whose feature gate is off are left out.
     pub kinds: &'static [&'static Kind],
-    /// Who may call.
+    /// Authenticates the requests to this server, including anonymous ones.
     pub authenticator: Authenticator,
-    /// Signs service-account tokens.
+    /// Signs service account tokens; `None` refuses token requests.
     pub tokens: Option<TokenSigner>,
-    /// Which features are on.
+    /// Feature gates, fixed when the server starts.
     pub features: ServerFeatureGates,
-    /// The wall clock.
+    /// Source of the current time; the system clock by default.
     pub clock: Clock,
     /// Turns true when the server is about to go down.
     pub shutting_down: watch::Receiver<bool>,

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::object::Object;
+use crate::registry::kind::{Kind, ServedVersion, TableColumn};
 use crate::registry::table_cells;
-use crate::registry::kind::{TableColumn, Kind, ServedVersion};
 use crate::request::negotiation::MetaVersion;
 use crate::response::{list_meta, partial};
 use crate::verbs::RequestContext;

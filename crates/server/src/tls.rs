@@ -64,7 +64,7 @@ impl Default for HandshakeLog {
 }
 
 impl HandshakeLog {
-    /// Logs a failure.
+    /// Logs a failed TLS handshake, rate-limited above the debug level.
     pub fn report(&self, address: SocketAddr, error: &io::Error) {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause.and_then(certificate_failure) {

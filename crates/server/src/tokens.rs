@@ -11,7 +11,7 @@ use windlass_pki::{JwsAlgorithm, PrivateKey, PublicKey};
 
 pub use verify::{KeySet, TokenRejection, TokenVerifier, VerifierError};
 
-/// Signs service-account tokens.
+/// Signs service account tokens (JWT) with one private key.
 pub struct TokenSigner {
     key: PrivateKey,
     algorithm: JwsAlgorithm,
@@ -50,7 +50,8 @@ impl TokenSigner {
         let header = json!({"alg": self.algorithm.name(), "kid": self.key_id});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", part(&header), part(&claims));
-        let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| SigningKeyError(e.to_string()))?;
+        let signature =
+            self.key.sign_jws(message.as_bytes()).map_err(|e| SigningKeyError(e.to_string()))?;
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }

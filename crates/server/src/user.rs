@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// An authenticated (or anonymous) caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// `system:node:n`, `alice`, …
+    /// User name that RBAC subjects refer to, for example `alice` or `system:node:n`.
     pub name: String,
     /// Stable across renames; may be empty.
     pub uid: String,

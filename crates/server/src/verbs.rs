@@ -1,9 +1,9 @@
 //! What can be done with a resource, one file a verb.
 
 pub mod create;
-pub mod freshness;
 pub mod decode;
 pub mod delete;
+pub mod freshness;
 pub mod get;
 pub mod list;
 pub mod patch;
@@ -31,17 +31,17 @@ pub struct RequestContext<'a> {
     pub server: &'a Arc<Server>,
     /// The kind it is about.
     pub kind: &'static Kind,
-    /// In which version.
+    /// Group and version that the client addressed the kind in.
     pub served: &'static ServedVersion,
     /// The parts of the path.
     pub path: &'a ResourcePath,
-    /// The query.
+    /// Decoded query parameters of the request URL.
     pub query: &'a QueryParameters,
-    /// The headers.
+    /// Request headers as the client sent them.
     pub headers: &'a HeaderMap,
-    /// Who asks.
+    /// User that the request is performed as, after impersonation.
     pub user: &'a Arc<User>,
-    /// When it came.
+    /// Time the request arrived, used for all timestamps it writes.
     pub now: OffsetDateTime,
 }
 

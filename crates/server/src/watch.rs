@@ -10,7 +10,7 @@ use futures::{FutureExt, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use crate::cache::{ObjectChange, WatchEventType, KindCache, ObjectWatcher, RevisionTooOld};
+use crate::cache::{KindCache, ObjectChange, ObjectWatcher, RevisionTooOld, WatchEventType};
 use crate::chain::flow_control::RequestSeat;
 use crate::chain::flow_control::watch_limiter::OpenWatch;
 use crate::chain::watch_access::WatchAccess;
@@ -33,13 +33,13 @@ pub type WriteEvent = Box<dyn FnMut(&Object) -> Vec<u8> + Send>;
 
 /// What a watch is to deliver.
 pub struct WatchPlan {
-    /// Where from.
+    /// Cache whose changes are watched and whose objects come first.
     pub cache: Arc<KindCache>,
-    /// In which version.
+    /// Group and version that events are encoded in.
     pub served: &'static ServedVersion,
-    /// Which objects.
+    /// Scope and selectors that objects must match to be delivered.
     pub selection: ObjectSelection,
-    /// In which form.
+    /// Encoding of the events: shared bytes, or tables and metadata.
     pub shape: EventEncoding,
     /// Objects to begin with, as ADDED events. Each is let go when it is sent: it may have been replaced long ago.
     pub initial: std::vec::IntoIter<Arc<Object>>,
@@ -47,9 +47,9 @@ pub struct WatchPlan {
     pub initial_end: bool,
     /// Changes after this revision follow.
     pub after: u64,
-    /// Whether to send bookmarks.
+    /// Whether the client accepts periodic bookmark events.
     pub bookmarks: bool,
-    /// When to end.
+    /// Duration after which the server ends the watch.
     pub timeout: Duration,
     /// The empty object of the kind, for bookmarks: everything behind `"metadata":{…}`.
     pub empty: Bytes,
@@ -80,9 +80,7 @@ pub struct WatchStream {
 
 /// What of the collection's changes the watcher looks at.
 enum WatchScope {
-    /// All of them.
     All,
-    /// Those of one object.
     One(ObjectWatcher),
 }
 
@@ -90,7 +88,6 @@ enum WatchPhase {
     /// The initial objects that are left.
     Initial,
     Live,
-    /// Nothing follows.
     Ended,
 }
 
@@ -102,7 +99,7 @@ const BATCH: usize = 256;
 const CHUNK: usize = 16 * 1024;
 
 impl WatchStream {
-    /// Starts a watch.
+    /// Subscribes to changes; objects are read when the stream is polled.
     pub fn new(plan: WatchPlan) -> WatchStream {
         let ends = Instant::now() + plan.timeout;
         let at = plan.after;
@@ -333,7 +330,7 @@ pub fn expired(asked: u64, floor: u64) -> Bytes {
     error_line(&Error::Expired(text, String::new()))
 }
 
-/// An ERROR event.
+/// Encodes an ERROR event, after which the watch ends.
 pub fn error_line(error: &Error) -> Bytes {
     let status = serde_json::to_vec(&error.status()).unwrap_or_default();
     crate::cache::line("ERROR", &status)

@@ -30,22 +30,25 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{BoxFuture, CommittedWrite, Error, ChangeEvent, RangePage, KeyRange, Revision, Sink, Store, WriteRequest};
+use crate::{
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
+    WriteRequest,
+};
 use checkpoint::CheckpointScheduler;
 pub(crate) use failure::FatalLatch;
 use failure::PathContext;
-pub(crate) use failure::io_error as io_error;
-pub(crate) use migrate::{EmbeddedTarget, EmbeddedSource};
+pub(crate) use failure::io_error;
+pub(crate) use migrate::{EmbeddedSource, EmbeddedTarget};
 pub(crate) use offline::refuse_untrusted;
 pub use offline::{RESTORE_JUMP, StoreReport, backup, check, check_file, restore};
 use reader::ReaderPool;
-use retention::{RetentionPolicy, CompactionStride};
+use retention::{CompactionStride, RetentionPolicy};
 pub(crate) use schema::partial_path;
 use schema::{AccessMode, connect, db_path, wal_path};
 use verify::VerifiedContents;
 use watermark::WatermarkFile;
-use writer::{WriterCommand, WriteJob, StorePosition, REPLAY, CommitWriter};
-pub(crate) use writer::{deliver_changes, deliver};
+use writer::{CommitWriter, REPLAY, StorePosition, WriteJob, WriterCommand};
+pub(crate) use writer::{deliver, deliver_changes};
 
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
@@ -229,7 +232,11 @@ impl Store for EmbeddedStore {
         Box::pin(self.readers.read(move |path, tx| reader::range(path, tx, &range)))
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         Box::pin(self.readers.read(move |path, tx| reader::history(path, tx, after, limit)))
     }
 

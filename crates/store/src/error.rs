@@ -22,7 +22,7 @@ pub enum Error {
     /// The revision asked for has not happened yet.
     #[error("the requested revision is in the future; the newest is {revision}")]
     Future {
-        /// The newest revision.
+        /// Newest revision that can be requested now.
         revision: Revision,
     },
     /// The disk is full. Nothing was changed; writes work again when there is space.
@@ -34,7 +34,7 @@ pub enum Error {
     /// What is on disk is not what was written there.
     #[error("{} is corrupt: {what}", path.display())]
     Corrupt {
-        /// The damaged file.
+        /// Path of the damaged file.
         path: PathBuf,
         /// What is wrong with it, naming the record where there is one.
         what: String,
@@ -46,7 +46,7 @@ pub enum Error {
         path.display()
     )]
     Format {
-        /// The file.
+        /// Path of the file with the unsupported format.
         path: PathBuf,
         /// The format it says it has.
         found: i64,
@@ -56,7 +56,7 @@ pub enum Error {
     /// Another process has the data directory open.
     #[error("{} is in use by another process{}", dir.display(), holder_text(*holder))]
     Locked {
-        /// The data directory.
+        /// Data directory that another process has locked.
         dir: PathBuf,
         /// The process that holds it, as far as it can be told.
         holder: Option<u32>,
@@ -64,15 +64,15 @@ pub enum Error {
     /// A directory or file that must not exist yet does.
     #[error("{} {what}", path.display())]
     Refused {
-        /// The path in question.
+        /// Path of the directory, file or store that was refused.
         path: PathBuf,
-        /// Why it was refused.
+        /// Reason, phrased to follow the path in a sentence.
         what: String,
     },
     /// The change may have been made or not: its answer was lost. The feed tells.
     #[error("{}: whether the change was made is not known: {what}", path.display())]
     Unknown {
-        /// The store.
+        /// Path of the database file, or `etcd at` and the endpoints.
         path: PathBuf,
         /// How the answer was lost.
         what: String,
@@ -82,16 +82,16 @@ pub enum Error {
     Unavailable {
         /// The file it failed on.
         path: PathBuf,
-        /// What failed.
+        /// Description of the failure, including its cause.
         what: String,
     },
     /// The store stopped for good, because it can no longer tell what is on disk.
     #[error("store failed: {what}; restart")]
     Failed {
-        /// The first failure.
+        /// Description of the first fatal failure; later ones are dropped.
         what: String,
     },
-    /// The store was closed.
+    /// The store was closed; reopen it to continue.
     #[error("the store is closed")]
     Closed,
 }

@@ -6,15 +6,15 @@
 //! that forgets history; [`core`] is what they share. An `i64` is a revision as etcd counts, a
 //! [`Revision`] as the store does; only [`keys`] makes one of the other.
 
+mod applied_revision;
 mod client;
 mod compactor;
 mod core;
 mod feed;
 mod keys;
-mod meta_key;
 mod members;
+mod meta_key;
 mod migrate;
-mod applied_revision;
 mod reader;
 mod revision_offset;
 #[cfg(test)]
@@ -35,13 +35,16 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::embedded::FatalLatch;
-use crate::{BoxFuture, CommittedWrite, Error, ChangeEvent, RangePage, KeyRange, Revision, Sink, Store, WriteRequest};
+use crate::{
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
+    WriteRequest,
+};
 use client::EtcdClient;
 use compactor::Compactor;
 use core::{EtcdCore, ReplayControl};
-use feed::{EventFeed, AttachRequest, replay};
+use feed::{AttachRequest, EventFeed, replay};
 use keys::KeySpace;
-pub(crate) use migrate::{EtcdTarget, EtcdSource};
+pub(crate) use migrate::{EtcdSource, EtcdTarget};
 pub use revision_offset::{RaisedRevision, raise_revision};
 
 /// How to reach an [`Etcd`] store.
@@ -192,7 +195,11 @@ impl Store for EtcdStore {
         self.call(|core| async move { reader::range(&core, &range).await })
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.call(move |core| async move {
             let upto = core.check_history(after).await?;
             core.prepare(after, upto).await?;

@@ -36,11 +36,15 @@ use std::time::Instant;
 use bytes::Bytes;
 
 pub use embedded::{
-    Clock, EmbeddedStore, EmbeddedOptions, RESTORE_JUMP, StoreReport, backup, check, check_file, restore,
+    Clock, EmbeddedOptions, EmbeddedStore, RESTORE_JUMP, StoreReport, backup, check, check_file,
+    restore,
 };
 pub use error::Error;
-pub use etcd::{EtcdStore, EtcdOptions, RaisedRevision, EtcdTlsFiles, raise_revision};
-pub use migrate::{MigrationListener, MigrationSummary, MigrationEvent, StoreLocation, MigrationStep, export, import, undo_import};
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTlsFiles, RaisedRevision, raise_revision};
+pub use migrate::{
+    MigrationEvent, MigrationListener, MigrationStep, MigrationSummary, StoreLocation, export,
+    import, undo_import,
+};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///
@@ -53,18 +57,18 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// One wanted change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteRequest {
-    /// The key to change.
+    /// Key to change; UTF-8 text that the store does not interpret.
     pub key: String,
     /// What must hold of the key for the change to happen.
     pub expect: WritePrecondition,
-    /// The change.
+    /// Change to apply if the precondition holds.
     pub change: KeyChange,
 }
 
 /// What a [`Write`] expects of its key's current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePrecondition {
-    /// Anything.
+    /// The key may be in any state, present or absent.
     Any,
     /// The key does not exist.
     Absent,
@@ -75,14 +79,14 @@ pub enum WritePrecondition {
 /// What a [`Write`] does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Set the value.
+    /// Creates the key or replaces its value.
     Put(Bytes),
     /// Remove the key. Removing a key that does not exist is a [`Error::Conflict`], whatever was
     /// expected, because every success has a revision of its own.
     Delete,
 }
 
-/// An acknowledged [`Write`].
+/// Result of a durably committed `WriteRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommittedWrite {
     /// The revision of the change.
@@ -98,7 +102,7 @@ pub struct CommittedWrite {
 pub struct ChangeEvent {
     /// The revision of the change.
     pub revision: Revision,
-    /// The changed key.
+    /// Key that was created, updated or deleted.
     pub key: String,
     /// The new value; `None` when the key was deleted.
     pub value: Option<Bytes>,
@@ -115,7 +119,7 @@ pub struct StoredValue {
     pub revision: Revision,
     /// The revision that created this incarnation of the key.
     pub created: Revision,
-    /// The value.
+    /// Value of the key, never interpreted by the store.
     pub value: Bytes,
 }
 
@@ -179,7 +183,11 @@ pub trait Store: Send + Sync + 'static {
     fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>>;
 
     /// The first `limit` changes after a revision.
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
+    fn history(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
 
     /// Attaches a sink: it first gets the retained changes after `after`, then every new one.
     ///

@@ -23,19 +23,19 @@ pub use export::export;
 pub(crate) use format::ObjectDigest;
 pub use import::{import, undo_import};
 
-/// Where a store is.
+/// Location of a store to export from or import into.
 #[derive(Debug, Clone)]
 pub enum StoreLocation {
     /// In a directory, in the embedded engine.
     Directory(PathBuf),
-    /// In an etcd cluster.
+    /// A prefix of an etcd cluster, given by its connection options.
     Etcd(EtcdOptions),
 }
 
-/// What was moved.
+/// Summary of a finished export or import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationSummary {
-    /// How many objects.
+    /// Number of objects exported or imported, earlier runs included.
     pub objects: u64,
     /// The SHA-256 of all keys and values, in hexadecimal. It is the same for the same objects,
     /// whatever the engine and the revisions.
@@ -51,9 +51,9 @@ pub struct MigrationSummary {
 pub enum MigrationEvent {
     /// So much of a step is done.
     Progress {
-        /// The step.
+        /// Step that is in progress; it determines the unit of the counts.
         step: MigrationStep,
-        /// How much is done.
+        /// Amount completed so far, in the unit of the step.
         done: u64,
         /// How much there is to do, as far as it is known.
         total: u64,
@@ -75,7 +75,7 @@ pub enum MigrationStep {
     CheckingStore,
 }
 
-/// Hears what happens.
+/// Callback that receives progress and notes during an export or import.
 pub type MigrationListener<'a> = &'a mut dyn FnMut(MigrationEvent);
 
 /// A store whose objects can be read.
@@ -83,7 +83,7 @@ pub(crate) trait MigrationSource {
     /// The engine and a name that no other store of it has.
     fn origin(&self) -> (&'static str, String);
 
-    /// The newest revision.
+    /// Newest revision of the store, whose state is exported.
     fn revision(&self) -> Revision;
 
     /// How many objects there are, about.
@@ -131,7 +131,9 @@ impl StoreLocation {
     }
 
     fn target(&self, plan: &ImportPlan) -> Result<ImportStart<Box<dyn MigrationTarget>>, Error> {
-        fn boxed<T: MigrationTarget + 'static>(start: ImportStart<T>) -> ImportStart<Box<dyn MigrationTarget>> {
+        fn boxed<T: MigrationTarget + 'static>(
+            start: ImportStart<T>,
+        ) -> ImportStart<Box<dyn MigrationTarget>> {
             match start {
                 ImportStart::Ready(target) => ImportStart::Ready(Box::new(target)),
                 ImportStart::Occupied => ImportStart::Occupied,

@@ -26,7 +26,8 @@ pub(crate) use model::*;
 pub(crate) use reads::*;
 
 use crate::{
-    KeyChange, CommittedWrite, Error, ChangeEvent, WritePrecondition, FeedMessage, KeyRange, Revision, Store, StoredValue, WriteRequest,
+    ChangeEvent, CommittedWrite, Error, FeedMessage, KeyChange, KeyRange, Revision, Store,
+    StoredValue, WritePrecondition, WriteRequest,
 };
 
 /// Declares a test for everything a store must do, on stores of one engine.
@@ -101,7 +102,6 @@ async fn commit_ok(store: &dyn Store, write: WriteRequest) -> CommittedWrite {
     store.commit(write).await.unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// What a sink saw.
 #[derive(Clone, Default)]
 struct RecordingSink(Arc<Mutex<Vec<ChangeEvent>>>);
 

@@ -9,8 +9,8 @@ mod controllers;
 #[cfg(test)]
 mod deployment;
 mod etcd;
-mod node;
 mod external_address;
+mod node;
 mod requests;
 mod signers;
 mod store;
@@ -25,21 +25,25 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use windlass_pki::AltName;
 
-pub use access::{AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs};
+pub use access::{
+    AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs,
+};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
-pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use external_address::ExternalUrl;
+pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
-    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, OutputFormat, IssueArgs, KeyType,
-    NameArgs,
+    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs, KeyType,
+    NameArgs, OutputFormat,
 };
-pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs};
-pub use store::{StoreLocationArgs, StoreCommand};
+pub use signers::{
+    SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs,
+};
+pub use store::{StoreCommand, StoreLocationArgs};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
 pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};
-pub use values::{ExpiryTime, FeatureGate, AdmissionPlugin};
+pub use values::{AdmissionPlugin, ExpiryTime, FeatureGate};
 
 /// The certificate and trust plane of Kubernetes in one program.
 ///
@@ -80,7 +84,7 @@ pub enum CliCommand {
     /// Check, back up or restore the database in a data directory; move it to etcd and back.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Make credentials for people.
+    /// Create client credentials for users.
     #[command(subcommand)]
     User(UserCommand),
     /// Get a certificate: make a key, ask a signer, wait, and write what comes.
@@ -110,18 +114,16 @@ pub enum CliCommand {
     Token(TokenCommand),
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
-    /// Print the version.
+    /// Print the version of this program.
     Version(VersionArgs),
 }
 
-/// Flags of `windlass version`.
 #[derive(Debug, Args)]
 pub struct VersionArgs {
     #[command(flatten)]
     pub output: DocumentArgs,
 }
 
-/// Flags of `windlass crds`.
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
     /// Which: nodetrusts, bundles [default: all].
@@ -129,7 +131,7 @@ pub struct CrdsArgs {
     pub names: Vec<CustomResource>,
 }
 
-/// A custom resource.
+/// Custom resource definitions that `windlass crds` can print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CustomResource {
     /// What nodes report on trust.
@@ -139,7 +141,6 @@ pub enum CustomResource {
     Bundles,
 }
 
-/// Flags of every command.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// How to write the log, which goes to standard error: text or json.
@@ -159,28 +160,28 @@ pub struct LogArgs {
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// One human-readable line per event.
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// How much is logged.
+/// Minimum severity of the log events that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// Only what went wrong.
+    /// Failures that need attention only.
     Error,
     /// Also what may go wrong.
     Warn,
-    /// Also what happens.
+    /// Also state changes, such as issued certificates.
     Info,
-    /// Also why.
+    /// Also the reason for each decision.
     Debug,
     /// Everything, also from the libraries.
     Trace,
 }
 
-/// Where the data is.
+/// Data directory option shared by several commands.
 #[derive(Debug, Args)]
 pub struct DataDirArgs {
     /// Directory for everything that is kept. Made if it is not there [default:
@@ -240,7 +241,6 @@ pub struct ServeArgs {
     pub record_authorities: bool,
 }
 
-/// Flags of `windlass up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
     #[command(flatten)]
@@ -267,7 +267,6 @@ pub struct UpArgs {
 
 const KEYS_HEADING: &str = "Certificates and keys";
 
-/// Flags of `windlass server`.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     #[command(flatten)]
@@ -338,7 +337,6 @@ pub struct UserAddArgs {
     pub data: DataDirArgs,
 }
 
-/// Flags of `windlass can-i`.
 #[derive(Debug, Args)]
 pub struct CanIArgs {
     /// What to do: get, list, watch, create, update, patch, delete, approve, sign, …
@@ -353,7 +351,7 @@ pub struct CanIArgs {
     /// In which namespace [default: that of the kubeconfig].
     #[arg(long, short, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
     pub namespace: Option<String>,
-    /// In all namespaces.
+    /// Check access in all namespaces.
     #[arg(long, short = 'A')]
     pub all_namespaces: bool,
     /// Ask about this user instead of yourself. You need to be allowed to create subjectaccessreviews.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use windlass_controllers::ca::CaCheck;
 use windlass_pki::{Certificate, PublicKey};
-use windlass_store::{KeyChange, Error, WritePrecondition, Store, WriteRequest};
+use windlass_store::{Error, KeyChange, Store, WritePrecondition, WriteRequest};
 
 use crate::datadir::DataDirLayout;
 use crate::serve::ServiceAccountKeys;
@@ -43,7 +43,12 @@ enum IdentityPart {
     KubeletServing,
 }
 
-const PARTS: [IdentityPart; 4] = [IdentityPart::Serving, IdentityPart::Clients, IdentityPart::Accounts, IdentityPart::KubeletServing];
+const PARTS: [IdentityPart; 4] = [
+    IdentityPart::Serving,
+    IdentityPart::Clients,
+    IdentityPart::Accounts,
+    IdentityPart::KubeletServing,
+];
 
 impl IdentityPart {
     /// The files of it in a data directory; the first is the one that is compared.
@@ -62,12 +67,12 @@ impl IdentityPart {
     }
 }
 
-/// What one server has.
+/// Authorities and keys of this server, to compare with the recorded ones.
 #[derive(Debug)]
 pub struct ServerIdentity {
-    /// Its data directory.
+    /// Layout of this server's data directory.
     pub layout: DataDirLayout,
-    /// The machine's name.
+    /// Host name for error messages of other servers; `None` if unknown.
     pub host: Option<String>,
     /// Whether it serves with a certificate of its data directory's authority.
     pub serving: bool,
@@ -127,8 +132,11 @@ impl ServerIdentity {
                 self.warn_of_kubelet_serving(&record);
                 return Ok(self.kubelet_serving(&record));
             }
-            let write =
-                WriteRequest { key: KEY.into(), expect, change: KeyChange::Put(record.to_json()?.into()) };
+            let write = WriteRequest {
+                key: KEY.into(),
+                expect,
+                change: KeyChange::Put(record.to_json()?.into()),
+            };
             match store.commit(write).await {
                 Ok(_) => {
                     tracing::info!("the authorities of this server are recorded in {name}");
@@ -164,7 +172,10 @@ impl ServerIdentity {
     }
 
     fn kubelet_serving(&self, record: &ClusterIdentityRecord) -> Option<String> {
-        record.part(IdentityPart::KubeletServing).filter(|_| self.provides(IdentityPart::KubeletServing)).cloned()
+        record
+            .part(IdentityPart::KubeletServing)
+            .filter(|_| self.provides(IdentityPart::KubeletServing))
+            .cloned()
     }
 
     fn warn_of_kubelet_serving(&self, record: &ClusterIdentityRecord) {
@@ -247,7 +258,12 @@ impl ServerIdentity {
         Ok(keys.iter().map(|key| fingerprint(key.as_der())).collect())
     }
 
-    fn explain(&self, record: &ClusterIdentityRecord, faults: &[IdentityMismatch], name: &str) -> String {
+    fn explain(
+        &self,
+        record: &ClusterIdentityRecord,
+        faults: &[IdentityMismatch],
+        name: &str,
+    ) -> String {
         let list = |wanted: fn(&IdentityMismatch) -> bool| {
             let files =
                 faults.iter().filter(|fault| wanted(fault)).map(|fault| first_file(fault.part()));
@@ -263,13 +279,16 @@ impl ServerIdentity {
         if !differs.is_empty() {
             text += &format!("\nIn {}, not theirs: {differs}.", pki.display());
         }
-        let named = self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
+        let named =
+            self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
         if named {
             text += "\nThe key that signs their service-account tokens is not among those of \
                      --service-account-signing-key-file and --service-account-key-file.";
         }
-        let wanted =
-            faults.iter().map(IdentityMismatch::part).filter(|part| !named || *part != IdentityPart::Accounts);
+        let wanted = faults
+            .iter()
+            .map(IdentityMismatch::part)
+            .filter(|part| !named || *part != IdentityPart::Accounts);
         let files: Vec<_> = wanted.flat_map(IdentityPart::files).collect();
         if !files.is_empty() {
             text += "\nAll servers on one etcd must have the same. Copy them from one that has, as with\n";
@@ -321,7 +340,8 @@ fn first_file(part: IdentityPart) -> &'static str {
 /// The record, and the revision it is of.
 async fn read(store: &dyn Store) -> Result<Option<(ClusterIdentityRecord, u64)>> {
     let stored = store.get(KEY).await?;
-    let record = stored.map(|stored| Ok((ClusterIdentityRecord::read(&stored.value)?, stored.revision)));
+    let record =
+        stored.map(|stored| Ok((ClusterIdentityRecord::read(&stored.value)?, stored.revision)));
     record.transpose()
 }
 

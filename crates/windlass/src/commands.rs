@@ -1,8 +1,8 @@
 //! The commands, one file each.
 
+mod api_client;
 mod bundle;
 mod can_i;
-mod api_client;
 mod controllers;
 mod crds;
 mod csr;

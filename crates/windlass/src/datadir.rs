@@ -38,8 +38,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, Certificate, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom,
-    Validity, issue,
+    AltName, Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial,
+    Subject, SystemRandom, Validity, issue,
 };
 
 use zeroize::Zeroizing;
@@ -75,17 +75,16 @@ impl DataDirLayout {
         Self { root: root.into() }
     }
 
-    /// The directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The database's directory.
+    /// Directory of the embedded database, below the data directory.
     pub fn store(&self) -> PathBuf {
         self.root.join("store")
     }
 
-    /// The administrator's kubeconfig.
+    /// Path of `admin.kubeconfig`, written for the administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.root.join("admin.kubeconfig")
     }
@@ -140,7 +139,7 @@ impl ServerSite {
 /// server, which must not sign certificates, never has an authority's key.
 #[derive(Debug)]
 pub struct DataDir {
-    /// Where the files are.
+    /// Paths of all files in the directory.
     pub layout: DataDirLayout,
     /// Where clients find the server.
     pub url: String,
@@ -302,7 +301,7 @@ struct PairPaths {
 }
 
 impl PairPaths {
-    /// For messages.
+    /// Both paths, joined for error messages.
     fn both(&self) -> String {
         format!("{} and {}", self.certificate.display(), self.key.display())
     }
@@ -355,7 +354,12 @@ impl PkiBuilder<'_> {
         }
     }
 
-    fn leaf(&mut self, authority: &CertificateAuthority, name: &str, request: &LeafRequest) -> Result<CertificateKeyPair> {
+    fn leaf(
+        &mut self,
+        authority: &CertificateAuthority,
+        name: &str,
+        request: &LeafRequest,
+    ) -> Result<CertificateKeyPair> {
         let paths = self.layout.pair(name);
         let key = self.read_or_create_key(&paths.key, &paths.certificate)?;
         if let Some(text) = read(&paths.certificate)? {
@@ -429,7 +433,12 @@ impl PkiBuilder<'_> {
         Ok(key)
     }
 
-    fn kubeconfig(&mut self, url: &str, ca: &CertificateAuthority, admin: &CertificateKeyPair) -> Result<()> {
+    fn kubeconfig(
+        &mut self,
+        url: &str,
+        ca: &CertificateAuthority,
+        admin: &CertificateKeyPair,
+    ) -> Result<()> {
         let path = self.layout.kubeconfig();
         let contents = kubeconfig::KubeconfigContents::new(url, ca.certificate(), ADMIN, admin)?;
         if let Some(text) = read(&path)? {

@@ -54,7 +54,9 @@ impl CertificateRole {
             CertificateRole::Renewed => {
                 "windlass renews it while it runs: start it, or see its log for why that fails"
             }
-            CertificateRole::Provided | CertificateRole::Authority => "replace the file; a running server reads it again",
+            CertificateRole::Provided | CertificateRole::Authority => {
+                "replace the file; a running server reads it again"
+            }
             CertificateRole::OwnAuthority => {
                 "it is not replaced automatically: see \"Replacing a CA\" in docs/certificates.md"
             }
@@ -73,19 +75,24 @@ pub struct MonitoredCertificate {
     pub metric: bool,
 }
 
-/// Where a certificate is.
+/// Where the certificate is read from at each check.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
     /// In a file that is read every time.
     File(PathBuf),
-    /// In this text.
+    /// PEM text, the CA embedded in a kubeconfig.
     Text(Vec<u8>),
 }
 
 impl MonitoredCertificate {
     /// A file, also among the metrics.
     pub fn file(name: &str, role: CertificateRole, path: impl Into<PathBuf>) -> Self {
-        Self { name: name.to_owned(), role, source: CertificateSource::File(path.into()), metric: true }
+        Self {
+            name: name.to_owned(),
+            role,
+            source: CertificateSource::File(path.into()),
+            metric: true,
+        }
     }
 
     /// The CA of a signer.
@@ -93,7 +100,7 @@ impl MonitoredCertificate {
         Self { metric: false, ..Self::file(name, CertificateRole::Authority, path) }
     }
 
-    /// What is there now.
+    /// Reads the certificate now; of several in a file, the one that expires first counts.
     pub fn read(&self) -> Result<CertificateLifetime> {
         let (text, origin) = match &self.source {
             CertificateSource::Text(text) => (text.clone(), "the kubeconfig".to_owned()),
@@ -108,8 +115,12 @@ impl MonitoredCertificate {
             let certificate = ForeignCertificate::from_der(&der).with_context(|| origin.clone())?;
             let (begins, ends) = (certificate.not_before(), certificate.not_after());
             if ends_first.as_ref().is_none_or(|first| ends < first.ends) {
-                ends_first =
-                    Some(CertificateLifetime { origin: origin.clone(), begins, ends, role: self.role });
+                ends_first = Some(CertificateLifetime {
+                    origin: origin.clone(),
+                    begins,
+                    ends,
+                    role: self.role,
+                });
             }
         }
         ends_first.with_context(|| format!("{origin} holds no certificate"))
@@ -125,7 +136,7 @@ pub struct CertificateLifetime {
     ends: OffsetDateTime,
 }
 
-/// How bad it is.
+/// Whether a certificate expires soon or has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryUrgency {
     Soon,

@@ -1,12 +1,12 @@
 //! The doorway: reads the command line, sets up logging, runs the command.
 
 mod cli;
+mod cluster_identity;
 mod commands;
 mod datadir;
 mod descriptors;
 mod expiry;
 mod logging;
-mod cluster_identity;
 mod serve;
 mod shell;
 

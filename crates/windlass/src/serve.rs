@@ -23,16 +23,16 @@ use windlass_server::audit::{AnonymousReads, AuditLog, AuditLogMode, LogRotation
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::chain::flow_control;
 use windlass_server::feature_gates::ServerFeatureGates;
-use windlass_server::listener::{ConnectionTracker, ConnectionDeadlines};
+use windlass_server::listener::{ConnectionDeadlines, ConnectionTracker};
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{Server, ServerOptions, start, system_clock};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions, Store};
+use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs, ConnectionArgs, EtcdArgs,
-    FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs, AdmissionPlugin,
+    AccessArgs, AdmissionPlugin, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs,
+    ConnectionArgs, EtcdArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
 };
 use crate::commands::{cannot_listen, data_dir};
 use crate::datadir::{DataDir, DataDirLayout};
@@ -44,15 +44,15 @@ use certificates::CertificateMaintainer;
 pub struct ServerSettings {
     /// Bound already, so that the port is known, but not listening.
     pub listener: TcpListener,
-    /// Where objects are kept.
+    /// Embedded database directory or shared etcd store.
     pub store: StoreBackend,
-    /// What to serve with.
+    /// Serving certificate and key; reloaded on change.
     pub tls: TlsFiles,
     /// What to verify client certificates with.
     pub client_ca: PathBuf,
-    /// Bearer tokens.
+    /// CSV file of static bearer tokens; `None` disables them.
     pub token_auth_file: Option<PathBuf>,
-    /// Keys of service-account tokens.
+    /// Key files that sign and verify service-account tokens.
     pub service_account_keys: ServiceAccountKeys,
     /// Features that were turned on or off.
     pub feature_gates: Vec<FeatureGate>,
@@ -84,7 +84,7 @@ pub struct ServerSettings {
     pub kubelet_serving_ca: Option<String>,
 }
 
-/// Where objects are kept.
+/// Storage backend that holds all objects.
 pub enum StoreBackend {
     /// In a database in this directory.
     Directory(PathBuf),
@@ -95,9 +95,9 @@ pub enum StoreBackend {
 /// A certificate chain and its key, in files that are read again when they change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The chain.
+    /// PEM file with the leaf first, followed by intermediates.
     pub certificate: PathBuf,
-    /// The key.
+    /// PEM file with the private key of the leaf.
     pub key: PathBuf,
 }
 
@@ -170,7 +170,8 @@ async fn run(settings: ServerSettings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let advertised = advertised_address(settings.advertise_address, address);
-    let advertiser = tokio::spawn(windlass_server::endpoint_advertiser::run(server.clone(), advertised));
+    let advertiser =
+        tokio::spawn(windlass_server::endpoint_advertiser::run(server.clone(), advertised));
     // Ends with the runtime.
     tokio::spawn(certificates.run());
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
@@ -238,7 +239,9 @@ fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
 
 fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
     Ok(match place {
-        StoreBackend::Directory(directory) => Arc::new(EmbeddedStore::open(EmbeddedOptions::new(directory))?),
+        StoreBackend::Directory(directory) => {
+            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(directory))?)
+        }
         StoreBackend::Shared(store) => store.clone(),
     })
 }
@@ -340,7 +343,9 @@ fn controllers(
 /// What the controllers beside the server are told. Only what the client CA signs is a login, and
 /// only the server's own certificate is from the CA that clients verify the server with, so neither
 /// signs for anybody else: the serving certificates of nodes have a CA of their own.
-fn controller_options(settings: &ServerSettings) -> Result<Option<windlass_controllers::ControllerOptions>> {
+fn controller_options(
+    settings: &ServerSettings,
+) -> Result<Option<windlass_controllers::ControllerOptions>> {
     let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
     let (data, clock) = (&settings.data, system_clock());
     let root_ca = data.layout.pki_file("ca.crt");
@@ -373,19 +378,24 @@ fn name_text(name: &AltName) -> String {
 
 /// Kubernetes' own signers with the CAs of a data directory. If other servers have recorded which
 /// CA they sign kubelets' serving certificates with, no other one is used here.
-fn built_in_signers(layout: &DataDirLayout, recorded: Option<String>, clock: &Clock) -> Vec<BuiltInSigner> {
+fn built_in_signers(
+    layout: &DataDirLayout,
+    recorded: Option<String>,
+    clock: &Clock,
+) -> Vec<BuiltInSigner> {
     let file = |name: &str| layout.pki_file(name);
-    let clients = [KubernetesSigner::Client, KubernetesSigner::KubeletClient].map(|signer| SignerFiles {
-        signer,
-        certificate: file("client-ca.crt"),
-        key: file("client-ca.key"),
+    let clients = [KubernetesSigner::Client, KubernetesSigner::KubeletClient].map(|signer| {
+        SignerFiles { signer, certificate: file("client-ca.crt"), key: file("client-ca.key") }
     });
     let mut signers = csr_signer::open(&clients, clock);
     let [certificate, key] = ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"].map(file);
     let ca = match recorded {
-        Some(wanted) => {
-            CaSource::from_files_with_check(certificate, key, cluster_identity::recorded_ca(wanted), clock.clone())
-        }
+        Some(wanted) => CaSource::from_files_with_check(
+            certificate,
+            key,
+            cluster_identity::recorded_ca(wanted),
+            clock.clone(),
+        ),
         None => CaSource::from_files(certificate, key, clock.clone()),
     };
     let servers = [KubernetesSigner::KubeletServing, KubernetesSigner::LegacyUnknown];

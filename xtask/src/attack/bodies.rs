@@ -16,7 +16,7 @@ use crate::bench::HttpProtocol;
 
 /// The limit on a request body, in Kubernetes and here.
 const BODY: usize = 3 << 20;
-/// Reviews at a time.
+/// Concurrent review requests of the attacker.
 const REVIEWS: usize = 4;
 /// Elements of a review's selector, and of a signing request's usages.
 const REQUIREMENTS: usize = 115_000;

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::target::AttackTarget;
 use crate::bench::{BenchClient, BenchConnection, HttpProtocol, memory};
 
-/// Between two requests.
+/// Pause between two requests of the honest client.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// A request that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const NEW_CONNECTION: usize = 5;
 
 const PATHS: [&str; 3] = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces?limit=50"];
 
-/// A client at work.
+/// A client that sends ordinary requests while the attack runs.
 pub struct HonestClient {
     stop: watch::Sender<bool>,
     work: JoinHandle<Result<LatencySamples>>,
@@ -37,9 +37,8 @@ pub struct LatencySamples(Vec<(Instant, Duration, bool)>);
 /// The requests of one phase.
 #[derive(Default)]
 pub struct PhaseLatencies {
-    /// The longest.
+    /// Longest latency of the phase.
     pub worst: Duration,
-    /// How many there were.
     pub count: usize,
     /// How many did not succeed.
     pub failed: usize,
@@ -83,7 +82,10 @@ async fn sample_memory(pid: Option<u32>, peak: Arc<AtomicU64>) {
     }
 }
 
-async fn send_requests(client: BenchClient, mut stopped: watch::Receiver<bool>) -> Result<LatencySamples> {
+async fn send_requests(
+    client: BenchClient,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<LatencySamples> {
     let mut samples = LatencySamples::default();
     let mut connection = Some(client.connect(HttpProtocol::Http2).await?);
     while !*stopped.borrow() {
@@ -107,7 +109,11 @@ async fn send_requests(client: BenchClient, mut stopped: watch::Receiver<bool>) 
 }
 
 /// One request, over a new connection if there is none.
-async fn request(client: &BenchClient, connection: &mut Option<BenchConnection>, path: &str) -> Result<()> {
+async fn request(
+    client: &BenchClient,
+    connection: &mut Option<BenchConnection>,
+    path: &str,
+) -> Result<()> {
     let connection = match connection {
         Some(connection) => connection,
         None => connection.insert(client.connect(HttpProtocol::Http2).await?),

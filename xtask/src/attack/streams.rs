@@ -87,7 +87,9 @@ pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
         connections.spawn(async move {
             let _place = places.acquire().await?;
             // A server that defends itself closes, refuses or resets: that is no failure of the attack.
-            let Ok(mut stalled) = StalledConnection::connect(&client).await else { return Ok(None) };
+            let Ok(mut stalled) = StalledConnection::connect(&client).await else {
+                return Ok(None);
+            };
             for _ in 0..STREAMS {
                 if stalled.get(&client, "/version", "*/*").await.is_err() {
                     break;
@@ -130,7 +132,8 @@ pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
 
 /// Large lists in every form, over one connection.
 pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
-    let mut stalled = StalledConnection::connect(&target.attacker).await.context("no connection")?;
+    let mut stalled =
+        StalledConnection::connect(&target.attacker).await.context("no connection")?;
     for number in 0..LISTS {
         let form = FORMS[number % FORMS.len()];
         if stalled.get(&target.attacker, MAPS, form).await.is_err() {
@@ -149,7 +152,7 @@ pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
     Ok(Box::new((stalled, bodies)))
 }
 
-/// Deletes what [`fill`] made.
+/// Deletes the objects that `fill` has created.
 pub async fn clean(target: &AttackTarget) -> Result<()> {
     let mut connection = target.honest.connect(HttpProtocol::Http1).await?;
     connection.expect(Method::DELETE, MAPS, Bytes::new()).await?;

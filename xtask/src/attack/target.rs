@@ -13,11 +13,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::bench::{BenchClient, process_cpu_seconds, free_port, memory, to_pid};
+use crate::bench::{BenchClient, free_port, memory, process_cpu_seconds, to_pid};
 
-/// The honest administrator's token.
+/// Bearer token of the administrator whose latency is measured.
 const HONEST: &str = "honest-token";
-/// The attacker's.
+/// Bearer token of the administrator who attacks.
 const ATTACKER: &str = "attacker-token";
 
 /// The soft limit on open files that most systems give a service.
@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any healthy stop.
 const STOP: Duration = Duration::from_secs(5);
 
-/// A server under attack.
+/// The attacked server; killed on drop if it was started here.
 pub struct AttackTarget {
-    /// Without a credential.
+    /// Client without credentials, authenticated as system:anonymous.
     pub anonymous: BenchClient,
     /// An administrator who attacks: their requests are authorized.
     pub attacker: BenchClient,

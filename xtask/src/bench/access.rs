@@ -20,7 +20,7 @@ use super::BenchContext;
 use super::client::{BenchClient, HttpProtocol};
 use super::rates::{NAMESPACE, fill};
 use super::server::{READER, ServerProcess};
-use super::table::{TableRow, ResultTable};
+use super::table::{ResultTable, TableRow};
 
 const CLIENTS: usize = 8;
 /// Turns of each caller; the median counts.
@@ -76,7 +76,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
 }
 
 /// The median processor time of one read in microseconds, for each caller.
-async fn measure_median_cpu(server: &ServerProcess, callers: &[(&BenchClient, HttpProtocol, Duration)]) -> Result<Vec<f64>> {
+async fn measure_median_cpu(
+    server: &ServerProcess,
+    callers: &[(&BenchClient, HttpProtocol, Duration)],
+) -> Result<Vec<f64>> {
     let mut measured = vec![Vec::new(); callers.len()];
     for _ in 0..TURNS {
         for (samples, (client, protocol, lasts)) in measured.iter_mut().zip(callers) {
@@ -195,7 +198,11 @@ async fn account_token(admin: &BenchClient) -> Result<String> {
 }
 
 /// The user `reader` with a client certificate instead of a token.
-fn certificate_user(bench: &BenchContext, data: &std::path::Path, admin: &BenchClient) -> Result<BenchClient> {
+fn certificate_user(
+    bench: &BenchContext,
+    data: &std::path::Path,
+    admin: &BenchClient,
+) -> Result<BenchClient> {
     let made = Command::new(&bench.binary)
         .args(["user", "add", "reader", "--out", "-", "--data-dir"])
         .arg(data)

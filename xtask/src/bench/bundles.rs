@@ -14,7 +14,7 @@ use super::BenchContext;
 use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::process::ChildProcess;
 use super::server::ServerProcess;
-use super::table::{TableRow, ResultTable};
+use super::table::{ResultTable, TableRow};
 use super::volumes::RootCertificates;
 
 const BUNDLES: &str = "/apis/trust.cert-manager.io/v1alpha1/bundles";
@@ -25,7 +25,7 @@ const CERTIFICATES: usize = 140;
 const MANY: usize = 100;
 /// When controllers have certainly looked at everything.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Nothing takes longer.
+/// Upper limit for each wait; a longer one fails the run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Measure how long it takes until a Bundle is everywhere, how much is written, and what it takes.
@@ -99,7 +99,11 @@ async fn measure_many(client: &BenchClient, table: &mut ResultTable, count: usiz
         wait_until_all(client, &format!("many-{number}"), wanted, &BTreeMap::new()).await?;
     }
     let took = began.elapsed().as_secs_f64();
-    table.add(TableRow::lower(format!("{MANY} Bundles at once, {count} targets: after"), took, "s"));
+    table.add(TableRow::lower(
+        format!("{MANY} Bundles at once, {count} targets: after"),
+        took,
+        "s",
+    ));
     Ok(())
 }
 

@@ -24,9 +24,7 @@ use tokio_rustls::client::TlsStream;
 /// The protocol of a connection.
 #[derive(Clone, Copy)]
 pub enum HttpProtocol {
-    /// HTTP/1.1 with keep-alive.
     Http1,
-    /// HTTP/2.
     Http2,
 }
 
@@ -73,7 +71,6 @@ impl BenchClient {
         self.authorization.as_deref()
     }
 
-    /// Where the server is.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -90,7 +87,7 @@ impl BenchClient {
         Ok(Self { address: self.address, http1, http2, authorization: None })
     }
 
-    /// TCP and TLS only.
+    /// Performs the TCP and TLS handshakes without sending a request.
     pub async fn handshake(&self, protocol: HttpProtocol) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -102,7 +99,7 @@ impl BenchClient {
         Ok(connector.connect(name, stream).await?)
     }
 
-    /// A new connection.
+    /// Opens a new TLS connection with the given HTTP version.
     pub async fn connect(&self, protocol: HttpProtocol) -> Result<BenchConnection> {
         let stream = TokioIo::new(self.handshake(protocol).await?);
         let sender = match protocol {

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::task::JoinSet;
-use windlass_store::{KeyChange, EmbeddedStore, EtcdStore, EtcdOptions, WritePrecondition, EmbeddedOptions, Store, WriteRequest};
+use windlass_store::{
+    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition,
+    WriteRequest,
+};
 
 use super::BenchContext;
 use super::client::HttpProtocol;
 use super::server::{ServerProcess, prefix};
-use super::table::{TableRow, LatencyDistribution, ResultTable};
+use super::table::{LatencyDistribution, ResultTable, TableRow};
 
 /// As many as the rates are measured with.
 const CLIENTS: usize = 16;
@@ -23,8 +26,10 @@ const CLIENTS: usize = 16;
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let spread = measure_fsync(bench)?;
     table.add(
-        TableRow::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms")
-            .with_note(format!("p99 {:.2} ms; the floor of one durable write", spread.millis(0.99))),
+        TableRow::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms").with_note(format!(
+            "p99 {:.2} ms; the floor of one durable write",
+            spread.millis(0.99)
+        )),
     );
     let server = ServerProcess::start(bench, &bench.scratch.join("floor")).await?;
     let rate = handshakes(bench, &server).await?;

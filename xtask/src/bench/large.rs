@@ -9,14 +9,14 @@ use hyper::Method;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_store::{KeyChange, WritePrecondition, Store, WriteRequest};
+use windlass_store::{KeyChange, Store, WritePrecondition, WriteRequest};
 
 use super::BenchContext;
 use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::floor::open;
 use super::rates::{NAMESPACE, config_map, fill};
 use super::server::ServerProcess;
-use super::table::{TableRow, ResultTable};
+use super::table::{ResultTable, TableRow};
 
 const PAGE: usize = 500;
 /// Writes on their way at the same time when the store is filled.
@@ -54,11 +54,9 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     );
     let took = list(&server.client, count).await?;
     let grown = server.resident_memory()? as f64 / MIB - idle;
-    table.add(
-        list_row(&format!("{title}: list in pages of {PAGE}"), took).with_note(format!(
-            "the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB"
-        )),
-    );
+    table.add(list_row(&format!("{title}: list in pages of {PAGE}"), took).with_note(format!(
+        "the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB"
+    )));
     let (took, written) = list_while_written(&server.client, count).await?;
     let grown = server.resident_memory()? as f64 / MIB - idle;
     let name = format!("{title}: the same while one is written to");

@@ -18,7 +18,7 @@ use super::BenchContext;
 use super::access::post;
 use super::client::{BenchClient, HttpProtocol};
 use super::server::ServerProcess;
-use super::table::{TableRow, ResultTable};
+use super::table::{ResultTable, TableRow};
 use super::watchers::raise_file_limit;
 
 const TOKEN: &str = "bench1.0123456789abcdef";
@@ -129,7 +129,7 @@ async fn requests(admin: &BenchClient) -> Result<usize> {
     Ok(shown + usize::try_from(others)?)
 }
 
-/// Agents of many nodes.
+/// Node agents that run as tasks of this process.
 struct NodeFleet {
     nodes: Vec<Arc<BenchNode>>,
     agents: JoinSet<Result<(), windlass_node::RunError>>,

@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::server::{process_cpu_seconds, memory, to_pid};
+use super::server::{memory, process_cpu_seconds, to_pid};
 
 /// Longer than any healthy end takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,6 @@ impl ChildProcess {
         process_cpu_seconds(self.pid)
     }
 
-    /// Resident memory in bytes.
     pub fn resident_memory(&self) -> Result<u64> {
         memory(self.pid, "VmRSS:")
     }

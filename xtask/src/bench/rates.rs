@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::BenchContext;
 use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::server::ServerProcess;
-use super::table::{TableRow, LatencyDistribution, ResultTable};
+use super::table::{LatencyDistribution, ResultTable, TableRow};
 
 /// Where the objects go that a group makes.
 pub const NAMESPACE: &str = "bench";
@@ -41,16 +41,20 @@ pub async fn verbs(
     let named = |done: PhaseResult, name: &str| done.into_row(&format!("{title}{name}"));
 
     let created =
-        phase(clients, HttpProtocol::Http1, BenchOperation::Create, &[usize::MAX; CLIENTS], lasts).await?;
+        phase(clients, HttpProtocol::Http1, BenchOperation::Create, &[usize::MAX; CLIENTS], lasts)
+            .await?;
     let made = created.done.clone();
     table.add(named(created, "create, 1 KiB ConfigMap")?.reference(900.0));
-    let asked = phase(clients, HttpProtocol::Http1, BenchOperation::Ask, &[usize::MAX; CLIENTS], lasts).await?;
+    let asked =
+        phase(clients, HttpProtocol::Http1, BenchOperation::Ask, &[usize::MAX; CLIENTS], lasts)
+            .await?;
     table.add(named(asked, "create, CertificateSigningRequest")?.reference(700.0));
     let got = phase(clients, HttpProtocol::Http1, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get")?.reference(2_200.0));
     let got = phase(clients, HttpProtocol::Http2, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get over HTTP/2")?.reference(2_200.0));
-    let updated = phase(clients, HttpProtocol::Http1, BenchOperation::GetUpdate, &made, lasts).await?;
+    let updated =
+        phase(clients, HttpProtocol::Http1, BenchOperation::GetUpdate, &made, lasts).await?;
     table.add(named(updated, "get and update, pairs")?.reference(530.0));
     let listed = phase(clients, HttpProtocol::Http1, BenchOperation::List, &made, lasts).await?;
     table.add(named(listed, "list of 100")?.reference(520.0));
@@ -66,7 +70,12 @@ pub async fn prepare(server: &ServerProcess) -> Result<()> {
 }
 
 /// Make a namespace with this many ConfigMaps of this size in it.
-pub async fn fill(server: &ServerProcess, namespace: &str, count: usize, size: usize) -> Result<()> {
+pub async fn fill(
+    server: &ServerProcess,
+    namespace: &str,
+    count: usize,
+    size: usize,
+) -> Result<()> {
     let mut connection = server.client.connect(HttpProtocol::Http1).await?;
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
@@ -117,7 +126,7 @@ fn signing_request(name: &str) -> Bytes {
 #[derive(Clone, Copy)]
 enum BenchOperation {
     Create,
-    /// A certificate signing request.
+    /// Creates a CertificateSigningRequest from a prepared body.
     Ask,
     Get,
     GetUpdate,
@@ -192,11 +201,11 @@ fn find_bytes(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }
 
-/// What a phase did.
+/// Latencies and operation counts of one phase.
 struct PhaseResult {
     took: Duration,
     samples: Vec<Duration>,
-    /// Operations by worker.
+    /// Number of completed operations, by worker.
     done: Vec<usize>,
 }
 

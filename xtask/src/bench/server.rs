@@ -42,7 +42,7 @@ impl ServerProcess {
         Self::start_as(bench, data, &["up", "--no-node"], &prefix(data)).await
     }
 
-    /// The same without controllers.
+    /// Starts `windlass server`, without controllers in the process.
     pub async fn start_alone(bench: &BenchContext, data: &Path) -> Result<Self> {
         Self::start_as(bench, data, &["server"], &prefix(data)).await
     }
@@ -125,7 +125,6 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Resident memory in bytes.
     pub fn resident_memory(&self) -> Result<u64> {
         memory(self.pid, "VmRSS:")
     }
@@ -174,7 +173,7 @@ pub fn process_cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A process, for signals.
+/// Converts a process id for use with signals.
 pub fn to_pid(pid: u32) -> Result<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process id")
 }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::BenchContext;
 use super::rates::{NAMESPACE, fill};
 use super::server::ServerProcess;
-use super::table::{TableRow, LatencyDistribution, ResultTable};
+use super::table::{LatencyDistribution, ResultTable, TableRow};
 
 /// A start is short, so a single one says little.
 const STARTS: usize = 5;
@@ -19,7 +19,8 @@ const MIB: f64 = (1 << 20) as f64;
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let mut fresh = Vec::new();
     for attempt in 0..STARTS {
-        let server = ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
+        let server =
+            ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
         fresh.push(server.ready_after);
         server.stop().await?;
     }

@@ -10,16 +10,15 @@ use serde_json::{Value, json};
 /// Where the reference figures come from.
 const REFERENCE: &str = "kube-apiserver v1.37.0-rc.1 with etcd, quiet 2-core machine";
 
-/// Which direction is good.
+/// Whether larger or smaller values are an improvement.
 #[derive(Clone, Copy, PartialEq)]
 pub enum BetterDirection {
-    /// More is better: rates.
     Higher,
     /// Less is better: times, memory.
     Lower,
 }
 
-/// One measured thing.
+/// A measured value with its unit and reference.
 pub struct TableRow {
     name: String,
     value: f64,
@@ -84,7 +83,6 @@ impl ResultTable {
         self.rows.push(row);
     }
 
-    /// Print everything, aligned.
     pub fn print(&self) {
         let mut cells =
             vec![["measured", "", "unit", "reference", "better by", "note"].map(str::to_owned)];
@@ -126,7 +124,7 @@ impl ResultTable {
         }
     }
 
-    /// Write everything as JSON.
+    /// Writes the rows and the machine's description as JSON.
     pub fn save(&self, file: &Path) -> Result<()> {
         let rows: Vec<Value> = self
             .rows
@@ -219,7 +217,9 @@ mod tests {
 
     #[test]
     fn percentiles_of_a_hundred() {
-        let spread = LatencyDistribution::from_samples((1..=101).rev().map(Duration::from_millis).collect()).unwrap();
+        let spread =
+            LatencyDistribution::from_samples((1..=101).rev().map(Duration::from_millis).collect())
+                .unwrap();
         assert_eq!(spread.millis(0.5), 51.0);
         assert_eq!(spread.millis(0.99), 100.0);
         assert_eq!(spread.millis(1.0), 101.0);

@@ -17,14 +17,14 @@ use super::BenchContext;
 use super::client::{BenchClient, HttpProtocol};
 use super::nodes;
 use super::server::ServerProcess;
-use super::table::{TableRow, LatencyDistribution, ResultTable};
+use super::table::{LatencyDistribution, ResultTable, TableRow};
 use agent::AgentProcess;
 
 /// What a kubelet takes for one pod, in milliseconds: its mean.
 const KUBELET: f64 = 70_000.0;
 /// How long an agent that has nothing to do is looked at.
 const IDLE: Duration = Duration::from_secs(20);
-/// Nothing takes longer.
+/// Upper limit for each wait; a longer one fails the run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const NAMESPACE: &str = "bench";
@@ -105,7 +105,6 @@ fn signers() -> String {
 pub struct RootCertificates(Vec<String>);
 
 impl RootCertificates {
-    /// So many.
     pub fn new(count: usize) -> Result<Self> {
         let mut roots = Self(Vec::new());
         for _ in 0..count {
@@ -114,24 +113,30 @@ impl RootCertificates {
         Ok(roots)
     }
 
-    /// As PEM.
+    /// All certificates as concatenated PEM blocks.
     pub fn text(&self) -> String {
         self.0.concat()
     }
 
-    /// One more.
+    /// Appends a newly generated root certificate.
     pub fn add(&mut self) -> Result<()> {
         let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
         let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
         let serial = Serial::random(&SystemRandom::new())?;
-        let root = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        let root =
+            CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
         self.0.push(root.certificate().to_pem());
         Ok(())
     }
 }
 
 /// Creates or replaces the bundle.
-async fn apply_bundle(admin: &BenchClient, roots: &RootCertificates, method: Method, path: &str) -> Result<()> {
+async fn apply_bundle(
+    admin: &BenchClient,
+    roots: &RootCertificates,
+    method: Method,
+    path: &str,
+) -> Result<()> {
     let mut connection = admin.connect(HttpProtocol::Http1).await?;
     let mut metadata = json!({"name": BUNDLE, "labels": {"stage": "live"}});
     if method == Method::PUT {
@@ -166,7 +171,8 @@ async fn create_pods(admin: &BenchClient, count: usize) -> Result<Vec<String>> {
     let path = format!("{core}/{NAMESPACE}/pods");
     let mut uids = Vec::with_capacity(count);
     for number in 0..count {
-        let made = connection.expect(Method::POST, &path, pod_object(number).to_string().into()).await?;
+        let made =
+            connection.expect(Method::POST, &path, pod_object(number).to_string().into()).await?;
         let made: Value = serde_json::from_slice(&made)?;
         uids.push(made["metadata"]["uid"].as_str().context("a pod has no UID")?.to_owned());
     }

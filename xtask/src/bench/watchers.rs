@@ -21,7 +21,7 @@ use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRand
 use super::BenchContext;
 use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::server::ServerProcess;
-use super::table::{TableRow, LatencyDistribution, ResultTable};
+use super::table::{LatencyDistribution, ResultTable, TableRow};
 
 /// Certificates in a small bundle, of about 3 KiB.
 const SMALL: usize = 5;
@@ -29,7 +29,7 @@ const SMALL: usize = 5;
 /// Certificates in a large bundle, of about 90 KiB.
 const LARGE: usize = 140;
 
-/// What is watched.
+/// Collection that all watchers watch.
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
 const WATCHED: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles/watched";
 
@@ -37,7 +37,7 @@ const WATCHED: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles/watched"
 /// none waits long in the listen queue.
 const SETUPS: usize = 64;
 
-/// One arrangement.
+/// Parameters and reference values of one watch measurement.
 struct WatcherScenario {
     watchers: usize,
     /// Certificates in the bundle they watch.
@@ -48,7 +48,8 @@ struct WatcherScenario {
 
 /// Measure every arrangement, each on a fresh server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
-    let crowd = |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
+    let crowd =
+        |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
     let crowds = if let Some(watchers) = bench.args.watchers {
         vec![crowd(watchers, SMALL, [None; 3])]
     } else if bench.args.quick {
@@ -66,7 +67,11 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     Ok(())
 }
 
-async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &WatcherScenario) -> Result<()> {
+async fn measure_crowd(
+    bench: &BenchContext,
+    table: &mut ResultTable,
+    crowd: &WatcherScenario,
+) -> Result<()> {
     let count = crowd.watchers;
     raise_file_limit(count as u64 + 256)?;
     let bundle = bundle(crowd.certificates)?;
@@ -105,7 +110,8 @@ async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &Wa
     let cpu_before = server.cpu_seconds()?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let took = update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
+        let took =
+            update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
         samples.push(took.with_context(|| {
             format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
         })?);
@@ -117,16 +123,17 @@ async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &Wa
     let per_watcher =
         |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
     let spread = LatencyDistribution::from_samples(samples)?;
-    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").with_note(
-        format!(
+    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms")
+        .with_note(format!(
             "median of {rounds}, max {:.0} ms; connected in {:.1} s",
             spread.millis(1.0),
             connecting.as_secs_f64()
-        ),
-    );
+        ));
     table.add(referenced(row, time));
-    let row = TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
-        .with_note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
+    let row =
+        TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB").with_note(
+            format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)),
+        );
     table.add(referenced(row, memory));
     let row = TableRow::lower(format!("{title}: server CPU per update"), cpu, "s");
     table.add(referenced(row, seconds));
@@ -143,7 +150,8 @@ fn bundle(certificates: usize) -> Result<Bytes> {
         let subject = Subject::new(&format!("bench-authority-{number}"), &[])?;
         let validity = Validity::lasting(now, time::Duration::days(365))?;
         let serial = Serial::random(&SystemRandom::new())?;
-        let ca = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        let ca =
+            CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
         anchors.push_str(&ca.certificate().to_pem());
     }
     let bundle = json!({

@@ -20,7 +20,9 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let binary = root.join("target/debug/windlass");
     for command in commands(&readme) {
         let known = match &command {
-            DocumentedCommand::Chore(name) => XtaskCommand::command().find_subcommand(name).is_some(),
+            DocumentedCommand::Chore(name) => {
+                XtaskCommand::command().find_subcommand(name).is_some()
+            }
             DocumentedCommand::Windlass(name) => {
                 !binary.exists()
                     || Command::new(&binary).args([name, "--help"]).output()?.status.success()
@@ -33,7 +35,7 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// A command of ours.
+/// A command line that the README shows.
 #[derive(Debug, PartialEq)]
 enum DocumentedCommand {
     Chore(String),
@@ -56,7 +58,9 @@ fn commands(readme: &str) -> Vec<DocumentedCommand> {
             word.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| word.to_owned())
         };
         match words.as_slice() {
-            ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(DocumentedCommand::Chore)),
+            ["cargo", "xtask", chore, ..] => {
+                found.extend(name(chore).map(DocumentedCommand::Chore))
+            }
             // What the server says, not what to type.
             ["windlass", "is", ..] => {}
             ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {

@@ -3,14 +3,14 @@
 use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation};
 use super::set::FieldSet;
 use crate::limits::MAX_ERRORS;
-use crate::status::{StatusCause, CauseType};
+use crate::status::{CauseType, StatusCause};
 
 /// A field that someone else owns and that the apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldConflict {
     /// The owner, as it is shown: `"kubectl" with subresource "status" using v1`.
     pub manager: String,
-    /// The field: `.spec.containers[name="c"].image`.
+    /// Path of the contested field, for example `.spec.containers[name="c"].image`.
     pub path: String,
 }
 
@@ -27,7 +27,8 @@ impl ApplyConflicts {
     pub(super) fn add(&mut self, manager: &ManagedFieldsEntry, fields: &FieldSet) {
         self.total += fields.len();
         let paths = fields.paths(MAX_ERRORS - self.listed.len()).into_iter();
-        self.listed.extend(paths.map(|path| FieldConflict { manager: describe_manager(manager), path }));
+        self.listed
+            .extend(paths.map(|path| FieldConflict { manager: describe_manager(manager), path }));
     }
 }
 
@@ -35,7 +36,8 @@ impl ApplyConflicts {
 pub fn conflict_status_parts(conflicts: &ApplyConflicts) -> (String, Vec<StatusCause>) {
     let more = conflicts.total - conflicts.listed.len();
     let more = (more > 0).then(|| format!("… and {more} more"));
-    let cause = |message, field| StatusCause { kind: CauseType::FieldManagerConflict, message, field };
+    let cause =
+        |message, field| StatusCause { kind: CauseType::FieldManagerConflict, message, field };
     let causes = conflicts.listed.iter().map(|conflict| {
         cause(format!("conflict with {}", conflict.manager), conflict.path.clone())
     });

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::path_element;
 use super::merge_node::{MergeNode, ObjectLevel, as_list, as_map};
+use super::path_element;
 use super::set::{FieldSet, FieldSubtree};
-use crate::schema::{SchemaField, FieldPresence, Schema, ValueShape, TypeId};
+use crate::schema::{FieldPresence, Schema, SchemaField, TypeId, ValueShape};
 
 /// The set of all fields that an object has: its leaves, and every list element and map key. This is
 /// what someone owns who applies it.
@@ -182,7 +182,8 @@ impl DiffBuilder {
             }
             return true;
         }
-        let (Some(before), Some(after)) = (element_paths(node, old), element_paths(node, new)) else {
+        let (Some(before), Some(after)) = (element_paths(node, old), element_paths(node, new))
+        else {
             return false;
         };
         let index: HashMap<&String, &Value> = before.iter().zip(old).collect();
@@ -228,7 +229,9 @@ fn zero(field: Option<&SchemaField>) -> Option<&'static Value> {
     Some(match field.shape {
         ValueShape::String | ValueShape::Quantity => &TEXT,
         ValueShape::Bool => &FALSE,
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => &NUMBER,
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
+            &NUMBER
+        }
         ValueShape::Object(_) => &OBJECT,
         _ => &NULL,
     })

@@ -13,16 +13,16 @@ use super::set::FieldSet;
 /// How a manager came to own its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ManagedFieldsOperation {
-    /// By server-side apply.
+    /// The fields were set by server-side apply.
     Apply,
-    /// By any other write.
+    /// The fields were set by a create, update or patch.
     Update,
 }
 
-/// One entry of `metadata.managedFields`.
+/// One parsed entry of `metadata.managedFields`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedFieldsEntry {
-    /// The field manager's name.
+    /// Name of the field manager, as sent by the client.
     pub manager: String,
     /// How it came to own the fields.
     pub operation: ManagedFieldsOperation,
@@ -32,7 +32,7 @@ pub struct ManagedFieldsEntry {
     pub time: Option<String>,
     /// The subresource through which it wrote; empty for the object itself.
     pub subresource: String,
-    /// What it owns.
+    /// Fields that this manager owns, decoded from `fieldsV1`.
     pub fields: FieldSet,
 }
 
@@ -42,7 +42,11 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 impl ManagedFieldsEntry {
-    pub(super) fn new(who: &FieldManager<'_>, operation: ManagedFieldsOperation, fields: FieldSet) -> Self {
+    pub(super) fn new(
+        who: &FieldManager<'_>,
+        operation: ManagedFieldsOperation,
+        fields: FieldSet,
+    ) -> Self {
         ManagedFieldsEntry {
             manager: who.manager.into(),
             operation,
@@ -54,7 +58,11 @@ impl ManagedFieldsEntry {
     }
 
     /// Whether the entry is that of a writer. An applier has one entry whatever version it uses.
-    pub(super) fn belongs_to(&self, who: &FieldManager<'_>, operation: ManagedFieldsOperation) -> bool {
+    pub(super) fn belongs_to(
+        &self,
+        who: &FieldManager<'_>,
+        operation: ManagedFieldsOperation,
+    ) -> bool {
         self.operation == operation
             && self.manager == who.manager
             && self.subresource == who.subresource
@@ -89,7 +97,8 @@ pub fn parse(managed_fields: &Value) -> Result<Vec<ManagedFieldsEntry>, String> 
     let mut places: HashMap<ManagerIdentity, usize> = HashMap::new();
     let Value::Array(entries) = managed_fields else { return Err("not a list".into()) };
     for (i, entry) in entries.iter().enumerate() {
-        let mut manager = parse_entry(entry.clone()).map_err(|what| format!("entry {i}: {what}"))?;
+        let mut manager =
+            parse_entry(entry.clone()).map_err(|what| format!("entry {i}: {what}"))?;
         let fields = Value::Object(std::mem::take(&mut manager.fields.0));
         manager.fields = FieldSet::decode(&fields)?;
         manager.time = match manager.time {
@@ -189,8 +198,9 @@ fn encode_entry(manager: ManagedFieldsEntry) -> Value {
 
 /// Merges the oldest Update entries, by version, until there are no more than allowed.
 pub(super) fn cap_update_entries(managers: &mut Vec<ManagedFieldsEntry>) {
-    let updates =
-        |managers: &[ManagedFieldsEntry]| managers.iter().filter(|m| m.operation == ManagedFieldsOperation::Update).count();
+    let updates = |managers: &[ManagedFieldsEntry]| {
+        managers.iter().filter(|m| m.operation == ManagedFieldsOperation::Update).count()
+    };
     let mut excess = updates(managers).saturating_sub(MAX_UPDATE_MANAGERS);
     if excess == 0 {
         return;

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::path_element;
-use super::merge_node::{MergeNode, ObjectLevel, as_list, as_map};
-use super::set::{FieldSet, FieldSubtree, FieldTree, below, is_member, parts};
 use super::field_walk::element_paths;
+use super::merge_node::{MergeNode, ObjectLevel, as_list, as_map};
+use super::path_element;
+use super::set::{FieldSet, FieldSubtree, FieldTree, below, is_member, parts};
 use crate::schema::{Schema, TypeId};
 
 /// Lays an applied object over the live one: its leaves win, its list elements merge by key, and
@@ -111,7 +111,13 @@ fn merge_lists(
             let part = &right[r];
             done.insert(part);
             let old = ours.get(part).copied().flatten();
-            result.extend(merge(schema, node.element(), ObjectLevel::Inside, old, Some(&applied[r])));
+            result.extend(merge(
+                schema,
+                node.element(),
+                ObjectLevel::Inside,
+                old,
+                Some(&applied[r]),
+            ));
             shared.next_if_eq(&part);
             r += 1;
         } else {
@@ -122,12 +128,22 @@ fn merge_lists(
 }
 
 /// Removes the members of a set from an object. What becomes empty by that goes too.
-pub(super) fn remove_fields(schema: &Schema, of: TypeId, object: &Value, doomed: &FieldSet) -> Value {
+pub(super) fn remove_fields(
+    schema: &Schema,
+    of: TypeId,
+    object: &Value,
+    doomed: &FieldSet,
+) -> Value {
     let node = MergeNode::from_type(schema, of);
     remove(schema, node, object, &doomed.0).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-fn remove(schema: &Schema, node: MergeNode<'_>, value: &Value, doomed: &FieldTree) -> Option<Value> {
+fn remove(
+    schema: &Schema,
+    node: MergeNode<'_>,
+    value: &Value,
+    doomed: &FieldTree,
+) -> Option<Value> {
     match (node, value) {
         (MergeNode::Struct(_) | MergeNode::Map(_), Value::Object(map)) => {
             let mut left = Map::new();
@@ -162,7 +178,12 @@ pub(super) fn include_key_fields(schema: &Schema, of: TypeId, set: &FieldSet) ->
     FieldSet(include_keys_below(schema, MergeNode::from_type(schema, of), ObjectLevel::Top, &set.0))
 }
 
-fn include_keys_below(schema: &Schema, node: MergeNode<'_>, place: ObjectLevel, tree: &FieldTree) -> FieldTree {
+fn include_keys_below(
+    schema: &Schema,
+    node: MergeNode<'_>,
+    place: ObjectLevel,
+    tree: &FieldTree,
+) -> FieldTree {
     let mut result = FieldTree::new();
     for (part, under) in parts(tree) {
         let (inner, at, declared) = match part.strip_prefix("f:") {
@@ -173,7 +194,8 @@ fn include_keys_below(schema: &Schema, node: MergeNode<'_>, place: ObjectLevel, 
         };
         // Metadata holds the name, which is in no set: it must not go with its last label.
         let member = (is_member(under) || declared) && at != ObjectLevel::Metadata;
-        FieldSubtree { member, below: include_keys_below(schema, inner, at, under) }.insert_into(&mut result, part.clone());
+        FieldSubtree { member, below: include_keys_below(schema, inner, at, under) }
+            .insert_into(&mut result, part.clone());
     }
     result
 }

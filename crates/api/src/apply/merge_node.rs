@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::path_element;
-use crate::schema::{SchemaField, MergeStrategy, Schema, ValueShape, ObjectType, TypeId};
+use crate::schema::{MergeStrategy, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
 /// How a value is taken apart.
 #[derive(Clone, Copy)]
@@ -61,7 +61,9 @@ impl<'s> MergeNode<'s> {
     /// What is under a key of an object or map. A field nobody declared is one leaf.
     pub(super) fn child(self, schema: &'s Schema, name: &str) -> MergeNode<'s> {
         match self {
-            MergeNode::Struct(of) => of.field(name).map_or(MergeNode::Leaf, |f| MergeNode::from_field(schema, f)),
+            MergeNode::Struct(of) => {
+                of.field(name).map_or(MergeNode::Leaf, |f| MergeNode::from_field(schema, f))
+            }
             MergeNode::Map(element) => MergeNode::from_shape(schema, element),
             MergeNode::Leaf | MergeNode::Set | MergeNode::Keyed(..) => MergeNode::Leaf,
         }
@@ -144,7 +146,11 @@ pub(super) enum ObjectLevel {
 
 impl ObjectLevel {
     pub(super) fn child(self, name: &str) -> ObjectLevel {
-        if self == ObjectLevel::Top && name == "metadata" { ObjectLevel::Metadata } else { ObjectLevel::Inside }
+        if self == ObjectLevel::Top && name == "metadata" {
+            ObjectLevel::Metadata
+        } else {
+            ObjectLevel::Inside
+        }
     }
 
     /// Whether nobody owns the field: identity and what only the server sets.

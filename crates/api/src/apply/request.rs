@@ -6,12 +6,14 @@ use serde_json::{Map, Value};
 
 use super::FieldManager;
 use super::conflict::ApplyConflicts;
-use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse_trusted};
-use super::merge::{merge_applied, include_key_fields, remove_fields};
-use super::set::FieldSet;
-use super::update::{MANAGED_FIELDS, assign_ownership, managed_fields, metadata_mut, set_managed_fields};
-use super::validate::validate;
 use super::field_walk::{FieldDelta, compare, field_set};
+use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse_trusted};
+use super::merge::{include_key_fields, merge_applied, remove_fields};
+use super::set::FieldSet;
+use super::update::{
+    MANAGED_FIELDS, assign_ownership, managed_fields, metadata_mut, set_managed_fields,
+};
+use super::validate::validate;
 use crate::schema::{Schema, TypeId};
 
 /// Why an apply was refused.
@@ -84,7 +86,8 @@ struct ApplyOperation<'a> {
 impl ApplyOperation<'_> {
     /// The entries of the live object. If there are none, what it has belongs to "before".
     fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<ManagedFieldsEntry> {
-        let managers = live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
+        let managers =
+            live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
         if live.is_none() || !managers.is_empty() {
             return managers;
         }
@@ -110,7 +113,8 @@ impl ApplyOperation<'_> {
     ) -> Result<(Value, Vec<ManagedFieldsEntry>), ApplyConflicts> {
         let mut fields = field_set(self.schema, self.of, self.applied);
         fields.recursive_difference(self.reset);
-        let entry = managers.iter().position(|m| m.belongs_to(self.who, ManagedFieldsOperation::Apply));
+        let entry =
+            managers.iter().position(|m| m.belongs_to(self.who, ManagedFieldsOperation::Apply));
         let last = entry.map(|i| managers.remove(i).fields).unwrap_or_default();
         let merged = merge_applied(self.schema, self.of, live, self.applied);
         let new = self.prune(merged, &managers, &fields, &last);
@@ -218,6 +222,8 @@ fn without_managed_fields(live: Option<&Value>) -> Value {
 /// Whether the same managers own the same fields at the same versions, whenever they took them.
 fn same_managers(a: &[ManagedFieldsEntry], b: &[ManagedFieldsEntry]) -> bool {
     let known: HashMap<_, _> = b.iter().map(|b| (b.identity(), b)).collect();
-    let same = |a: &ManagedFieldsEntry, b: &ManagedFieldsEntry| a.api_version == b.api_version && a.fields == b.fields;
+    let same = |a: &ManagedFieldsEntry, b: &ManagedFieldsEntry| {
+        a.api_version == b.api_version && a.fields == b.fields
+    };
     a.len() == b.len() && a.iter().all(|a| known.get(&a.identity()).is_some_and(|b| same(a, b)))
 }

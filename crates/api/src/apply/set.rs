@@ -40,7 +40,7 @@ impl FieldSet {
         Ok(FieldSet(decode(fields)?.below))
     }
 
-    /// The set as FieldsV1.
+    /// Encodes the set as FieldsV1 JSON, the form stored in `managedFields`.
     pub fn encode(self) -> Value {
         Value::Object(self.0)
     }
@@ -180,7 +180,8 @@ fn intersection(a: &FieldTree, b: &FieldTree) -> FieldTree {
     for (part, left) in parts(a) {
         if let Some(right) = below(b, part) {
             let member = is_member(left) && is_member(right);
-            FieldSubtree { member, below: intersection(left, right) }.insert_into(&mut both, part.clone());
+            FieldSubtree { member, below: intersection(left, right) }
+                .insert_into(&mut both, part.clone());
         }
     }
     both
@@ -235,7 +236,8 @@ fn set_membership(tree: &mut FieldTree, part: &str, member: bool) {
 fn leaves(tree: &FieldTree) -> FieldTree {
     let mut result = FieldTree::new();
     for (part, node) in parts(tree) {
-        FieldSubtree { member: node.is_empty(), below: leaves(node) }.insert_into(&mut result, part.clone());
+        FieldSubtree { member: node.is_empty(), below: leaves(node) }
+            .insert_into(&mut result, part.clone());
     }
     result
 }
@@ -245,7 +247,9 @@ fn count(tree: &FieldTree) -> usize {
 }
 
 fn collect(tree: &FieldTree, prefix: &str, limit: usize, paths: &mut Vec<String>) {
-    let path = |part: &str| format!("{prefix}{}", truncate_with_length(&path_element::display(part), MAX_KEY_BYTES));
+    let path = |part: &str| {
+        format!("{prefix}{}", truncate_with_length(&path_element::display(part), MAX_KEY_BYTES))
+    };
     let members = parts(tree).filter(|(_, node)| is_member(node));
     paths.extend(members.take(limit - paths.len()).map(|(part, _)| path(part)));
     for (part, node) in parts(tree).filter(|(_, node)| !node.is_empty()) {

@@ -1,14 +1,14 @@
 //! Cases modelled on what structured-merge-diff and kube-apiserver promise.
 
 mod apply;
-mod properties;
 mod field_sets;
+mod properties;
 mod update;
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::patch::sample_schema::{type_id, schema};
+use crate::patch::sample_schema::{schema, type_id};
 
 fn writer<'a>(manager: &'a str, time: &'a str) -> FieldManager<'a> {
     FieldManager { manager, api_version: "v1", subresource: "", time }
@@ -55,7 +55,6 @@ impl LiveObject {
         self.object = Some(new);
     }
 
-    /// The object without `managedFields`.
     fn without_managed_fields(&self) -> Value {
         let mut object = self.object.clone().unwrap_or_default();
         object["metadata"].as_object_mut().unwrap().remove("managedFields");

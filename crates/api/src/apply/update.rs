@@ -4,9 +4,11 @@
 use serde_json::Value;
 
 use super::FieldManager;
-use super::managed_fields::{self, ManagedFieldsEntry, ManagedFieldsOperation, cap_update_entries, encode, parse_trusted};
-use super::set::FieldSet;
 use super::field_walk::compare;
+use super::managed_fields::{
+    self, ManagedFieldsEntry, ManagedFieldsOperation, cap_update_entries, encode, parse_trusted,
+};
+use super::set::FieldSet;
 use crate::schema::{Schema, TypeId};
 
 /// Brings the `managedFields` of a new object up to date with what changed from the old one. `old`
@@ -39,7 +41,9 @@ pub fn on_update(
     delta.changed.recursive_difference(reset);
     delta.removed.recursive_difference(reset);
     let managers = match source {
-        ManagedFieldsSource::Stored(kept) if delta.changed.is_empty() && delta.removed.is_empty() => {
+        ManagedFieldsSource::Stored(kept)
+            if delta.changed.is_empty() && delta.removed.is_empty() =>
+        {
             return set_managed_fields(new, kept);
         }
         ManagedFieldsSource::Stored(kept) => parse_trusted(kept),
@@ -74,7 +78,11 @@ pub(super) fn assign_ownership(
             managers[i].fields.union(changed);
             managers[i].time = Some(who.time.into());
         }
-        None => managers.push(ManagedFieldsEntry::new(who, ManagedFieldsOperation::Update, changed.clone())),
+        None => managers.push(ManagedFieldsEntry::new(
+            who,
+            ManagedFieldsOperation::Update,
+            changed.clone(),
+        )),
     }
     managers.retain(|manager| !manager.fields.is_empty());
     managers
@@ -82,13 +90,16 @@ pub(super) fn assign_ownership(
 
 /// The list to start from.
 enum ManagedFieldsSource {
-    /// What the server wrote.
     Stored(Value),
     /// What the client sent instead.
     Sent(Vec<ManagedFieldsEntry>),
 }
 
-fn source(given: Option<Value>, live: Option<&Value>, who: &FieldManager<'_>) -> ManagedFieldsSource {
+fn source(
+    given: Option<Value>,
+    live: Option<&Value>,
+    who: &FieldManager<'_>,
+) -> ManagedFieldsSource {
     let kept = || ManagedFieldsSource::Stored(live.cloned().unwrap_or_default());
     match given {
         // The client sent back what it read: take that one, which costs no copy.

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::path_element;
 use super::merge_node::{MergeNode, ObjectLevel};
-use crate::field::{truncate_with_length, truncate, shown};
+use super::path_element;
+use crate::field::{shown, truncate, truncate_with_length};
 use crate::limits::{MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
-use crate::schema::{SchemaField, Schema, ValueShape, ObjectType, TypeId};
+use crate::schema::{ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
 /// Checks an applied object. The error lists everything that is wrong, each with its path.
 pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<(), String> {
@@ -117,12 +117,15 @@ impl<'s> SchemaValidator<'s> {
             (ValueShape::Map(_), _) => "map",
             (ValueShape::List(_), _) => "list",
             (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, Value::Number(_)) => return,
-            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _) => "numeric (int or float)",
+            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _) => {
+                "numeric (int or float)"
+            }
             (ValueShape::Bool, Value::Bool(_)) => return,
             (ValueShape::Bool, _) => "boolean",
-            (ValueShape::Quantity | ValueShape::IntOrString, Value::Object(_) | Value::Array(_)) => {
-                "any scalar"
-            }
+            (
+                ValueShape::Quantity | ValueShape::IntOrString,
+                Value::Object(_) | Value::Array(_),
+            ) => "any scalar",
             (ValueShape::Quantity | ValueShape::IntOrString, _) => return,
             (_, Value::String(_)) => return,
             _ => "string",

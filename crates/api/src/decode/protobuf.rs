@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value};
 
 use super::DecodeError;
 use crate::limits::MAX_DEPTH;
-use crate::schema::{SchemaField, Schema, ValueShape, TypeId};
+use crate::schema::{Schema, SchemaField, TypeId, ValueShape};
 
 /// What every Kubernetes protobuf message begins with.
 const MAGIC: [u8; 4] = *b"k8s\0";
@@ -112,7 +112,9 @@ impl ProtobufFault {
 impl From<prost::DecodeError> for ProtobufFault {
     fn from(error: prost::DecodeError) -> Self {
         let text = error.to_string();
-        ProtobufFault::new(text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text))
+        ProtobufFault::new(
+            text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text),
+        )
     }
 }
 
@@ -235,7 +237,12 @@ impl ProtobufDecoder<'_> {
     }
 
     /// Reads an entry of a map. What it leaves out has the zero value.
-    fn entry(&self, shape: &ValueShape, bytes: &[u8], depth: usize) -> Result<(String, Value), ProtobufFault> {
+    fn entry(
+        &self,
+        shape: &ValueShape,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(String, Value), ProtobufFault> {
         let (mut key, mut value) = (String::new(), None);
         each_field(bytes, |tag, wire, rest| {
             match tag {
@@ -286,7 +293,9 @@ impl ProtobufDecoder<'_> {
             ValueShape::MicroTime => special_types::micro_time(delimited(wire, rest)?)?,
             ValueShape::Quantity => special_types::quantity(delimited(wire, rest)?)?,
             ValueShape::IntOrString => special_types::int_or_string(delimited(wire, rest)?)?,
-            ValueShape::Raw | ValueShape::FieldsV1 => special_types::json(delimited(wire, rest)?, depth)?,
+            ValueShape::Raw | ValueShape::FieldsV1 => {
+                special_types::json(delimited(wire, rest)?, depth)?
+            }
             ValueShape::Object(of) => {
                 let mut object = Map::new();
                 self.message(*of, delimited(wire, rest)?, depth + 1, &mut object)?;
@@ -297,7 +306,9 @@ impl ProtobufDecoder<'_> {
                 self.wrapped(element, delimited(wire, rest)?, depth, &mut list)?;
                 Value::Array(list)
             }
-            ValueShape::Map(_) => return Err(ProtobufFault::new("protobuf has no list or map of maps")),
+            ValueShape::Map(_) => {
+                return Err(ProtobufFault::new("protobuf has no list or map of maps"));
+            }
         })
     }
 }
@@ -351,9 +362,13 @@ fn zero(shape: &ValueShape) -> Value {
     match shape {
         ValueShape::String | ValueShape::Bytes => Value::String(String::new()),
         ValueShape::Bool => Value::Bool(false),
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => Value::from(0),
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
+            Value::from(0)
+        }
         ValueShape::Quantity => Value::from("0"),
-        ValueShape::Time | ValueShape::MicroTime | ValueShape::Raw | ValueShape::FieldsV1 => Value::Null,
+        ValueShape::Time | ValueShape::MicroTime | ValueShape::Raw | ValueShape::FieldsV1 => {
+            Value::Null
+        }
         ValueShape::Object(_) | ValueShape::Map(_) => Value::Object(Map::new()),
         ValueShape::List(_) => Value::Array(Vec::new()),
     }

@@ -56,7 +56,9 @@ impl JsonScanner<'_> {
         }
         self.at += 1;
         let after = match (next, c) {
-            (ExpectedToken::Value | ExpectedToken::ValueOrEnd, _) => return self.value(next, c).map(Some),
+            (ExpectedToken::Value | ExpectedToken::ValueOrEnd, _) => {
+                return self.value(next, c).map(Some);
+            }
             (ExpectedToken::Key | ExpectedToken::KeyOrEnd, b'"') => {
                 self.string()?;
                 ExpectedToken::Colon
@@ -70,7 +72,9 @@ impl JsonScanner<'_> {
             (ExpectedToken::CommaOrEnd, _) => match (self.open.last(), c) {
                 (Some(OpenContainer::Object), b',') => ExpectedToken::Key,
                 (Some(OpenContainer::List), b',') => ExpectedToken::Value,
-                (Some(OpenContainer::Object), b'}') | (Some(OpenContainer::List), b']') => self.close(),
+                (Some(OpenContainer::Object), b'}') | (Some(OpenContainer::List), b']') => {
+                    self.close()
+                }
                 (Some(OpenContainer::List), _) => return Err(invalid(c, "after array element")),
                 _ => return Err(invalid(c, "after object key:value pair")),
             },

@@ -27,13 +27,12 @@ pub(super) struct ValueBuilder<'a> {
 }
 
 impl<'a> ValueBuilder<'a> {
-    /// Builds the whole value.
+    /// Starts at the root, with an empty path.
     pub fn root(build: &'a mut BuildContext) -> Self {
         ValueBuilder { place: ValuePath::Root, build }
     }
 }
 
-/// Where a value stands.
 #[derive(Clone, Copy)]
 enum ValuePath<'a> {
     Root,

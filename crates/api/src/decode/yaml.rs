@@ -36,7 +36,9 @@ pub fn yaml_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
 fn object(decoded: DecodedBody) -> Result<DecodedBody, DecodeError> {
     match decoded.value {
         Value::Object(_) => Ok(decoded),
-        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", json_type_name(&other)))),
+        other => {
+            Err(DecodeError::Yaml(format!("cannot read {} as an object", json_type_name(&other))))
+        }
     }
 }
 

@@ -97,7 +97,12 @@ fn validate_maps_and_owners(path: &FieldPath, meta: ObjectMetaView<'_>, errors: 
     validate_owner_references(&path.child("ownerReferences"), meta, errors);
 }
 
-fn validate_namespace(path: &FieldPath, namespace: &str, namespaced: bool, errors: &mut FieldErrors) {
+fn validate_namespace(
+    path: &FieldPath,
+    namespace: &str,
+    namespaced: bool,
+    errors: &mut FieldErrors,
+) {
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.required(path, ""),
         (false, false) => errors.forbidden(path, "not allowed on this type"),
@@ -235,7 +240,12 @@ pub fn validate_finalizer_names(metadata: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn validate_no_new_finalizers(path: &FieldPath, new: ObjectMetaView<'_>, old: ObjectMetaView<'_>, errors: &mut FieldErrors) {
+fn validate_no_new_finalizers(
+    path: &FieldPath,
+    new: ObjectMetaView<'_>,
+    old: ObjectMetaView<'_>,
+    errors: &mut FieldErrors,
+) {
     let known: BTreeSet<&str> = old.finalizers().collect();
     let added: BTreeSet<&str> = new.finalizers().filter(|f| !known.contains(f)).collect();
     if added.is_empty() {

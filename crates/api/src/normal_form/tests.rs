@@ -273,7 +273,9 @@ impl ValueGenerator {
                 self.pick(&[json!(0), json!(-1), json!(-0.0), json!(i32::MAX)])
             }
             ValueShape::Float => self.pick(&[json!(0), json!(1.5)]),
-            ValueShape::Bytes => self.pick(&[json!(""), json!("AA=="), json!("A\nB=="), json!("AAAA")]),
+            ValueShape::Bytes => {
+                self.pick(&[json!(""), json!("AA=="), json!("A\nB=="), json!("AAAA")])
+            }
             ValueShape::Time => {
                 self.pick(&[json!("0001-01-01T00:00:00Z"), json!("2026-01-02T03:04:05.9+03:00")])
             }
@@ -285,9 +287,13 @@ impl ValueGenerator {
                 self.pick(&[json!("1.5Gi"), json!(0.25), json!("0"), json!("1e4"), json!("+1")])
             }
             ValueShape::IntOrString => self.pick(&[json!(0), json!("0"), json!(""), json!(8080)]),
-            ValueShape::Raw | ValueShape::FieldsV1 => self.pick(&[json!({}), json!({"f:a": {".": {}}})]),
+            ValueShape::Raw | ValueShape::FieldsV1 => {
+                self.pick(&[json!({}), json!({"f:a": {".": {}}})])
+            }
             ValueShape::Object(id) => self.object(schema, *id, depth),
-            ValueShape::List(of) => (0..self.below(3)).map(|_| self.value(schema, of, depth)).collect(),
+            ValueShape::List(of) => {
+                (0..self.below(3)).map(|_| self.value(schema, of, depth)).collect()
+            }
             ValueShape::Map(of) => {
                 let entries =
                     (0..self.below(3)).map(|i| (i.to_string(), self.value(schema, of, depth)));

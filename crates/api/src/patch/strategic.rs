@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::PatchError;
 use crate::limits::MAX_PATCHED_ELEMENTS;
-use crate::schema::{SchemaField, PatchStrategy, Schema, ValueShape, ObjectType, TypeId};
+use crate::schema::{ObjectType, PatchStrategy, Schema, SchemaField, TypeId, ValueShape};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -62,7 +62,6 @@ enum SchemaView<'s> {
     Unknown,
 }
 
-/// How a list merges.
 #[derive(Clone, Copy)]
 enum ListRule<'s> {
     Replace,
@@ -83,10 +82,14 @@ impl<'s> SchemaView<'s> {
     fn child(self, schema: &'s Schema, key: &str) -> (SchemaView<'s>, ListRule<'s>) {
         match self {
             SchemaView::Struct(of) => match of.field(key) {
-                Some(field) => (SchemaView::from_shape(schema, &field.shape), list_rule(schema, field)),
+                Some(field) => {
+                    (SchemaView::from_shape(schema, &field.shape), list_rule(schema, field))
+                }
                 None => (SchemaView::Unknown, ListRule::Replace),
             },
-            SchemaView::MapOf(element) => (SchemaView::from_shape(schema, element), ListRule::Replace),
+            SchemaView::MapOf(element) => {
+                (SchemaView::from_shape(schema, element), ListRule::Replace)
+            }
             SchemaView::Unknown => (SchemaView::Unknown, ListRule::Replace),
         }
     }
@@ -100,7 +103,9 @@ fn list_rule<'s>(schema: &'s Schema, field: &'s SchemaField) -> ListRule<'s> {
     match field.patch {
         PatchStrategy::Default | PatchStrategy::RetainKeys => ListRule::Replace,
         PatchStrategy::Merge(None) => ListRule::Scalars,
-        PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) => ListRule::ByKey(key, element),
+        PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) => {
+            ListRule::ByKey(key, element)
+        }
     }
 }
 

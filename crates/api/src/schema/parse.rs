@@ -22,7 +22,10 @@
 
 use std::collections::HashMap;
 
-use super::{SchemaField, InlinedType, MergeStrategy, PatchStrategy, FieldPresence, Schema, ValueShape, ObjectType, TypeId};
+use super::{
+    FieldPresence, InlinedType, MergeStrategy, ObjectType, PatchStrategy, Schema, SchemaField,
+    TypeId, ValueShape,
+};
 
 /// The tables that are built into the binary.
 const TABLES: &[(&str, &str)] = &[
@@ -80,7 +83,13 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
             if by_name.insert(name, TypeId(types.len() as u32)).is_some() {
                 return Err(line.error(format!("type {name} stands twice")));
             }
-            types.push(ObjectType { name, description, fields: Vec::new(), inlined: Vec::new(), atomic });
+            types.push(ObjectType {
+                name,
+                description,
+                fields: Vec::new(),
+                inlined: Vec::new(),
+                atomic,
+            });
         }
     }
     let mut current: Option<usize> = None;
@@ -104,7 +113,8 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
             }
         }
     }
-    let flattened: Vec<Vec<SchemaField>> = types.iter().map(|t| inlined_fields(&types, t, 0)).collect();
+    let flattened: Vec<Vec<SchemaField>> =
+        types.iter().map(|t| inlined_fields(&types, t, 0)).collect();
     for (t, mut more) in types.iter_mut().zip(flattened) {
         t.fields.append(&mut more);
         t.fields.sort_by_key(|f| f.name);
@@ -247,7 +257,11 @@ fn field(
     Ok(field)
 }
 
-fn attribute(line: &SchemaLine, field: &mut SchemaField, word: &'static str) -> Result<(), SchemaParseError> {
+fn attribute(
+    line: &SchemaLine,
+    field: &mut SchemaField,
+    word: &'static str,
+) -> Result<(), SchemaParseError> {
     match word.split_once('=').unwrap_or((word, "")) {
         ("required", "") => field.required = true,
         ("wrapped", "") => field.wrapped = true,
@@ -341,7 +355,10 @@ type Two atomic
         assert_eq!(one.field("list").unwrap().patch, PatchStrategy::Merge(Some("k")));
         let two = schema.lookup("c.d.Two").unwrap();
         assert!(schema.get_type(two).atomic);
-        assert_eq!(one.field("list").unwrap().shape, ValueShape::List(Box::new(ValueShape::Object(two))));
+        assert_eq!(
+            one.field("list").unwrap().shape,
+            ValueShape::List(Box::new(ValueShape::Object(two)))
+        );
     }
 
     #[test]
@@ -399,7 +416,9 @@ type Deep
                     MergeStrategy::ByKey(keys) => keys.clone(),
                     _ => Vec::new(),
                 };
-                if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) = field.patch {
+                if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) =
+                    field.patch
+                {
                     keys.push(key);
                 }
                 if let ValueShape::List(of) = &field.shape
@@ -409,8 +428,7 @@ type Deep
                     keys.retain(|key| element.field(key).is_none());
                 }
                 assert!(keys.is_empty(), "{at} is keyed by {keys:?}");
-                let list_in_map =
-                    matches!(&field.shape, ValueShape::Map(of) if matches!(**of, ValueShape::List(_)));
+                let list_in_map = matches!(&field.shape, ValueShape::Map(of) if matches!(**of, ValueShape::List(_)));
                 assert_eq!(field.wrapped, list_in_map, "{at}");
                 assert!(!field.nullable || field.presence == FieldPresence::Always, "{at}");
             }

@@ -12,7 +12,7 @@ pub struct FieldSelector(Vec<FieldRequirement>);
 /// One requirement on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
-    /// Which field: `spec.signerName`.
+    /// Path of the field, for example `spec.signerName`.
     pub field: String,
     /// Whether the field must have the value, or must not.
     pub equal: bool,
@@ -26,9 +26,9 @@ pub enum FieldSelectorError {
     /// A term has no operator.
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     NoOperator {
-        /// The whole text.
+        /// The whole selector as the client sent it.
         selector: String,
-        /// The term.
+        /// The term that has no operator.
         term: String,
     },
     /// A backslash stands before a character that it cannot escape, or at the end.
@@ -41,7 +41,7 @@ pub enum FieldSelectorError {
     /// The field is not one that objects of the kind can be selected by.
     #[error("field label not supported: {0}")]
     NotSupported(String),
-    /// More requirements than [`MAX_REQUIREMENTS`].
+    /// The selector has more requirements than [`MAX_REQUIREMENTS`].
     #[error(
         "invalid field selector: too many requirements: at most {MAX_REQUIREMENTS} are allowed"
     )]
@@ -49,14 +49,18 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
-    /// Selects every object.
+    /// Returns the empty selector, which matches every object.
     pub fn everything() -> Self {
         Self::default()
     }
 
     /// Selects the objects in which `field` has the value.
     pub fn exactly(field: &str, value: &str) -> Self {
-        FieldSelector(vec![FieldRequirement { field: field.into(), equal: true, value: value.into() }])
+        FieldSelector(vec![FieldRequirement {
+            field: field.into(),
+            equal: true,
+            value: value.into(),
+        }])
     }
 
     /// Selects the objects for which all of `requirements` hold.
@@ -71,7 +75,10 @@ impl FieldSelector {
         let mut requirements = Vec::new();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split_term(term) else {
-                return Err(FieldSelectorError::NoOperator { selector: text.into(), term: term.into() });
+                return Err(FieldSelectorError::NoOperator {
+                    selector: text.into(),
+                    term: term.into(),
+                });
             };
             let value = unescape(value)?;
             requirements.push(FieldRequirement { field: field.to_owned(), equal, value });
@@ -95,7 +102,7 @@ impl FieldSelector {
         self.0.iter().all(|r| (get(&r.field).unwrap_or_default() == r.value) == r.equal)
     }
 
-    /// Whether every object matches.
+    /// Returns true if there are no requirements, so every object matches.
     pub fn is_everything(&self) -> bool {
         self.0.is_empty()
     }

@@ -49,12 +49,12 @@ enum LabelTest {
 pub struct LabelSelectorError(String);
 
 impl LabelSelector {
-    /// Selects every object.
+    /// Returns the empty selector, which matches every object.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// Selects no object.
+    /// Returns the selector that matches no object, as a null `LabelSelector` does.
     pub fn nothing() -> Self {
         LabelSelector { requirements: Vec::new(), nothing: true }
     }
@@ -98,7 +98,9 @@ impl LabelSelector {
         let (mut labels, mut expressions) = (Map::new(), Vec::new());
         for LabelRequirement { key, test } in &self.requirements {
             let (operator, values) = match test {
-                LabelTest::Equals(value) | LabelTest::DoubleEquals(value) if !labels.contains_key(key) => {
+                LabelTest::Equals(value) | LabelTest::DoubleEquals(value)
+                    if !labels.contains_key(key) =>
+                {
                     labels.insert(key.clone(), json!(value));
                     continue;
                 }
@@ -136,7 +138,7 @@ impl LabelSelector {
         !self.nothing && self.requirements.iter().all(|r| r.test.matches(get(&r.key)))
     }
 
-    /// Whether every object matches.
+    /// Returns true if there are no requirements, so every object matches.
     pub fn is_everything(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
@@ -244,7 +246,11 @@ impl SelectorOperator {
 
 impl LabelRequirement {
     /// The requirement, if its key and values are good ones for the operator.
-    fn new(key: &str, operator: SelectorOperator, mut values: Vec<String>) -> Result<Self, LabelSelectorError> {
+    fn new(
+        key: &str,
+        operator: SelectorOperator,
+        mut values: Vec<String>,
+    ) -> Result<Self, LabelSelectorError> {
         let mut errors = FieldErrors::new();
         let broken = names::qualified_name(key);
         if !broken.is_empty() {
@@ -267,7 +273,11 @@ impl LabelRequirement {
             SelectorOperator::NotEquals => LabelTest::NotEquals(values.swap_remove(0)),
             SelectorOperator::In | SelectorOperator::NotIn => {
                 values.sort_unstable();
-                if operator == SelectorOperator::In { LabelTest::In(values) } else { LabelTest::NotIn(values) }
+                if operator == SelectorOperator::In {
+                    LabelTest::In(values)
+                } else {
+                    LabelTest::NotIn(values)
+                }
             }
             SelectorOperator::Exists => LabelTest::Exists,
             SelectorOperator::DoesNotExist => LabelTest::DoesNotExist,
@@ -316,7 +326,7 @@ fn check_count(operator: SelectorOperator, values: &[String], errors: &mut Field
     number
 }
 
-/// Checks a `LabelSelector` object.
+/// Validates a `LabelSelector` object and appends every violation to `errors`.
 pub fn validate_label_selector(path: &FieldPath, selector: &Value, errors: &mut FieldErrors) {
     if count(selector) > MAX_REQUIREMENTS {
         return errors.too_many(path, count(selector), MAX_REQUIREMENTS);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::schema::{Schema, ValueShape, ObjectType};
+use crate::schema::{ObjectType, Schema, ValueShape};
 
 /// The type of Bundles in the server's schema.
 const TYPE: &str = "io.cert-manager.trust.v1alpha1.Bundle";

@@ -10,28 +10,37 @@ use crate::field::{FieldErrors, FieldPath};
 /// What a value looks like.
 pub(super) enum PropertySchema {
     /// A text of so many characters.
-    Text { least: usize, most: usize },
+    Text {
+        least: usize,
+        most: usize,
+    },
     /// A text with a value if there is none.
-    Defaulted { least: usize, most: usize, value: &'static str },
-    /// One of these texts.
+    Defaulted {
+        least: usize,
+        most: usize,
+        value: &'static str,
+    },
     OneOf(&'static [&'static str]),
-    /// Any text.
     AnyText,
-    /// A moment.
+    /// An RFC 3339 timestamp (`format: date-time`).
     Moment,
-    /// A truth value.
     Flag,
-    /// A whole number.
     Number,
     /// Texts under any keys, at least so many.
-    Texts { least: usize },
+    Texts {
+        least: usize,
+    },
     /// A list that is replaced as a whole, or whose elements are told apart by a field.
-    List { of: &'static PropertySchema, least: usize, most: usize, key: Option<&'static str> },
+    List {
+        of: &'static PropertySchema,
+        least: usize,
+        most: usize,
+        key: Option<&'static str>,
+    },
     /// An object with these fields.
     Object(ObjectSchema),
 }
 
-/// An object.
 pub(super) struct ObjectSchema {
     pub fields: &'static [PropertyField],
     /// How many fields it has at least.
@@ -59,22 +68,35 @@ pub(super) struct ValidationRule {
 /// Whether a rule holds for an object.
 type RulePredicate = fn(&Map<String, Value>) -> bool;
 
-const fn field(name: &'static str, shape: &'static PropertySchema, required: bool) -> PropertyField {
+const fn field(
+    name: &'static str,
+    shape: &'static PropertySchema,
+    required: bool,
+) -> PropertyField {
     PropertyField { name, shape, required }
 }
 
 /// A field that may be absent.
-pub(super) const fn optional_field(name: &'static str, shape: &'static PropertySchema) -> PropertyField {
+pub(super) const fn optional_field(
+    name: &'static str,
+    shape: &'static PropertySchema,
+) -> PropertyField {
     field(name, shape, false)
 }
 
 /// A field that is always there.
-pub(super) const fn required_field(name: &'static str, shape: &'static PropertySchema) -> PropertyField {
+pub(super) const fn required_field(
+    name: &'static str,
+    shape: &'static PropertySchema,
+) -> PropertyField {
     field(name, shape, true)
 }
 
 /// A rule for other API servers only.
-pub(super) const fn external_rule(expression: &'static str, message: &'static str) -> ValidationRule {
+pub(super) const fn external_rule(
+    expression: &'static str,
+    message: &'static str,
+) -> ValidationRule {
     ValidationRule { expression, message, holds: None }
 }
 
@@ -107,7 +129,8 @@ impl PropertySchema {
     fn check(&self, path: &FieldPath, value: &Value, errors: &mut FieldErrors, blocked: &mut bool) {
         match (self, value) {
             (
-                PropertySchema::Text { least, most } | PropertySchema::Defaulted { least, most, .. },
+                PropertySchema::Text { least, most }
+                | PropertySchema::Defaulted { least, most, .. },
                 Value::String(text),
             ) => {
                 let length = text.chars().count();
@@ -127,7 +150,8 @@ impl PropertySchema {
             }
             (PropertySchema::AnyText | PropertySchema::Moment, Value::String(_)) => {}
             (PropertySchema::Flag, Value::Bool(_)) => {}
-            (PropertySchema::Number, Value::Number(number)) if number.is_i64() || number.is_u64() => {}
+            (PropertySchema::Number, Value::Number(number))
+                if number.is_i64() || number.is_u64() => {}
             (PropertySchema::Texts { least }, Value::Object(entries)) => {
                 check_minimum(path, entries.len(), *least, errors);
                 for (key, entry) in entries {

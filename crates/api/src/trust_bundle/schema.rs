@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::descriptions::add_descriptions;
-use super::property_schema::{ObjectSchema, ValidationRule, PropertySchema, count, external_rule, is_set, optional_field, required_field};
+use super::property_schema::{
+    ObjectSchema, PropertySchema, ValidationRule, count, external_rule, is_set, optional_field,
+    required_field,
+};
 use super::{GROUP, JKS_PASSWORD, KIND, PLURAL, RESERVED_NAMES, VERSION};
 use crate::field::{FieldErrors, FieldPath};
 
@@ -108,7 +111,8 @@ static SPEC: PropertySchema = PropertySchema::Object(ObjectSchema {
     ],
 });
 
-static SOURCES: PropertySchema = PropertySchema::List { of: &SOURCE, least: 1, most: 100, key: None };
+static SOURCES: PropertySchema =
+    PropertySchema::List { of: &SOURCE, least: 1, most: 100, key: None };
 
 /// What trust-manager has; its message names these only.
 const ORIGINS: &[&str] = &["configMap", "secret", "inLine", "useDefaultCAs"];
@@ -129,14 +133,18 @@ static SOURCE: PropertySchema = PropertySchema::Object(ObjectSchema {
             expression: "has(self.clusterTrustBundle) || [has(self.configMap),has(self.secret),\
                          has(self.inLine),has(self.useDefaultCAs)].filter(x,x==true).size() == 1",
             message: "exactly one of the fields in [configMap secret inLine useDefaultCAs] must be set",
-            holds: Some(|source| is_set(source, "clusterTrustBundle") || count(source, ORIGINS) == 1),
+            holds: Some(|source| {
+                is_set(source, "clusterTrustBundle") || count(source, ORIGINS) == 1
+            }),
         },
         ValidationRule {
             expression: "!has(self.clusterTrustBundle) || !(has(self.configMap) || \
                          has(self.secret) || has(self.inLine) || has(self.useDefaultCAs))",
             message: "exactly one of the fields in [configMap secret inLine useDefaultCAs \
                       clusterTrustBundle] must be set",
-            holds: Some(|source| !is_set(source, "clusterTrustBundle") || count(source, ORIGINS) == 0),
+            holds: Some(|source| {
+                !is_set(source, "clusterTrustBundle") || count(source, ORIGINS) == 0
+            }),
         },
     ],
 });
@@ -190,27 +198,37 @@ static TRUST_BUNDLE_SOURCE: PropertySchema = PropertySchema::Object(ObjectSchema
 });
 
 /// A signer's prefix may come before a name.
-static TRUST_BUNDLE_NAME: PropertySchema = PropertySchema::Text { least: 1, most: SIGNER_MAX + 1 + NAME_MAX };
+static TRUST_BUNDLE_NAME: PropertySchema =
+    PropertySchema::Text { least: 1, most: SIGNER_MAX + 1 + NAME_MAX };
 static SIGNER: PropertySchema = PropertySchema::Text { least: 1, most: SIGNER_MAX };
 
 static SELECTOR: PropertySchema = PropertySchema::Object(ObjectSchema {
-    fields: &[optional_field("matchLabels", &MATCH_LABELS), optional_field("matchExpressions", &EXPRESSIONS)],
+    fields: &[
+        optional_field("matchLabels", &MATCH_LABELS),
+        optional_field("matchExpressions", &EXPRESSIONS),
+    ],
     least: 0,
     atomic: true,
     rules: &[],
 });
 
 static MATCH_LABELS: PropertySchema = PropertySchema::Texts { least: 0 };
-static EXPRESSIONS: PropertySchema = PropertySchema::List { of: &EXPRESSION, least: 0, most: usize::MAX, key: None };
+static EXPRESSIONS: PropertySchema =
+    PropertySchema::List { of: &EXPRESSION, least: 0, most: usize::MAX, key: None };
 
 static EXPRESSION: PropertySchema = PropertySchema::Object(ObjectSchema {
-    fields: &[required_field("key", &ANY), required_field("operator", &ANY), optional_field("values", &VALUES)],
+    fields: &[
+        required_field("key", &ANY),
+        required_field("operator", &ANY),
+        optional_field("values", &VALUES),
+    ],
     least: 0,
     atomic: false,
     rules: &[],
 });
 
-static VALUES: PropertySchema = PropertySchema::List { of: &ANY, least: 0, most: usize::MAX, key: None };
+static VALUES: PropertySchema =
+    PropertySchema::List { of: &ANY, least: 0, most: usize::MAX, key: None };
 
 static TARGET: PropertySchema = PropertySchema::Object(ObjectSchema {
     fields: &[
@@ -270,10 +288,15 @@ static JKS: PropertySchema = PropertySchema::Object(ObjectSchema {
     rules: &[],
 });
 
-static JKS_SECRET: PropertySchema = PropertySchema::Defaulted { least: 1, most: 128, value: JKS_PASSWORD };
+static JKS_SECRET: PropertySchema =
+    PropertySchema::Defaulted { least: 1, most: 128, value: JKS_PASSWORD };
 
 static PKCS12: PropertySchema = PropertySchema::Object(ObjectSchema {
-    fields: &[required_field("key", &NAME), optional_field("password", &PKCS12_SECRET), optional_field("profile", &PROFILE)],
+    fields: &[
+        required_field("key", &NAME),
+        optional_field("password", &PKCS12_SECRET),
+        optional_field("profile", &PROFILE),
+    ],
     least: 1,
     atomic: true,
     rules: &[],
@@ -295,7 +318,8 @@ static STATUS: PropertySchema = PropertySchema::Object(ObjectSchema {
     rules: &[],
 });
 
-static CONDITIONS: PropertySchema = PropertySchema::List { of: &CONDITION, least: 0, most: 10, key: Some("type") };
+static CONDITIONS: PropertySchema =
+    PropertySchema::List { of: &CONDITION, least: 0, most: 10, key: Some("type") };
 static MOMENT: PropertySchema = PropertySchema::Moment;
 
 static CONDITION: PropertySchema = PropertySchema::Object(ObjectSchema {
@@ -317,7 +341,8 @@ static CONDITION_STATUS: PropertySchema = PropertySchema::OneOf(&["True", "False
 static REASON: PropertySchema = PropertySchema::Text { least: 1, most: 1024 };
 static MESSAGE: PropertySchema = PropertySchema::Text { least: 0, most: 32_768 };
 
-static SOURCE_STATUSES: PropertySchema = PropertySchema::List { of: &SOURCE_STATUS, least: 0, most: 100, key: None };
+static SOURCE_STATUSES: PropertySchema =
+    PropertySchema::List { of: &SOURCE_STATUS, least: 0, most: 100, key: None };
 
 static SOURCE_STATUS: PropertySchema = PropertySchema::Object(ObjectSchema {
     fields: &[

@@ -167,7 +167,10 @@ fn sources_are_counted() {
     }
     let many = error_messages(&bundle(json!(vec![json!({"inLine": "x"}); 101]), target.clone()));
     assert_eq!(many[0], "spec.sources: Too many: 101: must have at most 100 items");
-    assert_eq!(error_messages(&json!({"spec": {"target": target}}))[0], "spec.sources: Required value");
+    assert_eq!(
+        error_messages(&json!({"spec": {"target": target}}))[0],
+        "spec.sources: Required value"
+    );
     assert_eq!(error_messages(&json!({})), ["spec: Required value"]);
 }
 

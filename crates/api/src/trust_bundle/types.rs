@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::signer_name::bundle_prefix;
 
-/// A Bundle.
+/// A trust-manager Bundle: collects CA certificates and distributes them to namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Bundle {
-    /// Who it is.
+    /// The parts of `metadata` that the controller reads.
     pub metadata: BundleMeta,
-    /// What is wanted.
+    /// Desired sources and targets, set by the user.
     pub spec: BundleSpec,
     /// What has become of it.
     pub status: Option<BundleStatus>,
@@ -34,10 +34,10 @@ pub struct BundleMeta {
     pub deletion_timestamp: Option<String>,
 }
 
-/// What is wanted.
+/// Desired state of a Bundle: its sources and its target.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct BundleSpec {
-    /// Where certificates come from.
+    /// Sources of CA certificates, in the order given by the user.
     #[serde(default)]
     pub sources: Vec<BundleSource>,
     /// Where they go; none cleans up what was written before.
@@ -52,12 +52,12 @@ pub struct BundleSource {
     pub config_map: Option<ObjectSource>,
     /// Secrets in the trust namespace.
     pub secret: Option<ObjectSource>,
-    /// The text itself.
+    /// Inline PEM text with one or more certificates.
     pub in_line: Option<String>,
     /// The default package, if true.
     #[serde(rename = "useDefaultCAs")]
     pub use_default_cas: Option<bool>,
-    /// ClusterTrustBundles.
+    /// ClusterTrustBundles selected by name, or by signer and labels.
     pub cluster_trust_bundle: Option<TrustBundleSource>,
     /// Whether it may be missing.
     pub optional: Option<bool>,
@@ -67,21 +67,21 @@ pub struct BundleSource {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSource {
-    /// One object.
+    /// Name of one object; mutually exclusive with `selector`.
     pub name: Option<String>,
     /// Or those with these labels: a `LabelSelector`.
     pub selector: Option<Value>,
-    /// One key.
+    /// The only key to read; mutually exclusive with `include_all_keys`.
     pub key: Option<String>,
-    /// Or all.
+    /// If true, reads every key of the object instead of one.
     pub include_all_keys: Option<bool>,
 }
 
-/// Which ClusterTrustBundles.
+/// Selects ClusterTrustBundles by name, or by signer name and labels.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustBundleSource {
-    /// One object.
+    /// Name of one ClusterTrustBundle; mutually exclusive with `signer_name`.
     pub name: Option<String>,
     /// Or those of a signer,
     pub signer_name: Option<String>,
@@ -89,7 +89,7 @@ pub struct TrustBundleSource {
     pub label_selector: Option<Value>,
 }
 
-/// Where certificates go.
+/// Objects that the Bundle is written to, and the namespaces they are created in.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleTarget {
@@ -97,7 +97,7 @@ pub struct BundleTarget {
     pub config_map: Option<TargetTemplate>,
     /// A Secret in each namespace.
     pub secret: Option<TargetTemplate>,
-    /// One ClusterTrustBundle.
+    /// Template of the one cluster-scoped ClusterTrustBundle; absent means none is written.
     pub cluster_trust_bundle: Option<TrustBundleTemplate>,
     /// Formats beside PEM, in ConfigMaps and Secrets.
     pub additional_formats: Option<AdditionalFormats>,
@@ -111,7 +111,7 @@ pub struct TargetTemplate {
     /// The key of the PEM text.
     #[serde(default)]
     pub key: String,
-    /// Labels and annotations.
+    /// Labels and annotations to add to each target object.
     pub metadata: Option<TargetMetadata>,
 }
 
@@ -121,7 +121,7 @@ pub struct TargetTemplate {
 pub struct TrustBundleTemplate {
     /// Who vouches for it; none is nobody.
     pub signer_name: Option<String>,
-    /// Labels and annotations.
+    /// Labels and annotations to add to the ClusterTrustBundle.
     pub metadata: Option<TargetMetadata>,
 }
 
@@ -129,22 +129,22 @@ pub struct TrustBundleTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct TargetMetadata {
-    /// Annotations.
+    /// Annotations to add; keys reserved by trust-manager are rejected.
     pub annotations: BTreeMap<String, String>,
-    /// Labels.
+    /// Labels to add; keys reserved by trust-manager are rejected.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Formats beside PEM.
+/// Keystore formats to write in addition to PEM.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct AdditionalFormats {
-    /// A Java keystore.
+    /// Java keystore (JKS) to write; absent means none.
     pub jks: Option<JksKeystore>,
-    /// A PKCS#12 store.
+    /// PKCS#12 trust store to write; absent means none.
     pub pkcs12: Option<Pkcs12Keystore>,
 }
 
-/// A Java keystore.
+/// A Java keystore (JKS) in the target object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct JksKeystore {
     /// Its key in the target.
@@ -154,7 +154,7 @@ pub struct JksKeystore {
     pub password: Option<StorePassword>,
 }
 
-/// A PKCS#12 store.
+/// A PKCS#12 trust store in the target object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Pkcs12Keystore {
     /// Its key in the target.
@@ -174,7 +174,7 @@ pub struct StorePassword(String);
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BundleStatus {
-    /// Conditions, each type once.
+    /// Conditions of the Bundle, at most one per type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<BundleCondition>,
     /// Which default package was used.
@@ -195,14 +195,14 @@ pub struct BundleStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BundleCondition {
-    /// What it is about.
+    /// Type of the condition, `type` in JSON; unique within the list.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `True`, `False` or `Unknown`.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
+    /// Machine-readable reason in CamelCase, set by the controller.
     pub reason: String,
-    /// Why, in many.
+    /// Explanation of the status for people; may be empty.
     pub message: String,
     /// Since when the status is what it is.
     pub last_transition_time: String,
@@ -211,11 +211,11 @@ pub struct BundleCondition {
     pub observed_generation: Option<i64>,
 }
 
-/// What one source gave.
+/// Result of reading one source, reported in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Which source, in words.
+    /// Description of the source for people, for example its kind and name.
     pub source: String,
     /// How many objects it is.
     pub objects: u64,
@@ -227,7 +227,7 @@ pub struct SourceStatus {
 }
 
 impl Bundle {
-    /// Reads an object.
+    /// Deserializes a Bundle from a JSON object that passed validation.
     pub fn from_value(object: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(object)
     }

@@ -132,7 +132,13 @@ fn check_object_source(path: &FieldPath, kind: &str, source: &Value, errors: &mu
 }
 
 /// Checks that nothing is made from itself.
-fn check_cycles(path: &FieldPath, sources: &[Value], name: &str, target: &Value, errors: &mut FieldErrors) {
+fn check_cycles(
+    path: &FieldPath,
+    sources: &[Value],
+    name: &str,
+    target: &Value,
+    errors: &mut FieldErrors,
+) {
     const WORDS: &str = "cannot define the same source as target";
     for kind in ["configMap", "secret"] {
         if target[kind].is_null() {

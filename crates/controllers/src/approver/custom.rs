@@ -4,10 +4,10 @@ use windlass_pki::CertificateRequest;
 
 use crate::csr::Csr;
 use crate::signers::CustomSigner;
-use crate::signers::config::{ApprovalMode, RequestProfile, RequesterIdentity, AllowedRequesters};
+use crate::signers::config::{AllowedRequesters, ApprovalMode, RequestProfile, RequesterIdentity};
 use crate::signers::profile::{self, ProfileViolation};
 
-/// What an approval says.
+/// Message of the `Approved` condition that automatic approval sets.
 pub const MESSAGE: &str = "Auto approving by the signer's profile.";
 /// Why a request is not approved though its requester's are, in one word.
 pub const REASON: &str = "ProfileMismatch";
@@ -33,7 +33,7 @@ impl<'a> AutoApprovalRules<'a> {
 /// What is thought of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileVerdict {
-    /// It is approved.
+    /// The requester is allowed and the profile permits the request.
     Good,
     /// Somebody asks whose requests others decide on.
     Stranger,
@@ -42,7 +42,11 @@ pub enum ProfileVerdict {
 }
 
 /// What is thought of a request that nobody has decided on.
-pub fn evaluate(request: &Csr, asked: &CertificateRequest, rules: AutoApprovalRules<'_>) -> ProfileVerdict {
+pub fn evaluate(
+    request: &Csr,
+    asked: &CertificateRequest,
+    rules: AutoApprovalRules<'_>,
+) -> ProfileVerdict {
     let spec = &request.spec;
     let groups = spec.groups.as_deref().unwrap_or_default();
     // The API server writes down who asks.

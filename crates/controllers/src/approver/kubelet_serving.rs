@@ -9,7 +9,7 @@ use super::reserved_names::ReservedNames;
 use crate::csr::Csr;
 use crate::csr_signer::KubernetesSigner;
 
-/// What an approval says.
+/// Message of the `Approved` condition that automatic approval sets.
 pub const MESSAGE: &str =
     "Auto approving kubelet serving certificate for the node's own addresses.";
 
@@ -39,7 +39,9 @@ impl ServingVerdict {
                 "RequesterMismatch",
                 format!("the request is for {name:?}, which is not who asks for it"),
             )),
-            ServingVerdict::NoNode(name) => Some(("NodeNotFound", format!("there is no node {name:?}"))),
+            ServingVerdict::NoNode(name) => {
+                Some(("NodeNotFound", format!("there is no node {name:?}")))
+            }
             ServingVerdict::Name(name) => Some((
                 "AddressMismatch",
                 format!("{name:?} is not among the addresses of the node"),
@@ -81,7 +83,11 @@ pub fn node_name<'a>(
 
 /// Whether all names that are asked for are the node's, and none of them is reserved: a node writes
 /// its own addresses.
-pub fn evaluate(asked: &CertificateRequest, node: Option<&Node>, reserved: &ReservedNames) -> ServingVerdict {
+pub fn evaluate(
+    asked: &CertificateRequest,
+    node: Option<&Node>,
+    reserved: &ReservedNames,
+) -> ServingVerdict {
     if let Some(name) = reserved.find_reserved(asked.alt_names()) {
         return ServingVerdict::Reserved(name);
     }

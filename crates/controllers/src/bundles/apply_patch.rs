@@ -100,8 +100,8 @@ fn encode_base64(bytes: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundles::encoder::encode;
     use crate::bundles::certificate_set::{CertificateFilter, CertificateSet};
+    use crate::bundles::encoder::encode;
     use crate::bundles::fixtures::{self, P256};
     use crate::bundles::target::desired_targets;
 

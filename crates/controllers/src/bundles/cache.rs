@@ -8,18 +8,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::trust_bundle::{Bundle, BundleStatus};
 
-use super::sources::{SourceObject, SourceTrustBundle};
 use super::mapper::{self, Labels};
+use super::sources::{SourceObject, SourceTrustBundle};
 use super::target::{ObservedTarget, TargetKind};
 use super::target_index::TargetIndex;
 use crate::namespaced_name::NamespacedName;
 
-/// What is watched.
+/// A kind of object that the controller watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchedKind {
-    /// Bundles.
+    /// The Bundles themselves, in the whole cluster.
     Bundles,
-    /// Namespaces.
+    /// Namespaces, of which labels and deletion state are cached.
     Namespaces,
     /// ConfigMaps or Secrets in the trust namespace.
     Sources(TargetKind),
@@ -27,16 +27,16 @@ pub enum WatchedKind {
     Targets(TargetKind),
 }
 
-/// A namespace.
+/// Cached properties of a namespace that select targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
-    /// Its labels.
+    /// Labels of the namespace, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted.
     pub ending: bool,
 }
 
-/// Everything that is known.
+/// Cache of all objects that Bundles read or write; shared by watches and workers.
 pub struct BundleCache {
     state: Mutex<CacheState>,
     ready: watch::Sender<bool>,
@@ -51,7 +51,7 @@ pub struct CacheSnapshot {
     pub secrets: Arc<BTreeMap<String, Arc<SourceObject>>>,
     /// ClusterTrustBundles; none if the server has none.
     pub trust_bundles: Option<Arc<BTreeMap<String, Arc<SourceTrustBundle>>>>,
-    /// Namespaces.
+    /// Namespaces by name, including those being deleted.
     pub namespaces: Arc<BTreeMap<String, NamespaceInfo>>,
     /// What cannot be listed, and why.
     pub refused: BTreeMap<WatchedKind, String>,
@@ -73,9 +73,7 @@ struct CacheState {
 }
 
 enum WatchSyncState {
-    /// Nothing yet.
     Pending,
-    /// All of it.
     Synced,
     /// That it cannot be heard.
     Refused(String),
@@ -140,7 +138,7 @@ impl BundleCache {
         self.lock().stale.remove(name)
     }
 
-    /// A Bundle.
+    /// The cached Bundle of this name; `None` if it does not exist.
     pub fn bundle(&self, name: &str) -> Option<Arc<Bundle>> {
         self.lock().bundles.get(name).cloned()
     }
@@ -156,7 +154,7 @@ impl BundleCache {
         news
     }
 
-    /// Forgets a Bundle.
+    /// Removes a deleted Bundle from the cache.
     pub fn remove_bundle(&self, name: &str) {
         let mut state = self.lock();
         state.bundles.remove(name);
@@ -180,7 +178,12 @@ impl BundleCache {
     }
 
     /// Notes what a source is now, or that it is gone; the answer is whom that concerns.
-    pub fn set_source(&self, kind: TargetKind, name: &str, held: Option<SourceObject>) -> Vec<String> {
+    pub fn set_source(
+        &self,
+        kind: TargetKind,
+        name: &str,
+        held: Option<SourceObject>,
+    ) -> Vec<String> {
         let mut state = self.lock();
         let sources = match kind {
             TargetKind::Secret => &mut state.secrets,
@@ -196,10 +199,17 @@ impl BundleCache {
     }
 
     /// Forgets the sources that are not listed; the answer is whom that concerns.
-    pub fn retain_sources(&self, kind: TargetKind, listed: &HashSet<NamespacedName>, at: &str) -> Vec<String> {
+    pub fn retain_sources(
+        &self,
+        kind: TargetKind,
+        listed: &HashSet<NamespacedName>,
+        at: &str,
+    ) -> Vec<String> {
         let known = match kind {
             TargetKind::Secret => self.lock().secrets.clone(),
-            TargetKind::ConfigMap | TargetKind::ClusterTrustBundle => self.lock().config_maps.clone(),
+            TargetKind::ConfigMap | TargetKind::ClusterTrustBundle => {
+                self.lock().config_maps.clone()
+            }
         };
         let gone = known.keys().filter(|name| {
             !listed.contains(&NamespacedName { namespace: at.to_owned(), name: (*name).clone() })
@@ -271,14 +281,24 @@ impl BundleCache {
     }
 
     /// Notes what the watch says a target is; the answer is whom that concerns.
-    pub fn set_target(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) -> Vec<String> {
+    pub fn set_target(
+        &self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        metadata: &ObjectMeta,
+    ) -> Vec<String> {
         let mut state = self.lock();
         state.advance_version(kind, metadata);
         state.update_target(kind, at, Some(ObservedTarget::from_metadata(kind, metadata)))
     }
 
     /// Notes that the watch says that a target is gone; the answer is whom that concerns.
-    pub fn remove_target(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) -> Vec<String> {
+    pub fn remove_target(
+        &self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        metadata: &ObjectMeta,
+    ) -> Vec<String> {
         let mut state = self.lock();
         state.advance_version(kind, metadata);
         state.update_target(kind, at, None)
@@ -287,7 +307,8 @@ impl BundleCache {
     /// Notes what was written, unless the watch has got there already and may know better.
     pub fn record_write(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) {
         let mut state = self.lock();
-        let ahead = resource_version(metadata) > state.versions.get(&kind).copied().unwrap_or_default();
+        let ahead =
+            resource_version(metadata) > state.versions.get(&kind).copied().unwrap_or_default();
         if ahead {
             state.update_target(kind, at, Some(ObservedTarget::from_metadata(kind, metadata)));
         }
@@ -316,7 +337,7 @@ impl BundleCache {
         gone.flat_map(|at| self.lock().update_target(kind, at, None)).collect()
     }
 
-    /// What there is now.
+    /// Takes a snapshot that later cache updates do not change.
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.lock();
         let refused = state.heard.iter().filter_map(|(watched, heard)| match heard {
@@ -350,7 +371,12 @@ impl CacheState {
     }
 
     /// Notes what a target is now, or that it is gone; the answer is whom that concerns.
-    fn update_target(&mut self, kind: TargetKind, at: &NamespacedName, found: Option<ObservedTarget>) -> Vec<String> {
+    fn update_target(
+        &mut self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        found: Option<ObservedTarget>,
+    ) -> Vec<String> {
         if found.as_ref() == self.targets.get(kind, &at.namespace, &at.name) {
             return Vec::new();
         }
@@ -419,7 +445,10 @@ mod tests {
     fn work_begins_when_all_is_known_or_cannot_be() {
         let (spaces, secrets) = (WatchedKind::Namespaces, WatchedKind::Targets(TargetKind::Secret));
         let seen = BundleCache::new(&[spaces, secrets]);
-        seen.insert_bundle(fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}})));
+        seen.insert_bundle(fixtures::bundle(
+            json!([{"inLine": "x"}]),
+            json!({"secret": {"key": "k"}}),
+        ));
         assert!(seen.mark_listed(spaces).is_empty());
         assert!(seen.wait_until_ready().now_or_never().is_none());
         assert_eq!(seen.mark_refused(secrets, "no".to_owned()), ["bundle"]);

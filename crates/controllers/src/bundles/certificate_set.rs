@@ -9,13 +9,13 @@ use windlass_pki::{BundleError, ForeignCertificate, parse_bundle, pem};
 /// What is left out, whatever the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFilter {
-    /// Certificates that have expired.
+    /// Leave out certificates that have expired.
     pub expired: bool,
     /// Certificates that are not of authorities.
     pub non_authorities: bool,
 }
 
-/// A set of certificates.
+/// Certificates without duplicates, ordered by their SHA-256 fingerprint.
 #[derive(Clone, Debug)]
 pub struct CertificateSet {
     filters: CertificateFilter,
@@ -51,12 +51,12 @@ impl CertificateSet {
         self.certificates.extend(other.certificates);
     }
 
-    /// How many there are.
+    /// Number of certificates in the set, after filtering.
     pub fn len(&self) -> usize {
         self.certificates.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set has no certificates after filtering.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
@@ -111,7 +111,10 @@ mod tests {
     use super::*;
     use crate::bundles::fixtures::{self, ED25519, P256, RSA};
 
-    fn certificate_set(parts: &[&str], filters: CertificateFilter) -> Result<CertificateSet, String> {
+    fn certificate_set(
+        parts: &[&str],
+        filters: CertificateFilter,
+    ) -> Result<CertificateSet, String> {
         let mut pool = CertificateSet::new(filters, fixtures::now());
         pool.add(parts.join("\n").as_bytes()).map_err(|error| error.to_string())?;
         Ok(pool)
@@ -167,7 +170,9 @@ mod tests {
         for parts in [[P256, ED25519, RSA], [RSA, P256, ED25519]] {
             assert_eq!(certificate_set(&parts, CertificateFilter::default()).unwrap().pem(), want);
         }
-        let pool = certificate_set(&[P256, &fixtures::leaf_certificate()], CertificateFilter::default()).unwrap();
+        let pool =
+            certificate_set(&[P256, &fixtures::leaf_certificate()], CertificateFilter::default())
+                .unwrap();
         assert_eq!(pool.authorities_pem(), P256.trim_end());
         assert_eq!(certificate_set(&[], CertificateFilter::default()).unwrap().pem(), "");
     }

@@ -17,27 +17,28 @@ use tokio::sync::watch;
 use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle};
 use windlass_client_error::describe;
 
-use super::sources::{SourceObject, SourceTrustBundle};
-use super::gauges;
-use super::relist::{RelistTracker, ObjectEvent};
-use super::reconcile::BundleReconciler;
 use super::access_check;
 use super::cache::{BundleCache, NamespaceInfo, WatchedKind};
+use super::gauges;
+use super::reconcile::BundleReconciler;
+use super::relist::{ObjectEvent, RelistTracker};
 use super::settings::BundleSettings;
+use super::sources::{SourceObject, SourceTrustBundle};
 use super::target::{TargetKind, controller_of};
 use super::target_writer::TargetWriter;
-use crate::resource_watch::{self, Metadata};
+use crate::discovery::{self, TRUST_BUNDLES};
 use crate::metrics::BUNDLES;
 use crate::options::Clock;
-use crate::workers;
-use crate::publisher::delay_queue::DelayQueue;
 use crate::publisher::conflict_limiter::ConflictLimiter;
+use crate::publisher::delay_queue::DelayQueue;
+use crate::resource_watch::{self, Metadata};
 use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::discovery::{self, TRUST_BUNDLES};
+use crate::workers;
 
 /// Bundles that are brought in order at the same time.
 const WORKERS: usize = 8;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(100), Duration::from_secs(60));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(100), Duration::from_secs(60));
 /// How soon to ask again what the server serves.
 const AGAIN: Duration = Duration::from_secs(2);
 /// How soon to ask again what is permitted.
@@ -47,11 +48,17 @@ const REPORTER: &str = "bundles";
 
 /// Keeps the Bundles of a server in order, with the kind in the version that it has; does not end.
 /// Nothing else is looked at before there is one.
-pub async fn run(client: Client, resource: ApiResource, settings: Arc<BundleSettings>, clock: Clock) {
+pub async fn run(
+    client: Client,
+    resource: ApiResource,
+    settings: Arc<BundleSettings>,
+    clock: Clock,
+) {
     gauges::clear();
     let kinds = [TargetKind::ConfigMap, TargetKind::Secret];
     let mut awaited = vec![WatchedKind::Bundles, WatchedKind::Namespaces];
-    awaited.extend(kinds.map(WatchedKind::Sources).into_iter().chain(kinds.map(WatchedKind::Targets)));
+    awaited
+        .extend(kinds.map(WatchedKind::Sources).into_iter().chain(kinds.map(WatchedKind::Targets)));
     awaited.push(WatchedKind::Targets(TargetKind::ClusterTrustBundle));
     let site = BundleController {
         keeper: Arc::new(BundleReconciler {
@@ -144,18 +151,26 @@ impl BundleController {
         let api: Api<Metadata> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<Namespace>(&()));
         let watched = WatchedKind::Namespaces;
-        resource_watch::watch_with_config(api, "namespaces", Config::default(), &BUNDLES, |event| {
-            let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.observe(event) {
-                ObjectEvent::Applied(at, object) => self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object)))),
-                ObjectEvent::Deleted(at, _) => self.enqueue(seen.set_namespace(&at.name, None)),
-                ObjectEvent::Listed(listed) => {
-                    self.enqueue(seen.retain_namespaces(&listed));
-                    self.enqueue(seen.mark_listed(watched));
+        resource_watch::watch_with_config(
+            api,
+            "namespaces",
+            Config::default(),
+            &BUNDLES,
+            |event| {
+                let Some(event) = self.event_or_refusal(watched, event) else { return };
+                match listing.observe(event) {
+                    ObjectEvent::Applied(at, object) => {
+                        self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object))))
+                    }
+                    ObjectEvent::Deleted(at, _) => self.enqueue(seen.set_namespace(&at.name, None)),
+                    ObjectEvent::Listed(listed) => {
+                        self.enqueue(seen.retain_namespaces(&listed));
+                        self.enqueue(seen.mark_listed(watched));
+                    }
+                    ObjectEvent::Ignored => {}
                 }
-                ObjectEvent::Ignored => {}
-            }
-        })
+            },
+        )
         .await;
     }
 
@@ -164,10 +179,18 @@ impl BundleController {
         let (mut listing, kind) = (RelistTracker::default(), TargetKind::ConfigMap);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), at);
-        resource_watch::watch_with_config(api, "configmaps", Config::default(), &BUNDLES, |event| {
-            let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else { return };
-            self.observe_source(kind, listing.observe(event), SourceObject::from_config_map);
-        })
+        resource_watch::watch_with_config(
+            api,
+            "configmaps",
+            Config::default(),
+            &BUNDLES,
+            |event| {
+                let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else {
+                    return;
+                };
+                self.observe_source(kind, listing.observe(event), SourceObject::from_config_map);
+            },
+        )
         .await;
     }
 
@@ -177,16 +200,25 @@ impl BundleController {
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), at);
         resource_watch::watch_with_config(api, "secrets", Config::default(), &BUNDLES, |event| {
-            let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else { return };
+            let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else {
+                return;
+            };
             self.observe_source(kind, listing.observe(event), SourceObject::from_secret);
         })
         .await;
     }
 
-    fn observe_source<K>(&self, kind: TargetKind, news: ObjectEvent<K>, held: impl FnOnce(K) -> SourceObject) {
+    fn observe_source<K>(
+        &self,
+        kind: TargetKind,
+        news: ObjectEvent<K>,
+        held: impl FnOnce(K) -> SourceObject,
+    ) {
         let seen = &self.keeper.cache;
         match news {
-            ObjectEvent::Applied(at, object) => self.enqueue(seen.set_source(kind, &at.name, Some(held(object)))),
+            ObjectEvent::Applied(at, object) => {
+                self.enqueue(seen.set_source(kind, &at.name, Some(held(object))))
+            }
             ObjectEvent::Deleted(at, _) => self.enqueue(seen.set_source(kind, &at.name, None)),
             ObjectEvent::Listed(listed) => {
                 let at = &self.keeper.settings.trust_namespace;
@@ -222,8 +254,12 @@ impl BundleController {
         resource_watch::watch_with_config(api, &plural, config, &BUNDLES, |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
             match listing.observe(event) {
-                ObjectEvent::Applied(at, object) => self.enqueue(seen.set_target(kind, &at, &object.metadata)),
-                ObjectEvent::Deleted(at, object) => self.enqueue(seen.remove_target(kind, &at, &object.metadata)),
+                ObjectEvent::Applied(at, object) => {
+                    self.enqueue(seen.set_target(kind, &at, &object.metadata))
+                }
+                ObjectEvent::Deleted(at, object) => {
+                    self.enqueue(seen.remove_target(kind, &at, &object.metadata))
+                }
                 ObjectEvent::Listed(listed) => {
                     self.enqueue(seen.retain_targets(kind, within, &listed));
                     self.enqueue(seen.mark_listed(watched));
@@ -241,7 +277,11 @@ impl BundleController {
                 Ok(Some(_)) => break,
                 // There is nothing to wait for.
                 Ok(None) => {
-                    self.enqueue(self.keeper.cache.mark_listed(WatchedKind::Targets(TargetKind::ClusterTrustBundle)));
+                    self.enqueue(
+                        self.keeper
+                            .cache
+                            .mark_listed(WatchedKind::Targets(TargetKind::ClusterTrustBundle)),
+                    );
                     break;
                 }
                 Err(error) => {
@@ -255,9 +295,12 @@ impl BundleController {
         }
         loop {
             let site = self.clone();
-            discovery::run_while_served(self.client.clone(), TRUST_BUNDLES, REPORTER, move |resource| {
-                site.clone().watch_trust_bundle_resource(resource)
-            })
+            discovery::run_while_served(
+                self.client.clone(),
+                TRUST_BUNDLES,
+                REPORTER,
+                move |resource| site.clone().watch_trust_bundle_resource(resource),
+            )
             .await;
         }
     }
@@ -271,25 +314,33 @@ impl BundleController {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let (seen, mut listing, watched) =
             (&self.keeper.cache, RelistTracker::default(), WatchedKind::Targets(kind));
-        resource_watch::watch_with_config(api, &resource.plural, Config::default(), &BUNDLES, |event| {
-            let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.observe(event) {
-                ObjectEvent::Applied(at, object) => {
-                    self.enqueue(seen.set_target(kind, &at, &object.metadata));
-                    self.enqueue(seen.set_trust_bundle(&at.name, Some(parse_trust_bundle(object))));
+        resource_watch::watch_with_config(
+            api,
+            &resource.plural,
+            Config::default(),
+            &BUNDLES,
+            |event| {
+                let Some(event) = self.event_or_refusal(watched, event) else { return };
+                match listing.observe(event) {
+                    ObjectEvent::Applied(at, object) => {
+                        self.enqueue(seen.set_target(kind, &at, &object.metadata));
+                        self.enqueue(
+                            seen.set_trust_bundle(&at.name, Some(parse_trust_bundle(object))),
+                        );
+                    }
+                    ObjectEvent::Deleted(at, object) => {
+                        self.enqueue(seen.remove_target(kind, &at, &object.metadata));
+                        self.enqueue(seen.set_trust_bundle(&at.name, None));
+                    }
+                    ObjectEvent::Listed(listed) => {
+                        self.enqueue(seen.retain_trust_bundles(&listed));
+                        self.enqueue(seen.retain_targets(kind, None, &listed));
+                        self.enqueue(seen.mark_listed(watched));
+                    }
+                    ObjectEvent::Ignored => {}
                 }
-                ObjectEvent::Deleted(at, object) => {
-                    self.enqueue(seen.remove_target(kind, &at, &object.metadata));
-                    self.enqueue(seen.set_trust_bundle(&at.name, None));
-                }
-                ObjectEvent::Listed(listed) => {
-                    self.enqueue(seen.retain_trust_bundles(&listed));
-                    self.enqueue(seen.retain_targets(kind, None, &listed));
-                    self.enqueue(seen.mark_listed(watched));
-                }
-                ObjectEvent::Ignored => {}
-            }
-        })
+            },
+        )
         .await;
     }
 

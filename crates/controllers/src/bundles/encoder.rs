@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use windlass_api::trust_bundle::{AdditionalFormats, JKS_PASSWORD, Pkcs12Keystore, StorePassword};
-use windlass_pki::{KeystoreError, KeystorePassword, Pkcs12Profile, KeystoreProtection, TrustStore};
+use windlass_pki::{
+    KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStore,
+};
 
 use super::certificate_set::CertificateSet;
 
-/// The content of targets.
+/// Certificates of a Bundle, encoded once and written to all of its targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedBundle {
-    /// All certificates.
+    /// All certificates as PEM, in a stable order.
     pub pem: String,
     /// Those that a ClusterTrustBundle may hold.
     pub authorities: String,
@@ -21,18 +23,24 @@ pub struct EncodedBundle {
 /// Why a format could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// The Java keystore.
+    /// The Java keystore could not be encoded.
     #[error("failed to encode JKS: {0}")]
     Jks(KeystoreError),
-    /// The PKCS#12 store.
+    /// The PKCS#12 store could not be encoded.
     #[error("failed to encode PKCS12: {0}")]
     Pkcs12(KeystoreError),
 }
 
 /// Writes all formats. With a password, PKCS#12 costs time: once for a Bundle, not for each target.
-pub fn encode(pool: &CertificateSet, formats: Option<&AdditionalFormats>) -> Result<EncodedBundle, EncodeError> {
-    let mut content =
-        EncodedBundle { pem: pool.pem(), authorities: pool.authorities_pem(), stores: BTreeMap::new() };
+pub fn encode(
+    pool: &CertificateSet,
+    formats: Option<&AdditionalFormats>,
+) -> Result<EncodedBundle, EncodeError> {
+    let mut content = EncodedBundle {
+        pem: pool.pem(),
+        authorities: pool.authorities_pem(),
+        stores: BTreeMap::new(),
+    };
     let Some(formats) = formats else { return Ok(content) };
     let store = TrustStore::new(pool.certificates().map(|(_, certificate)| certificate));
     if let Some(jks) = &formats.jks {
@@ -55,7 +63,10 @@ fn encode_pkcs12(store: &TrustStore, wanted: &Pkcs12Keystore) -> Result<Vec<u8>,
     }
     let profile = wanted.profile.as_deref().and_then(Pkcs12Profile::from_name);
     let profile = profile.unwrap_or(Pkcs12Profile::LegacyRc2);
-    store.to_pkcs12(&KeystoreProtection::Sealed { password: &KeystorePassword::new(password)?, profile })
+    store.to_pkcs12(&KeystoreProtection::Sealed {
+        password: &KeystorePassword::new(password)?,
+        profile,
+    })
 }
 
 #[cfg(test)]

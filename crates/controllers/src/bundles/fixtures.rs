@@ -5,7 +5,8 @@ use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use windlass_api::trust_bundle::Bundle;
 use windlass_pki::{
-    CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue, pem,
+    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, issue, pem,
 };
 
 /// Roots that are good from 2026 to 2056.

@@ -90,7 +90,10 @@ mod tests {
         assert_eq!(hash("d", both, json!({"labels": {"a": ""}})), data);
         let mut profile = Context::new(&SHA256);
         profile.update(b"datapwModern2023");
-        assert_eq!(hash("data", pkcs12("pw", "Modern2023"), none), encode_hex(profile.finish().as_ref()));
+        assert_eq!(
+            hash("data", pkcs12("pw", "Modern2023"), none),
+            encode_hex(profile.finish().as_ref())
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_api::selector::labels::LabelSelector;
-use windlass_api::trust_bundle::{Bundle, ObjectSource, BundleSource};
+use windlass_api::trust_bundle::{Bundle, BundleSource, ObjectSource};
 
 use super::target::TargetKind;
 
@@ -12,7 +12,12 @@ use super::target::TargetKind;
 pub type Labels<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Whether a Bundle reads this ConfigMap or Secret, as it was or as it is.
-pub fn reads_object(bundle: &Bundle, kind: TargetKind, name: &str, labels: [Labels<'_>; 2]) -> bool {
+pub fn reads_object(
+    bundle: &Bundle,
+    kind: TargetKind,
+    name: &str,
+    labels: [Labels<'_>; 2],
+) -> bool {
     let of_kind = |source: &BundleSource| -> Option<ObjectSource> {
         match kind {
             TargetKind::ConfigMap => source.config_map.clone(),
@@ -29,7 +34,12 @@ pub fn reads_object(bundle: &Bundle, kind: TargetKind, name: &str, labels: [Labe
 }
 
 /// Whether a Bundle reads this ClusterTrustBundle, as it was or as it is.
-pub fn reads_trust_bundle(bundle: &Bundle, name: &str, signer: &str, labels: [Labels<'_>; 2]) -> bool {
+pub fn reads_trust_bundle(
+    bundle: &Bundle,
+    name: &str,
+    signer: &str,
+    labels: [Labels<'_>; 2],
+) -> bool {
     let sources = bundle.spec.sources.iter();
     sources.filter_map(|source| source.cluster_trust_bundle.as_ref()).any(|source| {
         match source.name.as_deref().filter(|name| !name.is_empty()) {
@@ -71,7 +81,9 @@ pub fn has_targets(bundle: &Bundle, kind: TargetKind) -> bool {
 }
 
 fn selects(selector: Option<&Value>, labels: [Labels<'_>; 2]) -> bool {
-    let Ok(selector) = LabelSelector::from_object(selector.unwrap_or(&Value::Null)) else { return true };
+    let Ok(selector) = LabelSelector::from_object(selector.unwrap_or(&Value::Null)) else {
+        return true;
+    };
     let mut labels = labels.into_iter().flatten();
     labels.any(|labels| selector.matches(|key| labels.get(key).map(String::as_str)))
 }
@@ -102,11 +114,18 @@ mod tests {
         assert!(reads_trust_bundle(&bundle, "s.io:a:x", "s.io/a", new));
         assert!(!reads_trust_bundle(&bundle, "s.io:b:x", "s.io/b", new));
         let team = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
-        assert!(targets_namespace(&bundle, [Some(&team), None]) && targets_namespace(&bundle, [None, Some(&team)]));
+        assert!(
+            targets_namespace(&bundle, [Some(&team), None])
+                && targets_namespace(&bundle, [None, Some(&team)])
+        );
         assert!(!targets_namespace(&bundle, new));
         assert!(has_sources(&bundle, TargetKind::ClusterTrustBundle));
-        assert!(has_targets(&bundle, TargetKind::ConfigMap) && !has_targets(&bundle, TargetKind::Secret));
-        let everywhere = fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}}));
+        assert!(
+            has_targets(&bundle, TargetKind::ConfigMap)
+                && !has_targets(&bundle, TargetKind::Secret)
+        );
+        let everywhere =
+            fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}}));
         assert!(targets_namespace(&everywhere, new));
         let nowhere = fixtures::bundle(json!([{"inLine": "x"}]), Value::Null);
         assert!(!targets_namespace(&nowhere, new));

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass_api::selector::labels::{LabelSelectorError, LabelSelector};
+use windlass_api::selector::labels::{LabelSelector, LabelSelectorError};
 use windlass_api::trust_bundle::BundleTarget;
 
-/// Which namespaces.
+/// Selects the namespaces that get a Bundle's targets.
 #[derive(Clone, Debug)]
 pub struct NamespaceFilter {
     selector: LabelSelector,
@@ -17,11 +17,11 @@ pub struct NamespaceFilter {
 /// Whether a Bundle goes to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceMatch {
-    /// It does.
+    /// The namespace is selected and allowed, so it gets targets.
     Inside,
     /// It does not, and what is there is cleaned up.
     Outside,
-    /// The namespace empties itself.
+    /// The namespace is being deleted, so its targets are left to the namespace controller.
     Ending,
 }
 
@@ -39,7 +39,12 @@ impl NamespaceFilter {
     }
 
     /// Whether it goes to this namespace.
-    pub fn match_namespace(&self, name: &str, labels: &BTreeMap<String, String>, ending: bool) -> NamespaceMatch {
+    pub fn match_namespace(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        ending: bool,
+    ) -> NamespaceMatch {
         let allowed = self.allowed.is_empty() || self.allowed.contains(name);
         if ending {
             NamespaceMatch::Ending
@@ -123,7 +128,9 @@ mod tests {
         assert_eq!(some.match_namespace("a", &none, false), NamespaceMatch::Outside);
         assert_eq!(some.match_namespace("b", &labels, false), NamespaceMatch::Outside);
         assert!(
-            NamespaceFilter::new(None, []).is_ok_and(|reach| reach.match_namespace("a", &none, false) == NamespaceMatch::Inside)
+            NamespaceFilter::new(None, []).is_ok_and(|reach| reach
+                .match_namespace("a", &none, false)
+                == NamespaceMatch::Inside)
         );
     }
 

@@ -12,16 +12,13 @@ use super::certificate_set::{CertificateFilter, CertificateSet};
 /// Where most systems keep whom they trust.
 pub const SYSTEM_STORE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A package.
+/// A default CA package in the JSON format of trust-manager.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct CaPackage {
-    /// What it is called.
     #[serde(default)]
     name: String,
-    /// The certificates, as PEM.
     #[serde(default)]
     bundle: String,
-    /// Which edition it is.
     #[serde(default)]
     version: String,
 }
@@ -37,16 +34,16 @@ pub enum PackageError {
     /// It is not JSON of the form.
     #[error("failed to parse package JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The certificates are not.
+    /// The `bundle` field is not valid PEM certificates.
     #[error("package bundle failed validation: {0}")]
     Bundle(#[from] BundleError),
-    /// It has no certificates.
+    /// The package contains no certificates.
     #[error("package may not have an empty 'bundle'")]
     Empty,
-    /// It has no name.
+    /// The `name` field is missing or empty.
     #[error("package may not have an empty 'name'")]
     Name,
-    /// It has no version.
+    /// The `version` field is missing or empty.
     #[error("package may not have an empty 'version'")]
     Version,
 }
@@ -60,7 +57,7 @@ impl CaPackage {
         }
     }
 
-    /// Reads a package.
+    /// Parses and validates a package from its JSON text.
     pub fn parse(json: &[u8]) -> Result<Self, PackageError> {
         serde_json::from_slice::<Self>(json)?.validated()
     }
@@ -68,7 +65,8 @@ impl CaPackage {
     /// Makes a package from the text of a store, such as the system's. Neither comments nor
     /// repetitions nor the order of the store are in it.
     pub fn from_store(name: &str, version: &str, store: &[u8]) -> Result<Self, PackageError> {
-        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
+        let mut pool =
+            CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(store)?;
         let package =
             Self { name: name.to_owned(), bundle: pool.pem(), version: version.to_owned() };
@@ -76,7 +74,8 @@ impl CaPackage {
     }
 
     fn validated(self) -> Result<Self, PackageError> {
-        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
+        let mut pool =
+            CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(self.bundle.as_bytes())?;
         if self.name.is_empty() {
             return Err(PackageError::Name);
@@ -102,7 +101,7 @@ impl CaPackage {
         format!("{}-{}-{hex}", self.name, self.version)
     }
 
-    /// The certificates, as PEM.
+    /// The certificates as PEM; at least one.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }

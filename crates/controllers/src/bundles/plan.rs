@@ -4,7 +4,7 @@ use windlass_api::trust_bundle::BundleMeta;
 
 use super::namespace_filter::NamespaceMatch;
 use super::status::TargetFailure;
-use super::target::{TargetAction, DesiredTarget, TargetKind, DriftReason, TargetIntent, decide};
+use super::target::{DesiredTarget, DriftReason, TargetAction, TargetIntent, TargetKind, decide};
 use super::target_index::TargetIndex;
 use crate::namespaced_name::NamespacedName;
 
@@ -30,20 +30,21 @@ pub struct TargetStep {
     pub deed: TargetOperation,
 }
 
-/// Something to do.
+/// The operation that a plan performs on one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOperation {
-    /// Apply what is wanted.
+    /// Apply the desired content to a known target.
     Write,
     /// The same, where no target is known: there may be an object that is none.
     Create,
     /// Take back what was written.
     Release,
-    /// Delete it.
+    /// Delete the target object from the API server.
     Delete,
 }
 
-const KINDS: [TargetKind; 3] = [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
+const KINDS: [TargetKind; 3] =
+    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
 /// Compares what there is with what should be. `namespaces` are all there are, in order, and whether
 /// the Bundle goes there.
@@ -57,7 +58,8 @@ pub fn plan(
     for each in desired {
         match each.kind {
             TargetKind::ConfigMap | TargetKind::Secret => {
-                let inside = namespaces.iter().filter(|(_, place)| *place == NamespaceMatch::Inside);
+                let inside =
+                    namespaces.iter().filter(|(_, place)| *place == NamespaceMatch::Inside);
                 inside.for_each(|(namespace, _)| plan.add_desired(owner, each, namespace, targets));
             }
             TargetKind::ClusterTrustBundle => plan.add_desired(owner, each, "", targets),
@@ -95,7 +97,13 @@ impl TargetOperation {
 }
 
 impl TargetPlan {
-    fn add_desired(&mut self, owner: &BundleMeta, desired: &DesiredTarget, namespace: &str, known: &TargetIndex) {
+    fn add_desired(
+        &mut self,
+        owner: &BundleMeta,
+        desired: &DesiredTarget,
+        namespace: &str,
+        known: &TargetIndex,
+    ) {
         self.wanted += 1;
         let (kind, name) = (desired.kind, &desired.name);
         let found = known.get(kind, namespace, name);
@@ -108,7 +116,11 @@ impl TargetPlan {
             TargetAction::Leave => return,
             TargetAction::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "a target is to be written");
-                if why == DriftReason::Missing { TargetOperation::Create } else { TargetOperation::Write }
+                if why == DriftReason::Missing {
+                    TargetOperation::Create
+                } else {
+                    TargetOperation::Write
+                }
             }
             TargetAction::Release => TargetOperation::Release,
             TargetAction::Delete => TargetOperation::Delete,
@@ -145,7 +157,10 @@ mod tests {
     }
 
     /// What is planned with these targets of the Bundle with uid 123.
-    fn planned(target: Value, known: &[(TargetKind, &str, &str, &str)]) -> (Vec<String>, TargetPlan) {
+    fn planned(
+        target: Value,
+        known: &[(TargetKind, &str, &str, &str)],
+    ) -> (Vec<String>, TargetPlan) {
         let bundle = fixtures::bundle(json!([{"inLine": "x"}]), target);
         let mut pool = CertificateSet::new(CertificateFilter::default(), fixtures::now());
         pool.add(P256.as_bytes()).unwrap();
@@ -153,7 +168,11 @@ mod tests {
         for (kind, namespace, name, uid) in known {
             targets.insert(*kind, &namespaced_name(namespace, name), observed_target(*kind, uid));
         }
-        let namespaces = [("end", NamespaceMatch::Ending), ("in", NamespaceMatch::Inside), ("out", NamespaceMatch::Outside)];
+        let namespaces = [
+            ("end", NamespaceMatch::Ending),
+            ("in", NamespaceMatch::Inside),
+            ("out", NamespaceMatch::Outside),
+        ];
         let plan = plan(&bundle.metadata, &desired_targets(&bundle, &pool), &namespaces, &targets);
         let steps = plan.steps.iter();
         let steps = steps.map(|step| format!("{:?} {} {}", step.deed, step.kind, step.at));
@@ -162,7 +181,8 @@ mod tests {
 
     #[test]
     fn what_should_be_is_written_and_the_rest_is_taken_back() {
-        let (map, secret, anchors) = (TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle);
+        let (map, secret, anchors) =
+            (TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle);
         let target = json!({"configMap": {"key": "k"}, "clusterTrustBundle": {}});
         let known = [
             (map, "out", "bundle", "123"),

@@ -19,21 +19,23 @@ use windlass_api::trust_bundle::{
 use windlass_client_error::describe;
 
 use super::apply_patch::apply_body;
+use super::cache::{BundleCache, CacheSnapshot, WatchedKind};
 use super::encoder::{EncodeError, encode};
-use super::sources::{SourceError, GatherResult, GatheredCertificates, SourceInputs, gather};
 use super::gauges::{self, BundleGauges};
 use super::mapper::{has_sources, has_targets};
+use super::namespace_filter::{NamespaceFilter, NamespaceMatch};
 use super::plan::{TargetOperation, TargetPlan, TargetStep, plan};
-use super::namespace_filter::{NamespaceMatch, NamespaceFilter};
-use super::cache::{BundleCache, CacheSnapshot, WatchedKind};
 use super::settings::BundleSettings;
-use super::status::{BundleEvent, SyncOutcome, TargetFailure, SyncBlocker, report, status_body};
+use super::sources::{GatherResult, GatheredCertificates, SourceError, SourceInputs, gather};
+use super::status::{BundleEvent, SyncBlocker, SyncOutcome, TargetFailure, report, status_body};
 use super::target::{DesiredTarget, TargetKind, desired_targets};
-use super::target_writer::{WRITES, TargetWriter, apply_params, is_namespace_terminating, error_message};
+use super::target_writer::{
+    TargetWriter, WRITES, apply_params, error_message, is_namespace_terminating,
+};
 use crate::options::Clock;
-use crate::workers::ReconcileOutcome;
-use crate::publisher::delay_queue::DelayQueue;
 use crate::publisher::conflict_limiter::ConflictLimiter;
+use crate::publisher::delay_queue::DelayQueue;
+use crate::workers::ReconcileOutcome;
 
 /// How soon a source that is missing is looked for again; mostly the watch is sooner.
 const MISSING: Duration = Duration::from_secs(300);
@@ -44,17 +46,17 @@ const LONGEST_NOTE: usize = 1024;
 
 /// Keeps Bundles where they belong.
 pub struct BundleReconciler {
-    /// What there is.
+    /// Cache of all watched objects, filled by the watches.
     pub cache: BundleCache,
-    /// When to look again.
+    /// Bundles to reconcile again when a certificate expires, by name.
     pub delay_queue: DelayQueue<String>,
-    /// Writes targets.
+    /// Applies, releases and deletes targets on the API server.
     pub writer: TargetWriter,
     /// What was said on the command line.
     pub settings: Arc<BundleSettings>,
-    /// The Bundles themselves.
+    /// API for Bundles, used to write their status.
     pub bundles: Api<DynamicObject>,
-    /// Writes events.
+    /// Publishes events that refer to Bundles.
     pub recorder: Recorder,
     /// Says what time it is.
     pub clock: Clock,
@@ -69,7 +71,6 @@ type Bodies = BTreeMap<TargetKind, Vec<u8>>;
 
 /// What became of a step.
 enum StepOutcome {
-    /// It was done.
     Applied,
     /// There was nothing to be done any more.
     NotNeeded,
@@ -93,12 +94,15 @@ impl BundleReconciler {
         }
         let allowed = self.settings.target_namespaces.iter().cloned();
         let reach = NamespaceFilter::new(bundle.spec.target.as_ref(), allowed);
-        let GatherResult { sources, result } = self.gather(&bundle, &view, reach.as_ref().ok(), now);
+        let GatherResult { sources, result } =
+            self.gather(&bundle, &view, reach.as_ref().ok(), now);
         let harvest = match result {
             Ok(harvest) => harvest,
             Err(failure) => {
                 self.delay_queue.schedule(name, MISSING);
-                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), &sources, now).await;
+                return self
+                    .report_outcome(&bundle, SyncOutcome::Source(&failure), &sources, now)
+                    .await;
             }
         };
         if has_targets(&bundle, TargetKind::Secret) && !self.settings.secret_targets {
@@ -135,7 +139,9 @@ impl BundleReconciler {
             self.cache.with_targets(|targets| plan(&bundle.metadata, &[], &places, targets));
         let mut failed = None;
         for step in steps {
-            if let StepOutcome::Failed(_, failure) = self.execute_plan(&bundle, step, &[], &Bodies::new()).await {
+            if let StepOutcome::Failed(_, failure) =
+                self.execute_plan(&bundle, step, &[], &Bodies::new()).await
+            {
                 failed = Some(failure.error);
             }
         }
@@ -174,16 +180,18 @@ impl BundleReconciler {
     /// What cannot be read is not missing.
     fn unreadable_source(&self, bundle: &Bundle, view: &CacheSnapshot) -> Option<SourceError> {
         let at = &self.settings.trust_namespace;
-        [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(|kind| {
-            let (watched, place) = match kind {
-                TargetKind::ConfigMap | TargetKind::Secret => {
-                    (WatchedKind::Sources(kind), format!(" in namespace {at}"))
-                }
-                TargetKind::ClusterTrustBundle => (WatchedKind::Targets(kind), String::new()),
-            };
-            let why = view.refused.get(&watched).filter(|_| has_sources(bundle, kind))?;
-            Some(SourceError::Build(format!("failed to list {kind}s{place}: {why}")))
-        })
+        [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle]
+            .into_iter()
+            .find_map(|kind| {
+                let (watched, place) = match kind {
+                    TargetKind::ConfigMap | TargetKind::Secret => {
+                        (WatchedKind::Sources(kind), format!(" in namespace {at}"))
+                    }
+                    TargetKind::ClusterTrustBundle => (WatchedKind::Targets(kind), String::new()),
+                };
+                let why = view.refused.get(&watched).filter(|_| has_sources(bundle, kind))?;
+                Some(SourceError::Build(format!("failed to list {kind}s{place}: {why}")))
+            })
     }
 
     async fn sync(
@@ -196,10 +204,9 @@ impl BundleReconciler {
         now: OffsetDateTime,
     ) -> anyhow::Result<ReconcileOutcome> {
         let desired = Arc::new(desired_targets(&bundle, &harvest.certificates));
-        let places = view
-            .namespaces
-            .iter()
-            .map(|(name, space)| (name.as_str(), reach.match_namespace(name, &space.labels, space.ending)));
+        let places = view.namespaces.iter().map(|(name, space)| {
+            (name.as_str(), reach.match_namespace(name, &space.labels, space.ending))
+        });
         let places = places.collect::<Vec<_>>();
         let TargetPlan { wanted, steps, blocked } = self
             .cache
@@ -208,7 +215,9 @@ impl BundleReconciler {
             Ok(bodies) => Arc::new(bodies),
             Err(error) => {
                 let failure = SourceError::Build(error.to_string());
-                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), sources, now).await;
+                return self
+                    .report_outcome(&bundle, SyncOutcome::Source(&failure), sources, now)
+                    .await;
             }
         };
         let mut done = stream::iter(steps.into_iter().map(|step| {
@@ -283,10 +292,14 @@ impl BundleReconciler {
             TargetOperation::Write | TargetOperation::Create => {
                 let (body, written) = match self.may_write(kind, &at.to_string(), desired, bodies) {
                     Ok(allowed) => allowed,
-                    Err(why) => return StepOutcome::Failed(deed, target_failure(kind, at, why.to_owned())),
+                    Err(why) => {
+                        return StepOutcome::Failed(deed, target_failure(kind, at, why.to_owned()));
+                    }
                 };
                 let applied = match deed {
-                    TargetOperation::Create => self.writer.create(&bundle.metadata, kind, &at, body).await,
+                    TargetOperation::Create => {
+                        self.writer.create(&bundle.metadata, kind, &at, body).await
+                    }
                     _ => self.writer.apply(kind, &at, body).await.map(Ok),
                 };
                 match applied {
@@ -309,7 +322,11 @@ impl BundleReconciler {
         };
         match result {
             Ok(()) => StepOutcome::Applied,
-            Err(error) if kind != TargetKind::ClusterTrustBundle && is_namespace_terminating(&error) => StepOutcome::NotNeeded,
+            Err(error)
+                if kind != TargetKind::ClusterTrustBundle && is_namespace_terminating(&error) =>
+            {
+                StepOutcome::NotNeeded
+            }
             Err(error) => {
                 let error = match deed {
                     TargetOperation::Write | TargetOperation::Create => error_message(&error),
@@ -362,7 +379,12 @@ impl BundleReconciler {
     }
 
     /// Certificates that expire are left out from then on, if that is wanted.
-    fn schedule_expiry(&self, bundle: &Bundle, harvest: &GatheredCertificates, now: OffsetDateTime) {
+    fn schedule_expiry(
+        &self,
+        bundle: &Bundle,
+        harvest: &GatheredCertificates,
+        now: OffsetDateTime,
+    ) {
         if let Some(until) = harvest.certificates.valid_until() {
             let after = (until - now).clamp(time::Duration::ZERO, FAR);
             self.delay_queue.schedule(bundle.metadata.name.clone(), after.unsigned_abs());
@@ -469,13 +491,21 @@ fn find_blocker(bundle: &Bundle, view: &CacheSnapshot) -> Option<SyncBlocker> {
     if let Some(why) = view.refused.get(&WatchedKind::Namespaces) {
         return Some(SyncBlocker::NamespaceList(why.clone()));
     }
-    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(|kind| {
-        let why =
-            view.refused.get(&WatchedKind::Targets(kind)).filter(|_| has_targets(bundle, kind))?;
-        Some(SyncBlocker::TargetList(kind, why.clone()))
-    })
+    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle]
+        .into_iter()
+        .find_map(|kind| {
+            let why = view
+                .refused
+                .get(&WatchedKind::Targets(kind))
+                .filter(|_| has_targets(bundle, kind))?;
+            Some(SyncBlocker::TargetList(kind, why.clone()))
+        })
 }
 
-fn target_failure(kind: TargetKind, at: crate::namespaced_name::NamespacedName, error: String) -> TargetFailure {
+fn target_failure(
+    kind: TargetKind,
+    at: crate::namespaced_name::NamespacedName,
+    error: String,
+) -> TargetFailure {
     TargetFailure { kind, namespace: at.namespace, name: at.name, error }
 }

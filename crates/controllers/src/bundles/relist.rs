@@ -13,21 +13,21 @@ pub struct RelistTracker {
     listed: HashSet<NamespacedName>,
 }
 
-/// What an event says.
+/// A watch event, with the end of a relist resolved to the set of listed objects.
 #[derive(Debug)]
 pub enum ObjectEvent<K> {
-    /// An object is this.
+    /// The object was created, changed or listed; this is its current state.
     Applied(NamespacedName, K),
     /// An object is gone, and was this.
     Deleted(NamespacedName, K),
     /// All have been listed; what is known and not among them is gone.
     Listed(HashSet<NamespacedName>),
-    /// Nothing.
+    /// The event marks the start of a list and needs no action.
     Ignored,
 }
 
 impl RelistTracker {
-    /// What an event says.
+    /// Translates a watch event and tracks which objects a list has returned.
     pub fn observe<K: Resource>(&mut self, event: Event<K>) -> ObjectEvent<K> {
         match event {
             Event::Init => {
@@ -39,8 +39,12 @@ impl RelistTracker {
                 self.listed.insert(at.clone());
                 ObjectEvent::Applied(at, object)
             }
-            Event::Apply(object) => ObjectEvent::Applied(NamespacedName::from_object(&object), object),
-            Event::Delete(object) => ObjectEvent::Deleted(NamespacedName::from_object(&object), object),
+            Event::Apply(object) => {
+                ObjectEvent::Applied(NamespacedName::from_object(&object), object)
+            }
+            Event::Delete(object) => {
+                ObjectEvent::Deleted(NamespacedName::from_object(&object), object)
+            }
             Event::InitDone => ObjectEvent::Listed(std::mem::take(&mut self.listed)),
         }
     }

@@ -7,27 +7,27 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 
-use super::package::CaPackage;
 use super::certificate_set::CertificateFilter;
-use crate::file_watch::{self, ReloadableFile, ReloadOutcome};
+use super::package::CaPackage;
+use crate::file_watch::{self, ReloadOutcome, ReloadableFile};
 
 /// What the controller is told.
 #[derive(Clone)]
 pub struct BundleSettings {
-    /// Where sources are.
+    /// Namespace of source ConfigMaps and Secrets.
     pub trust_namespace: String,
-    /// The default certificates.
+    /// Default CA package for `useDefaultCAs`; `None` if none is configured.
     pub package: Option<Arc<PackageFile>>,
-    /// Whether Secrets are written.
+    /// Whether Bundles may have Secret targets.
     pub secret_targets: bool,
-    /// What is left out.
+    /// Certificates to leave out of every Bundle.
     pub filters: CertificateFilter,
     /// The only namespaces that are written to; none is all.
     pub target_namespaces: BTreeSet<String>,
 }
 
 impl Default for BundleSettings {
-    /// As trust-manager without flags.
+    /// The defaults of trust-manager when it is started without flags.
     fn default() -> BundleSettings {
         BundleSettings {
             trust_namespace: TRUST_NAMESPACE.to_owned(),
@@ -60,7 +60,7 @@ impl PackageFile {
         self.held.current()
     }
 
-    /// Tells of every change.
+    /// A receiver that is notified whenever the file's package changes.
     pub fn changes(&self) -> watch::Receiver<Arc<CaPackage>> {
         self.held.changes()
     }

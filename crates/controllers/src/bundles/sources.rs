@@ -15,16 +15,16 @@ use time::OffsetDateTime;
 use windlass_api::field::quote;
 use windlass_api::selector::labels::LabelSelector;
 use windlass_api::trust_bundle::{
-    Bundle, ObjectSource, BundleSource, SourceStatus, TargetTemplate, TrustBundleSource,
+    Bundle, BundleSource, ObjectSource, SourceStatus, TargetTemplate, TrustBundleSource,
 };
 
-use super::package::CaPackage;
 use super::certificate_set::{CertificateFilter, CertificateSet};
+use super::package::CaPackage;
 use super::target::{TargetKind, controller_of, managed_keys};
 
 /// A ConfigMap or Secret in the trust namespace. It may hold keys, so it cannot be printed.
 pub struct SourceObject {
-    /// Its labels.
+    /// Labels of the object, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
     /// Who controls it, by uid.
     pub controller: Option<String>,
@@ -32,20 +32,20 @@ pub struct SourceObject {
     pub managed: BTreeSet<String>,
     /// Whether it is a Secret with a private key.
     pub tls: bool,
-    /// What it holds.
+    /// Data of the object by key; values of Secrets are already decoded.
     pub entries: BTreeMap<String, Vec<u8>>,
 }
 
-/// A ClusterTrustBundle.
+/// A ClusterTrustBundle that Bundles can use as a source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceTrustBundle {
-    /// Its labels.
+    /// Labels of the object, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
     /// Who controls it, by uid.
     pub controller: Option<String>,
     /// Who vouches for it; empty is nobody.
     pub signer: String,
-    /// What it holds.
+    /// The `trustBundle` field: PEM certificates, not yet parsed.
     pub text: String,
 }
 
@@ -62,15 +62,15 @@ pub struct SourceInputs<'a> {
     pub secrets: &'a BTreeMap<String, Arc<SourceObject>>,
     /// ClusterTrustBundles by name; none if the server has none.
     pub trust_bundles: Option<&'a BTreeMap<String, Arc<SourceTrustBundle>>>,
-    /// The default package.
+    /// The default CA package; `None` if none is configured.
     pub package: Option<&'a CaPackage>,
-    /// What is left out.
+    /// Certificates to leave out of the result.
     pub filters: CertificateFilter,
-    /// The time.
+    /// Current time, against which expiry is checked.
     pub now: OffsetDateTime,
 }
 
-/// What the sources gave.
+/// Result of reading all sources of one Bundle.
 pub struct GatherResult {
     /// What each gave, in order.
     pub sources: Vec<SourceStatus>,
@@ -130,7 +130,9 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
         None if pool.is_empty() => {
             Err(SourceError::NotFound("couldn't find any valid certificates in bundle".to_owned()))
         }
-        None => Ok(GatheredCertificates { certificates: pool, package: package.map(CaPackage::id) }),
+        None => {
+            Ok(GatheredCertificates { certificates: pool, package: package.map(CaPackage::id) })
+        }
     };
     GatherResult { sources, result }
 }
@@ -144,7 +146,11 @@ struct SourceCertificates {
 
 impl SourceCertificates {
     fn new(world: &SourceInputs<'_>) -> Self {
-        Self { certificates: CertificateSet::new(world.filters, world.now), objects: 0, remark: None }
+        Self {
+            certificates: CertificateSet::new(world.filters, world.now),
+            objects: 0,
+            remark: None,
+        }
     }
 
     fn gather(
@@ -161,7 +167,10 @@ impl SourceCertificates {
         }
         if let Some(text) = &source.in_line {
             let invalid = |error| format!("inline source contains invalid PEM data: {error}");
-            return self.certificates.add(text.as_bytes()).map_err(|error| SourceError::Build(invalid(error)));
+            return self
+                .certificates
+                .add(text.as_bytes())
+                .map_err(|error| SourceError::Build(invalid(error)));
         }
         if let Some(source) = &source.cluster_trust_bundle {
             return self.add_trust_bundles(&bundle.metadata.uid, source, world);
@@ -194,7 +203,8 @@ impl SourceCertificates {
             Some(name) => {
                 let words = || {
                     let (namespace, quoted) = (world.trust_namespace, quote(name));
-                    let resource = if kind == TargetKind::Secret { "secrets" } else { "configmaps" };
+                    let resource =
+                        if kind == TargetKind::Secret { "secrets" } else { "configmaps" };
                     format!(
                         "failed to get {kind} {namespace}/{name}: {resource} {quoted} not found"
                     )
@@ -202,7 +212,9 @@ impl SourceCertificates {
                 let held = all.get(name).ok_or_else(|| SourceError::NotFound(words()))?;
                 vec![(name, held)]
             }
-            None => self.select_objects(kind, source.selector.as_ref(), all, world.trust_namespace)?,
+            None => {
+                self.select_objects(kind, source.selector.as_ref(), all, world.trust_namespace)?
+            }
         };
         for (name, held) in chosen {
             let own = own_keys(kind, bundle, name, held, world.is_target);
@@ -384,7 +396,6 @@ fn own_keys<'a>(
     own
 }
 
-/// A source in words.
 fn describe_source(source: &BundleSource) -> String {
     let object = |kind: &str, source: &ObjectSource| {
         let which = match (source.name.as_deref(), &source.selector) {
@@ -424,7 +435,7 @@ fn describe_selector(selector: Option<&Value>) -> String {
 }
 
 impl SourceError {
-    /// What failed.
+    /// The error message, as the Bundle's condition reports it.
     pub fn message(&self) -> &str {
         match self {
             Self::NotFound(words) | Self::Build(words) => words,

@@ -5,11 +5,11 @@ use time::OffsetDateTime;
 use windlass_api::field::quote;
 use windlass_api::timestamp;
 use windlass_api::trust_bundle::{
-    API_VERSION, Bundle, BundleStatus, BundleCondition, KIND, SYNCED, SourceStatus,
+    API_VERSION, Bundle, BundleCondition, BundleStatus, KIND, SYNCED, SourceStatus,
 };
 
-use super::sources::{SourceError, GatheredCertificates};
 use super::namespace_filter::NamespaceFilter;
+use super::sources::{GatheredCertificates, SourceError};
 use super::target::TargetKind;
 
 /// What has become of a Bundle.
@@ -25,9 +25,9 @@ pub enum SyncOutcome<'a> {
     Targets(&'a GatheredCertificates, &'a [TargetFailure]),
     /// All is as it should be; and whether anything was written for that.
     Synced {
-        /// What was gathered.
+        /// The certificates that were read from the sources.
         harvest: &'a GatheredCertificates,
-        /// Where to.
+        /// The namespaces that were synced, for the success message.
         reach: &'a NamespaceFilter,
         /// Whether any target was written.
         wrote: bool,
@@ -37,13 +37,13 @@ pub enum SyncOutcome<'a> {
 /// A target that could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetFailure {
-    /// Of what kind.
+    /// Kind of the target object.
     pub kind: TargetKind,
     /// Where; empty for the cluster.
     pub namespace: String,
-    /// What it is called.
+    /// Name of the target object, usually that of the Bundle.
     pub name: String,
-    /// Why.
+    /// Error message of the API server or of the ownership check.
     pub error: String,
 }
 
@@ -61,13 +61,13 @@ pub struct StatusReport {
 /// An event on a Bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleEvent {
-    /// Whether something is wrong.
+    /// Whether the event has type `Warning` instead of `Normal`.
     pub warning: bool,
-    /// What, in one word.
+    /// Reason of the event, in CamelCase.
     pub reason: String,
-    /// What was done.
+    /// Action of the event, in CamelCase.
     pub action: &'static str,
-    /// What, in many.
+    /// Message for users; truncated when the event is published.
     pub note: String,
 }
 

@@ -15,8 +15,8 @@ use windlass_api::trust_bundle::{
     BUNDLE_LABEL, Bundle, BundleMeta, FIELD_MANAGER, HASH_ANNOTATION, TargetMetadata,
 };
 
-use super::hash::{encode_hex, target_hash};
 use super::certificate_set::CertificateSet;
+use super::hash::{encode_hex, target_hash};
 
 /// What kind of object a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,24 +25,24 @@ pub enum TargetKind {
     ConfigMap,
     /// A Secret in each namespace.
     Secret,
-    /// One for the cluster.
+    /// One cluster-scoped ClusterTrustBundle for each Bundle.
     ClusterTrustBundle,
 }
 
 /// What the targets of one kind should be, in whatever namespace.
 #[derive(Clone, Debug)]
 pub struct DesiredTarget {
-    /// Of what kind.
+    /// Kind of object that is written.
     pub kind: TargetKind,
-    /// What they are called.
+    /// Name of the objects, the same in every namespace.
     pub name: String,
     /// Where the PEM text is, in a ConfigMap or Secret.
     pub key: String,
     /// Who vouches for it, if it is a ClusterTrustBundle and somebody does.
     pub signer: Option<String>,
-    /// All labels.
+    /// Labels to apply, including the Bundle label.
     pub labels: BTreeMap<String, String>,
-    /// All annotations.
+    /// Annotations to apply, including the content hash.
     pub annotations: BTreeMap<String, String>,
     hash: [u8; 32],
     marks: ManagedDigests,
@@ -76,24 +76,24 @@ struct ManagedDigests {
 /// Whether there should be a target.
 #[derive(Clone, Copy, Debug)]
 pub enum TargetIntent<'a> {
-    /// Yes, and like this.
+    /// The target should exist with this content.
     Wanted(&'a DesiredTarget),
-    /// No longer.
+    /// The target should not exist any more.
     Unwanted,
-    /// The namespace empties itself.
+    /// The namespace is being deleted, so nothing is written or deleted.
     Ending,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetAction {
-    /// Nothing.
+    /// The target is up to date; do nothing.
     Leave,
-    /// Apply what is wanted.
+    /// Apply the desired content, because of this drift.
     Write(DriftReason),
     /// Take back what was written; delete it if nothing else is in it.
     Release,
-    /// Delete it.
+    /// Delete the object, all of which belongs to the Bundle.
     Delete,
     /// Nothing can be done, for this reason.
     Blocked(String),
@@ -123,7 +123,8 @@ pub fn desired_targets(bundle: &Bundle, pool: &CertificateSet) -> Vec<DesiredTar
     let formats = target.additional_formats.as_ref();
     let pem = pool.pem();
     let mut all = Vec::new();
-    for (kind, template) in [(TargetKind::ConfigMap, &target.config_map), (TargetKind::Secret, &target.secret)]
+    for (kind, template) in
+        [(TargetKind::ConfigMap, &target.config_map), (TargetKind::Secret, &target.secret)]
     {
         let Some(template) = template else { continue };
         let metadata = template.metadata.as_ref();
@@ -152,7 +153,12 @@ pub fn desired_targets(bundle: &Bundle, pool: &CertificateSet) -> Vec<DesiredTar
 
 /// What is to be done about one target of a Bundle. What was found is none if there is no object, or
 /// none with the label of Bundles.
-pub fn decide(owner: &BundleMeta, wish: TargetIntent<'_>, kind: TargetKind, found: Option<&ObservedTarget>) -> TargetAction {
+pub fn decide(
+    owner: &BundleMeta,
+    wish: TargetIntent<'_>,
+    kind: TargetKind,
+    found: Option<&ObservedTarget>,
+) -> TargetAction {
     // Its targets go with it; one that came back would hold up a Bundle that waits for them.
     if owner.deletion_timestamp.is_some() {
         return TargetAction::Leave;
@@ -165,11 +171,13 @@ pub fn decide(owner: &BundleMeta, wish: TargetIntent<'_>, kind: TargetKind, foun
         // It will be missing soon.
         (TargetIntent::Wanted(_), Some(found)) if found.deleting => TargetAction::Leave,
         (TargetIntent::Wanted(desired), Some(found)) => compare(owner, desired, found),
-        (TargetIntent::Unwanted, Some(found)) if !found.deleting && found.belongs_to(owner) => match kind {
-            TargetKind::ConfigMap | TargetKind::Secret => TargetAction::Release,
-            // All of it is ours.
-            TargetKind::ClusterTrustBundle => TargetAction::Delete,
-        },
+        (TargetIntent::Unwanted, Some(found)) if !found.deleting && found.belongs_to(owner) => {
+            match kind {
+                TargetKind::ConfigMap | TargetKind::Secret => TargetAction::Release,
+                // All of it is ours.
+                TargetKind::ClusterTrustBundle => TargetAction::Delete,
+            }
+        }
         (TargetIntent::Unwanted | TargetIntent::Ending, _) => TargetAction::Leave,
     }
 }

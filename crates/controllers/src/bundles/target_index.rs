@@ -24,7 +24,12 @@ struct KindIndex {
 
 impl TargetIndex {
     /// Notes what a target is now; the answer is what it was before.
-    pub fn insert(&mut self, kind: TargetKind, at: &NamespacedName, found: ObservedTarget) -> Option<ObservedTarget> {
+    pub fn insert(
+        &mut self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        found: ObservedTarget,
+    ) -> Option<ObservedTarget> {
         let of_kind = self.kinds.entry(kind).or_default();
         if found.bundle.as_deref() == Some(at.name.as_str()) {
             of_kind.odd.remove(at);
@@ -50,7 +55,7 @@ impl TargetIndex {
         found
     }
 
-    /// A target.
+    /// The target of this kind; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, kind: TargetKind, namespace: &str, name: &str) -> Option<&ObservedTarget> {
         self.kinds.get(&kind)?.named.get(name)?.get(namespace)
     }
@@ -68,7 +73,11 @@ impl TargetIndex {
     }
 
     /// The targets of a kind that belong to a Bundle.
-    pub fn owned_by(&self, kind: TargetKind, owner: &BundleMeta) -> Vec<(NamespacedName, &ObservedTarget)> {
+    pub fn owned_by(
+        &self,
+        kind: TargetKind,
+        owner: &BundleMeta,
+    ) -> Vec<(NamespacedName, &ObservedTarget)> {
         let Some(of_kind) = self.kinds.get(&kind) else { return Vec::new() };
         let named = of_kind.named.get(owner.name.as_str()).into_iter().flatten();
         let named = named.map(|(namespace, found)| {
@@ -93,7 +102,10 @@ mod tests {
         let metadata = json!({
             "labels": {"trust.cert-manager.io/bundle": label}, "ownerReferences": [owner],
         });
-        ObservedTarget::from_metadata(TargetKind::ConfigMap, &serde_json::from_value(metadata).unwrap())
+        ObservedTarget::from_metadata(
+            TargetKind::ConfigMap,
+            &serde_json::from_value(metadata).unwrap(),
+        )
     }
 
     fn namespaced_name(namespace: &str, name: &str) -> NamespacedName {
@@ -124,8 +136,14 @@ mod tests {
         assert!(targets.owned_by(TargetKind::Secret, &owner).is_empty());
         assert_eq!(targets.names(kind, Some("x")).len(), 3);
         assert_eq!(targets.names(kind, None).len(), 5);
-        assert_eq!(targets.insert(kind, &namespaced_name("x", "copy"), observed_target("copy", "4")), Some(observed_target("b", "1")));
-        assert_eq!(targets.remove(kind, &namespaced_name("y", "b")), Some(observed_target("other", "1")));
+        assert_eq!(
+            targets.insert(kind, &namespaced_name("x", "copy"), observed_target("copy", "4")),
+            Some(observed_target("b", "1"))
+        );
+        assert_eq!(
+            targets.remove(kind, &namespaced_name("y", "b")),
+            Some(observed_target("other", "1"))
+        );
         assert_eq!(targets.remove(kind, &namespaced_name("y", "b")), None);
         assert_eq!(of(&targets), ["x/b"]);
         assert!(targets.get(kind, "x", "copy").is_some_and(|found| !found.belongs_to(&owner)));

@@ -14,14 +14,14 @@ use tokio::sync::Semaphore;
 use windlass_api::trust_bundle::{BundleMeta, FIELD_MANAGER};
 use windlass_client_error::describe;
 
-use super::apply_patch::{CORE, has_no_data, disown_body, release_body};
+use super::apply_patch::{CORE, disown_body, has_no_data, release_body};
 use super::target::{ObservedTarget, TargetKind};
 use crate::namespaced_name::NamespacedName;
 
 /// Writes that are under way at the same time, of all Bundles.
 pub const WRITES: usize = 32;
 
-/// Writes targets.
+/// Applies, releases and deletes targets, with a limit on concurrent writes.
 pub struct TargetWriter {
     client: Client,
     /// How ClusterTrustBundles are written, if the server has them.
@@ -32,7 +32,7 @@ pub struct TargetWriter {
 type Metadata = PartialObjectMeta<DynamicObject>;
 
 impl TargetWriter {
-    /// Writes with this client.
+    /// Creates a writer that cannot write ClusterTrustBundles until their resource is set.
     pub fn new(client: Client) -> TargetWriter {
         TargetWriter { client, trust_bundles: Mutex::default(), turns: Semaphore::new(WRITES) }
     }
@@ -46,7 +46,9 @@ impl TargetWriter {
     pub fn version(&self, kind: TargetKind) -> Option<String> {
         match kind {
             TargetKind::ConfigMap | TargetKind::Secret => Some(CORE.to_owned()),
-            TargetKind::ClusterTrustBundle => self.trust_bundle_resource().map(|resource| resource.api_version),
+            TargetKind::ClusterTrustBundle => {
+                self.trust_bundle_resource().map(|resource| resource.api_version)
+            }
         }
     }
 
@@ -66,7 +68,9 @@ impl TargetWriter {
     ) -> kube::Result<Result<ObjectMeta, String>> {
         let found = {
             let _turn = self.turns.acquire().await;
-            self.get_metadata(kind, at).await?.map(|metadata| ObservedTarget::from_metadata(kind, &metadata))
+            self.get_metadata(kind, at)
+                .await?
+                .map(|metadata| ObservedTarget::from_metadata(kind, &metadata))
         };
         let parameters = match found {
             // Without force, a key that somebody else writes meanwhile is a conflict.
@@ -156,7 +160,11 @@ impl TargetWriter {
     }
 
     /// The metadata of an object, if it is there.
-    async fn get_metadata(&self, kind: TargetKind, at: &NamespacedName) -> kube::Result<Option<ObjectMeta>> {
+    async fn get_metadata(
+        &self,
+        kind: TargetKind,
+        at: &NamespacedName,
+    ) -> kube::Result<Option<ObjectMeta>> {
         let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
         match self.client.request::<Metadata>(request).await {
@@ -166,12 +174,22 @@ impl TargetWriter {
         }
     }
 
-    async fn patch(&self, kind: TargetKind, at: &NamespacedName, body: &Value) -> kube::Result<Value> {
+    async fn patch(
+        &self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        body: &Value,
+    ) -> kube::Result<Value> {
         let request = self.request(kind, at).patch(&at.name, &apply_params(), &Patch::Apply(body));
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
-    async fn delete_object(&self, kind: TargetKind, at: &NamespacedName, only: Preconditions) -> kube::Result<()> {
+    async fn delete_object(
+        &self,
+        kind: TargetKind,
+        at: &NamespacedName,
+        only: Preconditions,
+    ) -> kube::Result<()> {
         let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
         let request = self.request(kind, at).delete(&at.name, &how);
         match self.client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await {

@@ -12,7 +12,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{
+    CertificateAuthority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity,
+};
 
 use super::CaSource;
 use crate::options::Clock;
@@ -30,9 +32,9 @@ const BACKDATE: time::Duration = time::Duration::minutes(5);
 pub struct SelfSignedCaSpec<'a> {
     /// The kind of its key.
     pub key: KeyKind,
-    /// What it is called.
+    /// Subject of the CA certificate, which is also its issuer.
     pub subject: &'a Subject,
-    /// How long it lasts.
+    /// Validity period of the CA certificate, from the time it is generated.
     pub lifetime: Duration,
 }
 
@@ -46,7 +48,11 @@ pub fn open(directory: &Path, recipe: SelfSignedCaSpec<'_>, clock: &Clock) -> Ar
     CaSource::from_chain_files(directory.join(CERTIFICATE), directory.join(KEY), clock.clone())
 }
 
-fn generate_if_missing(directory: &Path, recipe: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
+fn generate_if_missing(
+    directory: &Path,
+    recipe: SelfSignedCaSpec<'_>,
+    now: OffsetDateTime,
+) -> Result<()> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
     match (exists(&certificate)?, exists(&key)?) {
         (true, true) => Ok(()),

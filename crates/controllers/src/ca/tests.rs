@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use time::macros::datetime;
 use windlass_pki::{
-    Certificate, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+    Certificate, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    issue,
 };
 
 use super::*;
@@ -67,7 +68,8 @@ fn to_pem_pair(certificate: &Certificate, key: &PrivateKey) -> PemPair {
 /// A certificate that may not sign others, with its key.
 fn leaf() -> PemPair {
     let good = pair("issuer", -1, 24);
-    let authority = CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
+    let authority =
+        CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
     let key = PrivateKey::generate().unwrap();
     let der = signed(&authority, "leaf", &key);
     to_pem_pair(&Certificate::from_der(&der).unwrap(), &key)
@@ -134,8 +136,10 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let source = |certificates: &[&String]| {
-        let pair =
-            PemPair { certificate: certificates.iter().copied().cloned().collect(), key: key.clone() };
+        let pair = PemPair {
+            certificate: certificates.iter().copied().cloned().collect(),
+            key: key.clone(),
+        };
         let files = CaFiles::with_pair(&pair);
         CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW))
     };
@@ -168,7 +172,8 @@ fn a_chain_that_changes_is_a_change() {
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let files = CaFiles::with_pair(&PemPair { certificate: ca.clone(), key: key.clone() });
-    let source = CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW));
+    let source =
+        CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW));
     files.write(&PemPair { certificate: format!("{ca}{middle}{root}"), key });
     source.reload();
     assert_eq!(*source.changes().borrow(), 2);
@@ -222,7 +227,8 @@ fn a_further_check_counts_as_any_other() {
         Ok(())
     });
     let clock: Clock = Arc::new(|| NOW);
-    let source = CaSource::from_files_with_check(files.certificate_file(), files.key_file(), check, clock);
+    let source =
+        CaSource::from_files_with_check(files.certificate_file(), files.key_file(), check, clock);
     assert!(source.current().is_none());
     assert!(source.error().unwrap().ends_with("ca.crt is not the CA that other servers use"));
     files.write(&pair("ours", -1, 24));

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::parse_certificate_blocks;
 
-use crate::csr::{APPROVED, DENIED, FAILED, Csr, condition, conditions, has_certificate};
+use crate::csr::{APPROVED, Csr, DENIED, FAILED, condition, conditions, has_certificate};
 
 /// How long what is settled is kept, for those who want to see how.
 const SETTLED: Duration = Duration::HOUR;
@@ -29,7 +29,8 @@ pub fn csr_deadline(request: &Csr) -> Option<OffsetDateTime> {
             _ => continue,
         };
         // Without a time nobody knows how long it has been so, only that it was not before.
-        let (since, keep) = match condition.last_update_time.as_ref().and_then(to_offset_date_time) {
+        let (since, keep) = match condition.last_update_time.as_ref().and_then(to_offset_date_time)
+        {
             Some(time) => (time.max(created), keep),
             None => (created, WAITING),
         };

@@ -30,7 +30,7 @@ struct DeadlineEntry {
 }
 
 impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
-    /// With nothing on it.
+    /// Creates a queue without any entries.
     pub fn new() -> DeadlineQueue<K> {
         DeadlineQueue { entries: HashMap::new(), by_moment: BTreeSet::new() }
     }
@@ -60,7 +60,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         self.remove(key);
     }
 
-    /// Forgets all but these.
+    /// Removes all entries whose keys are not listed.
     pub fn retain(&mut self, keys: &HashSet<K>) {
         self.entries.retain(|key, _| keys.contains(key));
         self.by_moment.retain(|(_, key)| keys.contains(key));
@@ -91,7 +91,8 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
 
     /// What an object must still be for it to be deleted, if it is due.
     pub fn preconditions(&self, key: &K, now: OffsetDateTime) -> Option<Preconditions> {
-        let entry = self.entries.get(key).filter(|entry| entry.deadline <= entry.effective_now(now))?;
+        let entry =
+            self.entries.get(key).filter(|entry| entry.deadline <= entry.effective_now(now))?;
         let (uid, resource_version) = (entry.uid.clone(), entry.version.clone());
         Some(Preconditions { uid, resource_version })
     }

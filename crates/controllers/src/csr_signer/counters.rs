@@ -12,14 +12,14 @@ use super::policy::KubernetesSigner;
 const BOUNDS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
-/// What one signer counts.
+/// Counters and latency histogram of one signer.
 #[derive(Default)]
 pub struct SignerCounters {
     /// Approved requests that were looked at, each time they were.
     pub requests: AtomicU64,
-    /// Certificates issued.
+    /// Certificates issued since the process started.
     pub issued: AtomicU64,
-    /// Requests refused for good.
+    /// Requests that were rejected permanently.
     pub failed: AtomicU64,
     /// Attempts that did not work and are made again.
     pub delayed: AtomicU64,

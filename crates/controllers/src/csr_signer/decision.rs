@@ -2,12 +2,12 @@
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateRequest, Error, CertificateTemplate, Serial, SystemRandom, CertificateUsages, Validity,
-    LintWarning, issue_certificate, lifetime,
+    Certificate, CertificateRequest, CertificateTemplate, CertificateUsages, Error, LintWarning,
+    Serial, SystemRandom, Validity, issue_certificate, lifetime,
 };
 
 use super::terms::SigningTerms;
-use crate::ca::{SigningCa, CaSource, UNAVAILABLE};
+use crate::ca::{CaSource, SigningCa, UNAVAILABLE};
 use crate::csr::{Csr, has_certificate, has_failed, is_approved};
 use crate::signers::config::RequesterIdentity;
 
@@ -20,16 +20,16 @@ pub enum CsrDecision {
     Certificate(String),
     /// Never, because the signer does not sign such things.
     Refused(String),
-    /// Not now.
+    /// The request is valid but cannot be signed yet; retry later.
     Delayed(SigningDelay),
 }
 
 /// Why a request that is in order gets no certificate now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningDelay {
-    /// In one word.
+    /// Reason of the event, in CamelCase.
     pub reason: &'static str,
-    /// In many.
+    /// Message for users, which names the cause.
     pub message: String,
 }
 
@@ -80,7 +80,8 @@ fn issue(
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> Result<String, CsrDecision> {
-    let usages = CertificateUsages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
+    let usages =
+        CertificateUsages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
     let (requested, longest) = terms.requested_and_max_lifetime(requested);
     let validity = lifetime(requested, longest, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
@@ -88,7 +89,8 @@ fn issue(
     let validity = Validity::new(validity.not_before(), until)
         .map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
-    let wanted = CertificateTemplate::from_request(asked, usages, validity, serial).map_err(from_pki_error)?;
+    let wanted = CertificateTemplate::from_request(asked, usages, validity, serial)
+        .map_err(from_pki_error)?;
     let issued = issue_certificate(ca.authority(), &wanted).map_err(from_pki_error)?;
     for warning in issued.warnings() {
         match warning {

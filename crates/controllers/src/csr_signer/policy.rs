@@ -1,14 +1,14 @@
 //! Kubernetes' own signers, and what each of them signs.
 
 use windlass_pki::CertificateRequest;
-use windlass_pki::policy::{self, RequestedAttributes, PolicyError};
+use windlass_pki::policy::{self, PolicyError, RequestedAttributes};
 
 /// Kubernetes' own signers of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubernetesSigner {
-    /// Kubelets as servers.
+    /// `kubernetes.io/kubelet-serving`: serving certificates of kubelets.
     KubeletServing,
-    /// Kubelets as clients.
+    /// `kubernetes.io/kube-apiserver-client-kubelet`: client certificates of kubelets.
     KubeletClient,
     /// Any client of the API.
     Client,
@@ -17,9 +17,13 @@ pub enum KubernetesSigner {
 }
 
 impl KubernetesSigner {
-    /// All of them.
-    pub const ALL: [KubernetesSigner; 4] =
-        [KubernetesSigner::KubeletServing, KubernetesSigner::KubeletClient, KubernetesSigner::Client, KubernetesSigner::LegacyUnknown];
+    /// All built-in signers, each exactly once.
+    pub const ALL: [KubernetesSigner; 4] = [
+        KubernetesSigner::KubeletServing,
+        KubernetesSigner::KubeletClient,
+        KubernetesSigner::Client,
+        KubernetesSigner::LegacyUnknown,
+    ];
 
     /// Its name, as requests give it.
     pub const fn name(self) -> &'static str {

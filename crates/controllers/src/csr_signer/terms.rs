@@ -12,9 +12,9 @@ use crate::signers::profile;
 /// What a signer signs and for how long.
 #[derive(Clone, Debug)]
 pub enum SigningTerms {
-    /// As Kubernetes has it.
+    /// The policy of a built-in Kubernetes signer.
     BuiltIn {
-        /// Which one it is.
+        /// Which built-in signer sets the policy.
         signer: KubernetesSigner,
         /// The longest that a certificate lasts.
         longest: Duration,
@@ -48,9 +48,10 @@ impl SigningTerms {
         let long = |time: Duration| time::Duration::try_from(time).unwrap_or(time::Duration::MAX);
         match self {
             SigningTerms::BuiltIn { longest, .. } => (requested, long(*longest)),
-            SigningTerms::Custom(profile) => {
-                (Some(requested.unwrap_or_else(|| long(profile.duration))), long(profile.max_duration))
-            }
+            SigningTerms::Custom(profile) => (
+                Some(requested.unwrap_or_else(|| long(profile.duration))),
+                long(profile.max_duration),
+            ),
         }
     }
 

@@ -6,11 +6,13 @@ use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{
+    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
+};
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{ServerOptions, start};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::csr::{APPROVED, has_certificate};
@@ -74,7 +76,8 @@ async fn a_new_pair_wakes_what_waits() {
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
     let ca = CaSource::from_files(certificate, key, today);
     let (signer, longest) = (KubernetesSigner::Client, Duration::from_secs(3600));
-    let issuer = CsrIssuer::new(signer.name(), ca.clone(), SigningTerms::BuiltIn { signer, longest });
+    let issuer =
+        CsrIssuer::new(signer.name(), ca.clone(), SigningTerms::BuiltIn { signer, longest });
     let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, HOURS));
     let api: Api<Csr> = Api::all(client.clone());
     create_approved(&api, "one").await;

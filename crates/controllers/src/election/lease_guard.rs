@@ -32,12 +32,12 @@ pub struct DualClockTime {
 struct NotLeading;
 
 impl LeaseGuard {
-    /// We do not lead.
+    /// Creates a guard for a process that does not lead yet.
     pub fn new(clock: Clock) -> LeaseGuard {
         LeaseGuard { until: watch::Sender::new(None), clock }
     }
 
-    /// Now.
+    /// The current time by both the monotonic and the wall clock.
     pub fn now(&self) -> DualClockTime {
         DualClockTime { monotonic: Instant::now(), wall: (self.clock)() }
     }
@@ -45,7 +45,8 @@ impl LeaseGuard {
     /// We lead for so long after a moment.
     pub fn extend(&self, from: DualClockTime, lasts: Duration) {
         let wall = from.wall.checked_add(lasts.try_into().unwrap_or(time::Duration::ZERO));
-        let until = DualClockTime { monotonic: from.monotonic + lasts, wall: wall.unwrap_or(from.wall) };
+        let until =
+            DualClockTime { monotonic: from.monotonic + lasts, wall: wall.unwrap_or(from.wall) };
         self.until.send_replace(Some(until));
     }
 
@@ -59,7 +60,7 @@ impl LeaseGuard {
         self.until.borrow().map(|until| until.monotonic)
     }
 
-    /// Whether we lead now.
+    /// Whether this process leads at this moment by both clocks.
     pub fn is_leading(&self) -> bool {
         let (now, until) = (self.now(), *self.until.borrow());
         until.is_some_and(|until| now.monotonic < until.monotonic && now.wall < until.wall)

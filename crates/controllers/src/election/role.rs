@@ -9,10 +9,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Whether we lead.
+/// Role of this process in the election.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaderRole {
-    /// Somebody else may.
+    /// Another process may hold the lease.
     Follower {
         /// The lease as it was when it last changed.
         seen: Option<ObservedLease>,
@@ -28,7 +28,7 @@ pub struct ObservedLease {
     since: Instant,
 }
 
-/// What a lease says.
+/// Fields of a Lease that decide who leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// Who has it; empty if nobody.
@@ -41,10 +41,10 @@ pub struct LeaseRecord {
     pub transitions: i32,
 }
 
-/// What to do next.
+/// What a candidate does with the Lease next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// Make the lease.
+    /// Create the Lease, because it does not exist.
     Create,
     /// Become the holder of the lease that is there.
     Take {
@@ -53,7 +53,7 @@ pub enum LeaseAction {
     },
     /// Say that we still hold it.
     Renew,
-    /// Somebody else holds it.
+    /// Another process holds the lease; retry later.
     Wait,
     /// Somebody else took it from us.
     Lost,
@@ -61,10 +61,17 @@ pub enum LeaseAction {
 
 impl LeaderRole {
     /// What to do about a lease as it is now, and who we are until that is done.
-    pub fn step(&self, lease: Option<&LeaseRecord>, now: Instant, me: &str) -> (LeaderRole, LeaseAction) {
+    pub fn step(
+        &self,
+        lease: Option<&LeaseRecord>,
+        now: Instant,
+        me: &str,
+    ) -> (LeaderRole, LeaseAction) {
         match (self, lease) {
             (LeaderRole::Leading, None) => (LeaderRole::Leading, LeaseAction::Create),
-            (LeaderRole::Leading, Some(record)) if record.holder == me => (LeaderRole::Leading, LeaseAction::Renew),
+            (LeaderRole::Leading, Some(record)) if record.holder == me => {
+                (LeaderRole::Leading, LeaseAction::Renew)
+            }
             (LeaderRole::Leading, Some(record)) => {
                 let seen = Some(ObservedLease { record: record.clone(), since: now });
                 (LeaderRole::Follower { seen }, LeaseAction::Lost)
@@ -79,7 +86,11 @@ impl LeaderRole {
                     Some(seen) if seen.record == *record => seen.clone(),
                     _ => ObservedLease { record: record.clone(), since: now },
                 };
-                let action = if seen.is_held_by_other(now, me) { LeaseAction::Wait } else { record.take_action(me) };
+                let action = if seen.is_held_by_other(now, me) {
+                    LeaseAction::Wait
+                } else {
+                    record.take_action(me)
+                };
                 (LeaderRole::Follower { seen: Some(seen) }, action)
             }
         }
@@ -97,7 +108,9 @@ impl ObservedLease {
 impl LeaseRecord {
     /// What a lease says; one that does not say how long it lasts does so for `lasts`.
     pub fn from_lease(lease: &Lease, lasts: Duration) -> LeaseRecord {
-        let Some(spec) = &lease.spec else { return LeaseRecord { lasts, ..LeaseRecord::default() } };
+        let Some(spec) = &lease.spec else {
+            return LeaseRecord { lasts, ..LeaseRecord::default() };
+        };
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         LeaseRecord {
             holder: spec.holder_identity.clone().unwrap_or_default(),
@@ -119,15 +132,21 @@ mod tests {
 
     fn record(holder: &str, renewed: i64) -> LeaseRecord {
         let renewed = Some(Timestamp::from_second(renewed).unwrap());
-        LeaseRecord { holder: holder.into(), lasts: Duration::from_secs(15), renewed, transitions: 3 }
+        LeaseRecord {
+            holder: holder.into(),
+            lasts: Duration::from_secs(15),
+            renewed,
+            transitions: 3,
+        }
     }
 
     #[test]
     fn a_follower_waits_for_a_whole_lease_without_change() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let seen =
-            |record, seconds| LeaderRole::Follower { seen: Some(ObservedLease { record, since: at(seconds) }) };
+        let seen = |record, seconds| LeaderRole::Follower {
+            seen: Some(ObservedLease { record, since: at(seconds) }),
+        };
         let new = LeaderRole::Follower { seen: None };
         let (free, other, renewed) = (record("", 1), record("other", 1), record("other", 2));
         let mine = record("me", 1);

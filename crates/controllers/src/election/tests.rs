@@ -116,7 +116,10 @@ async fn write(client: &Client, who: &str) -> kube::Result<ConfigMap> {
 }
 
 /// A process that writes all the time while it leads, also if told that it must not.
-fn spawn_process(link: &ApiConnection, who: &'static str) -> (watch::Sender<bool>, tokio::task::JoinHandle<()>) {
+fn spawn_process(
+    link: &ApiConnection,
+    who: &'static str,
+) -> (watch::Sender<bool>, tokio::task::JoinHandle<()>) {
     let (down, shutdown) = watch::channel(false);
     let start = move |client: Client| async move {
         loop {
@@ -124,8 +127,14 @@ fn spawn_process(link: &ApiConnection, who: &'static str) -> (watch::Sender<bool
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let running =
-        run(link.client(), None, LeaderElection::new(who.into()), clock(Arc::default()), shutdown, start);
+    let running = run(
+        link.client(),
+        None,
+        LeaderElection::new(who.into()),
+        clock(Arc::default()),
+        shutdown,
+        start,
+    );
     (down, tokio::spawn(running))
 }
 

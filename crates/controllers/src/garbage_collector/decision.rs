@@ -25,7 +25,7 @@ pub struct ResolvedOwner {
 pub enum OwnerState {
     /// There is no such object, or it has another UID.
     Absent,
-    /// It is there.
+    /// The owner exists and does not wait for its dependents.
     Solid,
     /// It is being deleted in the foreground: it waits for its dependents.
     Waiting,
@@ -45,18 +45,18 @@ pub struct DependentState {
 /// What happens to the dependents of an object that is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPropagation {
-    /// They stay.
+    /// Dependents stay and lose their owner reference.
     Orphan,
-    /// They go later.
+    /// Dependents are deleted after the object.
     Background,
-    /// They go first.
+    /// Dependents are deleted before the object.
     Foreground,
 }
 
 /// What to do with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GarbageAction {
-    /// Nothing.
+    /// The object needs no change.
     Leave,
     /// Take it out of its dependents' owner references, then take away the finalizer `orphan`.
     Orphan,
@@ -66,14 +66,18 @@ pub enum GarbageAction {
     Release,
     /// Take these owners out of its owner references.
     DropOwners(Vec<String>),
-    /// Delete it.
+    /// Delete the object with this propagation policy.
     Delete(DeletionPropagation),
     /// Let its owners go without it, then delete it in the foreground: it is part of a circle.
     UnblockAndDelete,
 }
 
 /// Decides what to do with an object.
-pub fn decide(object: ObjectState, owners: &[ResolvedOwner], dependents: &[DependentState]) -> GarbageAction {
+pub fn decide(
+    object: ObjectState,
+    owners: &[ResolvedOwner],
+    dependents: &[DependentState],
+) -> GarbageAction {
     if object.deleting {
         return decide_deleting(object, dependents);
     }
@@ -86,7 +90,9 @@ pub fn decide(object: ObjectState, owners: &[ResolvedOwner], dependents: &[Depen
     if !solid.is_empty() {
         return match lost.is_empty() {
             true => GarbageAction::Leave,
-            false => GarbageAction::DropOwners(lost.iter().map(|owner| owner.uid.clone()).collect()),
+            false => {
+                GarbageAction::DropOwners(lost.iter().map(|owner| owner.uid.clone()).collect())
+            }
         };
     }
     let waited_for = owners.iter().any(|owner| owner.state == OwnerState::Waiting);
@@ -128,15 +134,21 @@ mod tests {
     const BLOCKING: DependentState = DependentState { blocks: true, ..FREE };
     const CIRCULAR: DependentState = DependentState { blocks: true, waiting: true };
 
-    fn decided(object: ObjectState, states: &[OwnerState], dependents: &[DependentState]) -> GarbageAction {
-        let owner = |(i, state): (usize, &OwnerState)| ResolvedOwner { uid: i.to_string(), state: *state };
+    fn decided(
+        object: ObjectState,
+        states: &[OwnerState],
+        dependents: &[DependentState],
+    ) -> GarbageAction {
+        let owner =
+            |(i, state): (usize, &OwnerState)| ResolvedOwner { uid: i.to_string(), state: *state };
         let owners: Vec<ResolvedOwner> = states.iter().enumerate().map(owner).collect();
         decide(object, &owners, dependents)
     }
 
     #[test]
     fn owners_decide_over_an_object() {
-        let drop = |uids: &[&str]| GarbageAction::DropOwners(uids.iter().map(|u| (*u).into()).collect());
+        let drop =
+            |uids: &[&str]| GarbageAction::DropOwners(uids.iter().map(|u| (*u).into()).collect());
         let table = [
             (vec![], vec![], GarbageAction::Leave),
             (vec![Solid], vec![], GarbageAction::Leave),
@@ -146,7 +158,11 @@ mod tests {
             (vec![Solid, Absent], vec![], drop(&["1"])),
             (vec![Absent, Solid, Waiting], vec![FREE], drop(&["0", "2"])),
             (vec![Waiting], vec![], GarbageAction::Delete(DeletionPropagation::Background)),
-            (vec![Waiting, Absent], vec![FREE], GarbageAction::Delete(DeletionPropagation::Foreground)),
+            (
+                vec![Waiting, Absent],
+                vec![FREE],
+                GarbageAction::Delete(DeletionPropagation::Foreground),
+            ),
             (vec![Waiting], vec![FREE, CIRCULAR], GarbageAction::UnblockAndDelete),
             (vec![Invalid], vec![], GarbageAction::Leave),
             (vec![Invalid, Absent], vec![], GarbageAction::Leave),
@@ -162,8 +178,14 @@ mod tests {
     fn finalizers_written_beforehand_choose_the_policy() {
         let orphan = ObjectState { orphan: true, ..PLAIN };
         let foreground = ObjectState { foreground: true, ..PLAIN };
-        assert_eq!(decided(orphan, &[Absent], &[]), GarbageAction::Delete(DeletionPropagation::Orphan));
-        assert_eq!(decided(foreground, &[Absent], &[]), GarbageAction::Delete(DeletionPropagation::Foreground));
+        assert_eq!(
+            decided(orphan, &[Absent], &[]),
+            GarbageAction::Delete(DeletionPropagation::Orphan)
+        );
+        assert_eq!(
+            decided(foreground, &[Absent], &[]),
+            GarbageAction::Delete(DeletionPropagation::Foreground)
+        );
         assert_eq!(decided(orphan, &[Solid], &[]), GarbageAction::Leave);
         assert_eq!(decided(foreground, &[], &[BLOCKING]), GarbageAction::Leave);
     }

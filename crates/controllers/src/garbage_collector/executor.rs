@@ -12,11 +12,13 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::GarbageCollector;
-use super::decision::{GarbageAction, ObjectState, ResolvedOwner, OwnerState, DeletionPropagation, decide};
+use super::decision::{
+    DeletionPropagation, GarbageAction, ObjectState, OwnerState, ResolvedOwner, decide,
+};
 use super::graph::ObjectLocation;
 use crate::api_catalog::ServedResource;
-use crate::workers::ReconcileOutcome;
 use crate::uid::ObjectUid;
+use crate::workers::ReconcileOutcome;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -24,7 +26,10 @@ const FOREGROUND: &str = "foregroundDeletion";
 const PAGE: u32 = 500;
 
 /// Looks at one object and does what has to be done with it.
-pub async fn reconcile(collector: Arc<GarbageCollector>, uid: ObjectUid) -> anyhow::Result<ReconcileOutcome> {
+pub async fn reconcile(
+    collector: Arc<GarbageCollector>,
+    uid: ObjectUid,
+) -> anyhow::Result<ReconcileOutcome> {
     let Some(place) = collector.graph().location(&uid) else { return Ok(ReconcileOutcome::Done) };
     let found = api_for(&collector.client, &place).get_metadata_opt(&place.name).await;
     let found = found.with_context(|| format!("cannot read {place}"))?;
@@ -58,7 +63,6 @@ pub async fn reconcile(collector: Arc<GarbageCollector>, uid: ObjectUid) -> anyh
     }
 }
 
-/// Does what was decided.
 async fn execute(
     collector: &GarbageCollector,
     uid: &ObjectUid,
@@ -69,18 +73,23 @@ async fn execute(
     let client = &collector.client;
     let sees_off = matches!(action, GarbageAction::Release | GarbageAction::Orphan);
     if let Some(kind) = collector.graph().first_unlisted_kind().filter(|_| sees_off) {
-        return Ok(ReconcileOutcome::Requeue(format!("it may own some {kind}, which are not listed yet")));
+        return Ok(ReconcileOutcome::Requeue(format!(
+            "it may own some {kind}, which are not listed yet"
+        )));
     }
     match action {
         GarbageAction::Leave | GarbageAction::AwaitDependents => Ok(ReconcileOutcome::Done),
         GarbageAction::Release => remove_finalizer(client, place, meta, FOREGROUND).await,
         GarbageAction::Orphan => {
-            if let ReconcileOutcome::Requeue(why) = orphan_dependents(collector, uid, place).await? {
+            if let ReconcileOutcome::Requeue(why) = orphan_dependents(collector, uid, place).await?
+            {
                 return Ok(ReconcileOutcome::Requeue(why));
             }
             remove_finalizer(client, place, meta, ORPHAN).await
         }
-        GarbageAction::DropOwners(uids) => remove_owner_references(client, place, meta, &uids).await,
+        GarbageAction::DropOwners(uids) => {
+            remove_owner_references(client, place, meta, &uids).await
+        }
         GarbageAction::Delete(policy) => delete(client, place, meta, policy).await,
         GarbageAction::UnblockAndDelete => {
             let mut references = meta.owner_references.clone().unwrap_or_default();
@@ -90,7 +99,9 @@ async fn execute(
             let change = json!({"ownerReferences": references});
             match patch(client, place, meta, change).await? {
                 // The object has changed, so deleting it needs another look.
-                ReconcileOutcome::Done => delete_newest(client, place, meta, DeletionPropagation::Foreground).await,
+                ReconcileOutcome::Done => {
+                    delete_newest(client, place, meta, DeletionPropagation::Foreground).await
+                }
                 wait => Ok(wait),
             }
         }
@@ -115,10 +126,11 @@ async fn resolve_owners(
 ) -> anyhow::Result<Vec<ResolvedOwner>> {
     let mut owners = Vec::new();
     for reference in meta.owner_references.iter().flatten() {
-        let state = resolve_owner(collector, &place.namespace, reference).await.with_context(|| {
-            let OwnerReference { kind, name, .. } = reference;
-            format!("cannot look for the owner {kind} {name} of {place}")
-        })?;
+        let state =
+            resolve_owner(collector, &place.namespace, reference).await.with_context(|| {
+                let OwnerReference { kind, name, .. } = reference;
+                format!("cannot look for the owner {kind} {name} of {place}")
+            })?;
         if state == OwnerState::Invalid {
             let (kind, name) = (&reference.kind, &reference.name);
             tracing::warn!(object = %place, "its owner {kind} {name} lives in a namespace; the object does not, so the owner is never found");
@@ -280,11 +292,16 @@ async fn delete_newest(
 }
 
 /// An object that is gone needs nothing more; one that changed meanwhile needs another look.
-fn write_outcome<T>(answer: kube::Result<T>, what: impl FnOnce() -> String) -> anyhow::Result<ReconcileOutcome> {
+fn write_outcome<T>(
+    answer: kube::Result<T>,
+    what: impl FnOnce() -> String,
+) -> anyhow::Result<ReconcileOutcome> {
     match answer {
         Ok(_) => Ok(ReconcileOutcome::Done),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(ReconcileOutcome::Done),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(ReconcileOutcome::Requeue(status.message)),
+        Err(kube::Error::Api(status)) if status.is_conflict() => {
+            Ok(ReconcileOutcome::Requeue(status.message))
+        }
         Err(error) => Err(error).with_context(what),
     }
 }

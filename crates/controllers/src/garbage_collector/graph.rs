@@ -78,16 +78,16 @@ struct OwnerLink {
 /// Where an object is to be found.
 #[derive(Clone, Debug)]
 pub struct ObjectLocation {
-    /// Its kind.
+    /// Resource of the object, for API requests.
     pub resource: Arc<ServedResource>,
     /// Empty if it lives in none.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object, unique within its namespace.
     pub name: String,
 }
 
 impl OwnerGraph {
-    /// An empty graph.
+    /// Creates a graph without kinds and objects.
     pub fn new() -> OwnerGraph {
         OwnerGraph {
             kinds: Vec::new(),
@@ -178,7 +178,9 @@ impl OwnerGraph {
         let Some(tie) = self.nodes.get(&uid).and_then(|node| node.tie.as_deref()) else {
             return affected;
         };
-        if tie.duty == Some(PendingFinalizer::Foreground) && old.as_ref().and_then(pending_finalizer) != tie.duty {
+        if tie.duty == Some(PendingFinalizer::Foreground)
+            && old.as_ref().and_then(pending_finalizer) != tie.duty
+        {
             affected.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
         }
         if tie.duty.is_some() || self.has_suspect_owner(tie) {
@@ -205,7 +207,9 @@ impl OwnerGraph {
             .collect();
         let duty = match executor::object_state(meta) {
             ObjectState { deleting: true, orphan: true, .. } => Some(PendingFinalizer::Orphan),
-            ObjectState { deleting: true, foreground: true, .. } => Some(PendingFinalizer::Foreground),
+            ObjectState { deleting: true, foreground: true, .. } => {
+                Some(PendingFinalizer::Foreground)
+            }
             _ => None,
         };
         if owners.is_empty() && duty.is_none() {
@@ -227,7 +231,9 @@ impl OwnerGraph {
         let uids: HashSet<ObjectUid> = now.iter().map(|owner| owner.uid.clone()).collect();
         let mut freed = Vec::new();
         for owner in before {
-            if self.nodes.get(&owner.uid).and_then(pending_finalizer) == Some(PendingFinalizer::Foreground) {
+            if self.nodes.get(&owner.uid).and_then(pending_finalizer)
+                == Some(PendingFinalizer::Foreground)
+            {
                 freed.push(owner.uid.clone());
             }
             if !uids.contains(&owner.uid) {
@@ -254,7 +260,8 @@ impl OwnerGraph {
         tie.owners.iter().any(|owner| match self.nodes.get(&owner.uid) {
             None => true,
             Some(node) => {
-                !owner.identities.contains(&node.identity) || pending_finalizer(node) == Some(PendingFinalizer::Foreground)
+                !owner.identities.contains(&node.identity)
+                    || pending_finalizer(node) == Some(PendingFinalizer::Foreground)
             }
         })
     }

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::{Client, Error};
 use windlass_client_error::describe;
 
-use crate::api_catalog::{ApiCatalog, ServedResource, CatalogSnapshot};
+use crate::api_catalog::{ApiCatalog, CatalogSnapshot, ServedResource};
 use crate::resource_watch::Metadata;
 
 /// What emptying a namespace came to.
@@ -16,7 +16,7 @@ use crate::resource_watch::Metadata;
 pub struct DeletionReport {
     /// Why it is not known what there is to delete, in words for the condition.
     pub discovery: Option<String>,
-    /// Group-versions that are none.
+    /// Message about group-versions that do not parse; `None` if all do.
     pub malformed: Option<String>,
     /// Why kinds could not be emptied.
     pub failures: Vec<String>,
@@ -34,7 +34,11 @@ const AT_ONCE: usize = 8;
 const PAGE: u32 = 500;
 
 /// Deletes everything in a namespace and looks at what is left.
-pub async fn delete_content(client: &Client, catalog: &ApiCatalog, namespace: &str) -> DeletionReport {
+pub async fn delete_content(
+    client: &Client,
+    catalog: &ApiCatalog,
+    namespace: &str,
+) -> DeletionReport {
     let mut findings = DeletionReport::default();
     let snapshot = match catalog.refresh(FRESH).await {
         Ok(snapshot) => snapshot,
@@ -96,7 +100,12 @@ impl DeletionReport {
         self.discovery.is_some() || self.malformed.is_some() || !self.failures.is_empty()
     }
 
-    fn add(&mut self, resource: &ServedResource, namespace: &str, left: kube::Result<Vec<Metadata>>) {
+    fn add(
+        &mut self,
+        resource: &ServedResource,
+        namespace: &str,
+        left: kube::Result<Vec<Metadata>>,
+    ) {
         let left = match left {
             Ok(left) if left.is_empty() => return,
             Ok(left) => left,

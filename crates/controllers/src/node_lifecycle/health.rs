@@ -35,7 +35,6 @@ enum ReadyState {
     /// There is no such condition.
     Missing,
     Unknown,
-    /// True or False.
     Known,
 }
 
@@ -47,7 +46,7 @@ struct ObservedValue<T> {
 }
 
 impl NodeHeartbeat {
-    /// Those of a Node.
+    /// Reads UID, heartbeat time and Ready status of a Node.
     pub fn from_node(node: &Node) -> NodeHeartbeat {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
@@ -108,22 +107,22 @@ impl NodeHealth {
         }
     }
 
-    /// A Node was deleted.
+    /// Removes a Node that was deleted from the API.
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// A lease was deleted.
+    /// Removes a Lease that was deleted from the API.
     pub fn remove_lease(&mut self, name: &str) {
         self.leases.remove(name);
     }
 
-    /// These are all Nodes.
+    /// Removes all Nodes that a relist did not return.
     pub fn retain_nodes(&mut self, names: &HashSet<String>) {
         self.nodes.retain(|name, _| names.contains(name));
     }
 
-    /// These are all leases.
+    /// Removes all Leases that a relist did not return.
     pub fn retain_leases(&mut self, names: &HashSet<String>) {
         self.leases.retain(|name, _| names.contains(name));
     }
@@ -206,7 +205,10 @@ mod tests {
 
     impl HealthTimeline {
         fn new() -> HealthTimeline {
-            HealthTimeline { health: NodeHealth::new(NodeMonitor::default()), start: Instant::now() }
+            HealthTimeline {
+                health: NodeHealth::new(NodeMonitor::default()),
+                start: Instant::now(),
+            }
         }
 
         fn at_second(&self, second: u64) -> Instant {
@@ -238,7 +240,11 @@ mod tests {
         line.health.observe_node("n", live, line.at_second(80));
         assert!(line.health.is_lost("n", line.at_second(80)));
         // The verdict itself is none either, and is not repeated.
-        line.health.observe_node("n", node_heartbeat("u", Some(("Unknown", 0))), line.at_second(81));
+        line.health.observe_node(
+            "n",
+            node_heartbeat("u", Some(("Unknown", 0))),
+            line.at_second(81),
+        );
         assert!(line.lost(85, 200).is_empty());
         // It comes back, and is lost again.
         line.health.observe_node("n", node_heartbeat("u", Some(("True", 20))), line.at_second(200));
@@ -251,7 +257,11 @@ mod tests {
         let mut line = HealthTimeline::new();
         line.health.observe_node("old", node_heartbeat("u", Some(("False", 0))), line.at_second(0));
         line.health.observe_node("new", node_heartbeat("v", None), line.at_second(0));
-        line.health.observe_node("old", node_heartbeat("u", Some(("False", 40))), line.at_second(40));
+        line.health.observe_node(
+            "old",
+            node_heartbeat("u", Some(("False", 40))),
+            line.at_second(40),
+        );
         assert!(line.lost(5, 55).is_empty());
         assert_eq!(line.lost(60, 60), ["new"]);
         // Another node of the same name begins anew.

@@ -27,21 +27,21 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::delay_queue::DelayQueue;
 use super::conflict_limiter::ConflictLimiter;
+use super::delay_queue::DelayQueue;
 use super::sync_metrics::{self, ANCHORS};
-use crate::resource_watch;
+use crate::event_recorder::{EventRecorder, WarningEvent};
 use crate::metrics::ANCHORS as COUNTERS;
-use crate::event_recorder::{WarningEvent, EventRecorder};
 use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::resource_watch;
 use crate::signers::CustomSigner;
 use crate::signers::config::{MANAGED_BY, PublicationConfig};
 use crate::signers::rollout;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
-use decision::{AnchorAction, BundleContents, ExistingBundle, AnchorPolicy, decide};
-use delivery::{NodeReports, ExpectedBundle};
+use decision::{AnchorAction, AnchorPolicy, BundleContents, ExistingBundle, decide};
+use delivery::{ExpectedBundle, NodeReports};
 
 pub use decision::TrustAnchor;
 pub use delivery::resource as node_trusts;
@@ -121,14 +121,15 @@ pub async fn run(
         resource: resource.clone(),
     });
     let known = |name: &String| publisher.published.contains_key(name);
-    let watch = resource_watch::watch_metadata(client, &resource, None, &COUNTERS, |event| match event {
-        Event::Init => {}
-        Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
-            Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
-        }
-        // Those that are not there are not among the events.
-        Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
-    });
+    let watch =
+        resource_watch::watch_metadata(client, &resource, None, &COUNTERS, |event| match event {
+            Event::Init => {}
+            Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
+                Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
+            }
+            // Those that are not there are not among the events.
+            Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
+        });
     let of_cas = join_all(publisher.published.iter().map(|(name, (signer, _))| {
         let (mut changes, queue) = (signer.ca.changes(), queue.clone());
         async move {
@@ -198,7 +199,9 @@ impl AnchorPublisher {
                 self.report_full(signer, object.as_ref(), anchors, now).await;
                 signer.rollout.set_publication(rollout::PublicationState::Full(records), now);
                 self.schedule(name, again);
-                return Ok(ReconcileOutcome::Requeue("the trust bundle has no room for a new anchor".into()));
+                return Ok(ReconcileOutcome::Requeue(
+                    "the trust bundle has no room for a new anchor".into(),
+                ));
             }
             AnchorAction::Keep { again } => (records, again),
             AnchorAction::Write { contents, again } => {

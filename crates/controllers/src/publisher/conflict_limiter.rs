@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// More objects than this are not remembered; who writes so many at once is in no contest.
 const MOST: usize = 100_000;
 
-/// What was written lately.
+/// Limits how often an object is written that another manager keeps changing.
 #[derive(Debug, Default)]
 pub struct ConflictLimiter {
     writes: Mutex<HashMap<String, (Instant, u32)>>,

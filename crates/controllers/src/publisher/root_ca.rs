@@ -16,10 +16,10 @@ use windlass_client_error::describe;
 use super::conflict_limiter::ConflictLimiter;
 use super::sync_metrics::{self, ROOT_CA};
 use super::{PublishedCa, RootCa};
-use crate::resource_watch::{self, Metadata};
 use crate::metrics::ROOT_CA as COUNTERS;
-use crate::workers::{self, ReconcileOutcome};
+use crate::resource_watch::{self, Metadata};
 use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
@@ -39,12 +39,17 @@ pub async fn run(client: Client, ca: Arc<RootCa>) {
     let maps = ApiResource::erase::<ConfigMap>(&());
     let selector = format!("metadata.name={NAME}");
     let mut listed = HashSet::new();
-    let in_namespaces = resource_watch::watch_metadata(client.clone(), &namespaces, None, &COUNTERS, |event| {
-        publisher.observe_namespace(event).into_iter().for_each(|name| queue.add(name));
-    });
-    let of_maps = resource_watch::watch_metadata(client, &maps, Some(&selector), &COUNTERS, |event| {
-        publisher.observe_config_map(event, &mut listed).into_iter().for_each(|name| queue.add(name));
-    });
+    let in_namespaces =
+        resource_watch::watch_metadata(client.clone(), &namespaces, None, &COUNTERS, |event| {
+            publisher.observe_namespace(event).into_iter().for_each(|name| queue.add(name));
+        });
+    let of_maps =
+        resource_watch::watch_metadata(client, &maps, Some(&selector), &COUNTERS, |event| {
+            publisher
+                .observe_config_map(event, &mut listed)
+                .into_iter()
+                .for_each(|name| queue.add(name));
+        });
     let mut changes = publisher.ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
@@ -74,7 +79,11 @@ fn decide(found: Option<&ConfigMap>, text: &str) -> ConfigMapAction {
     let Some(found) = found else {
         let annotations = Some(BTreeMap::from([description]));
         let metadata = ObjectMeta { name: Some(NAME.into()), annotations, ..ObjectMeta::default() };
-        return ConfigMapAction::Create(ConfigMap { metadata, data: Some(wanted), ..ConfigMap::default() });
+        return ConfigMapAction::Create(ConfigMap {
+            metadata,
+            data: Some(wanted),
+            ..ConfigMap::default()
+        });
     };
     let right = found.data.as_ref() == Some(&wanted);
     let described = found.annotations().get(ABOUT).is_some_and(|text| !text.is_empty());
@@ -112,7 +121,13 @@ impl RootCaPublisher {
     fn new(client: Client, ca: Arc<RootCa>) -> RootCaPublisher {
         let reporter = Reporter::from("root-ca-certificate-publisher-controller");
         let recorder = Recorder::new(client.clone(), reporter);
-        RootCaPublisher { client, ca, recorder, contest: ConflictLimiter::default(), known: Mutex::default() }
+        RootCaPublisher {
+            client,
+            ca,
+            recorder,
+            contest: ConflictLimiter::default(),
+            known: Mutex::default(),
+        }
     }
 
     /// Whose turn it is after something happened to a namespace.
@@ -142,7 +157,11 @@ impl RootCaPublisher {
 
     /// Whose turn it is after something happened to a ConfigMap. A list that begins anew tells by
     /// silence what is gone.
-    fn observe_config_map(&self, event: Event<Metadata>, listed: &mut HashSet<String>) -> Vec<String> {
+    fn observe_config_map(
+        &self,
+        event: Event<Metadata>,
+        listed: &mut HashSet<String>,
+    ) -> Vec<String> {
         let mut known = self.lock_cache();
         let (found, gone) = match event {
             Event::Init => {
@@ -218,13 +237,20 @@ impl RootCaPublisher {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 Ok((ReconcileOutcome::Requeue("it was changed meanwhile".into()), status.code))
             }
-            Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => Ok((ReconcileOutcome::Done, 200)),
+            Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => {
+                Ok((ReconcileOutcome::Done, 200))
+            }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Tells once that a ConfigMap cannot be changed. Its end or other CAs bring us back to it.
-    async fn report_immutable(&self, namespace: &str, map: &ConfigMap, published: Arc<PublishedCa>) {
+    async fn report_immutable(
+        &self,
+        namespace: &str,
+        map: &ConfigMap,
+        published: Arc<PublishedCa>,
+    ) {
         let report = (map.uid(), published);
         let before = self.lock_cache().stuck.insert(namespace.to_owned(), report.clone());
         if before.is_some_and(|(uid, what)| uid == report.0 && Arc::ptr_eq(&what, &report.1)) {
@@ -281,7 +307,10 @@ mod tests {
         let ConfigMapAction::Create(new) = decide(None, "text") else { panic!() };
         assert_eq!(serde_json::to_value(&new.data).unwrap(), text);
         assert_eq!(serde_json::to_value(new.annotations()).unwrap(), full);
-        let right = [config_map(said.clone(), text.clone(), false), config_map(full.clone(), text.clone(), true)];
+        let right = [
+            config_map(said.clone(), text.clone(), false),
+            config_map(full.clone(), text.clone(), true),
+        ];
         for map in right {
             assert_eq!(decide(Some(&map), "text"), ConfigMapAction::Nothing, "{map:?}");
         }
@@ -293,7 +322,9 @@ mod tests {
             config_map(said.clone(), Value::Null, false),
         ] {
             let immutable = wrong.immutable;
-            let ConfigMapAction::Replace(map) = decide(Some(&wrong), "text") else { panic!("{wrong:?}") };
+            let ConfigMapAction::Replace(map) = decide(Some(&wrong), "text") else {
+                panic!("{wrong:?}")
+            };
             assert_eq!(serde_json::to_value(&map.data).unwrap(), text);
             assert_eq!(serde_json::to_value(map.annotations()).unwrap(), full);
             assert_eq!((map.resource_version().as_deref(), map.immutable), (Some("7"), immutable));

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
 
-use crate::file_watch::{self, ReloadableFile, ReloadOutcome};
+use crate::file_watch::{self, ReloadOutcome, ReloadableFile};
 
 /// The signer whose trust bundle this is.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
@@ -20,7 +20,7 @@ pub struct RootCa {
     held: ReloadableFile<PublishedCa>,
 }
 
-/// What is published.
+/// The API server's CA certificates in the form that is published.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PublishedCa {
     /// The text of the ConfigMaps, as it came.
@@ -29,12 +29,12 @@ pub struct PublishedCa {
     pub bundle: Option<RootCaBundle>,
 }
 
-/// A trust bundle.
+/// A ClusterTrustBundle with the API server's CA certificates.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RootCaBundle {
     /// Its name, which depends on the text.
     pub name: String,
-    /// The certificates.
+    /// CA certificates as PEM, each of them once.
     pub text: String,
 }
 
@@ -55,7 +55,7 @@ impl RootCa {
         self.held.current()
     }
 
-    /// Tells of every change.
+    /// A receiver that is notified whenever the published CA changes.
     pub fn changes(&self) -> watch::Receiver<Arc<PublishedCa>> {
         self.held.changes()
     }
@@ -134,7 +134,8 @@ fn bundle_name(text: &str) -> String {
 mod tests {
     use time::{Duration, OffsetDateTime};
     use windlass_pki::{
-        CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+        Validity, issue,
     };
 
     use super::*;
@@ -168,7 +169,10 @@ mod tests {
     #[test]
     fn a_bundle_is_named_as_kubernetes_does() {
         let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert_eq!(bundle_name(text), "kubernetes.io:kube-apiserver-serving:7cc358aa45100f42d57b76e9");
+        assert_eq!(
+            bundle_name(text),
+            "kubernetes.io:kube-apiserver-serving:7cc358aa45100f42d57b76e9"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Syncs of the ConfigMaps.
+/// Sync metrics of the `kube-root-ca.crt` ConfigMaps.
 pub static ROOT_CA: SyncMetrics = SyncMetrics::new("root_ca_cert_publisher");
 /// Syncs of the trust bundle.
 pub static TRUST_BUNDLE: SyncMetrics = SyncMetrics::new("clustertrustbundle_publisher");
@@ -34,7 +34,7 @@ impl SyncMetrics {
         SyncMetrics { prefix, codes: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Counts a sync.
+    /// Records a sync by its HTTP status code and duration.
     pub fn observe(&self, code: u16, took: Duration) {
         let seconds = took.as_secs_f64();
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);

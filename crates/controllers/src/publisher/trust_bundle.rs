@@ -15,17 +15,17 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
-use super::delay_queue::DelayQueue;
 use super::conflict_limiter::ConflictLimiter;
+use super::delay_queue::DelayQueue;
 use super::root_ca_source::SIGNER;
 use super::sync_metrics::{self, TRUST_BUNDLE};
-use super::{RootCaBundle, RootCa};
-use crate::resource_watch;
+use super::{RootCa, RootCaBundle};
 use crate::metrics::TRUST_BUNDLE as COUNTERS;
 use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::resource_watch;
 use crate::signers::config::MANAGED_BY;
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
 /// Since when a bundle of ours is not the current one.
 const RETIRED: &str = "windlass.dev/retired-at";
@@ -43,11 +43,17 @@ pub async fn run(
 ) {
     let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
     let selector = format!("spec.signerName={SIGNER}");
-    let watch = resource_watch::watch_metadata(client.clone(), &resource, Some(&selector), &COUNTERS, |event| {
-        if !matches!(event, Event::Init) {
-            queue.add(ALL);
-        }
-    });
+    let watch = resource_watch::watch_metadata(
+        client.clone(),
+        &resource,
+        Some(&selector),
+        &COUNTERS,
+        |event| {
+            if !matches!(event, Event::Init) {
+                queue.add(ALL);
+            }
+        },
+    );
     let mut changes = ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
@@ -85,7 +91,6 @@ struct ObservedBundle {
 /// A step towards the one bundle that there should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum BundleChange {
-    /// Make the current one.
     Create,
     /// Give the current one its text.
     Correct(String),
@@ -102,13 +107,16 @@ enum BundleChange {
 struct BundlePlan {
     /// In this order; who cannot do one does not go on to the next.
     changes: Vec<BundleChange>,
-    /// Bundles of somebody else.
     foreign: BTreeSet<String>,
-    /// When to look again.
     again: Option<Duration>,
 }
 
-fn decide(found: &[ObservedBundle], wanted: &RootCaBundle, now: OffsetDateTime, overlap: Duration) -> BundlePlan {
+fn decide(
+    found: &[ObservedBundle],
+    wanted: &RootCaBundle,
+    now: OffsetDateTime,
+    overlap: Duration,
+) -> BundlePlan {
     let mut decision = BundlePlan::default();
     match found.iter().find(|found| found.name == wanted.name) {
         None => decision.changes.push(BundleChange::Create),
@@ -171,7 +179,8 @@ impl TrustBundlePublisher {
         };
         let selector = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
         let found = self.bundles.list(&selector).await.map_err(anyhow::Error::from)?;
-        let found: Vec<ObservedBundle> = found.items.iter().map(ObservedBundle::from_object).collect();
+        let found: Vec<ObservedBundle> =
+            found.items.iter().map(ObservedBundle::from_object).collect();
         let now = (self.clock)();
         let BundlePlan { changes, foreign, again } = decide(&found, wanted, now, self.overlap);
         self.report_foreign(foreign);
@@ -293,7 +302,10 @@ mod tests {
     #[test]
     fn old_bundles_stay_beside_the_new_one_for_a_while() {
         let wanted = RootCaBundle { name: "new".into(), text: "text".into() };
-        let (new, old) = (|| observed_bundle("new", "text", true, None), |r| observed_bundle("old", "o", true, r));
+        let (new, old) = (
+            || observed_bundle("new", "text", true, None),
+            |r| observed_bundle("old", "o", true, r),
+        );
         let other = || observed_bundle("other", "o", false, Some(600));
         let retire = || BundleChange::Retire("old".into());
         let delete = || BundleChange::Delete("old".into(), Some("u".into()), Some("7".into()));
@@ -311,8 +323,16 @@ mod tests {
             // The clock was set back.
             (vec![new(), old(Some(-5))], vec![retire()], None),
             (vec![new(), other()], vec![], None),
-            (vec![observed_bundle("new", "text", true, Some(5))], vec![BundleChange::Revive("new".into())], None),
-            (vec![observed_bundle("new", "bad", false, None)], vec![BundleChange::Correct("new".into())], None),
+            (
+                vec![observed_bundle("new", "text", true, Some(5))],
+                vec![BundleChange::Revive("new".into())],
+                None,
+            ),
+            (
+                vec![observed_bundle("new", "bad", false, None)],
+                vec![BundleChange::Correct("new".into())],
+                None,
+            ),
         ];
         for (found, changes, minutes) in table {
             let decision = decide(&found, &wanted, NOW, HOUR);

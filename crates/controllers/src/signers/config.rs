@@ -16,7 +16,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass_api::field::{FieldErrors, FieldPath as FieldPath};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
 use windlass_pki::{KeyKind, Subject};
@@ -26,7 +26,7 @@ use document::{ConfigDocument, ConfigField, MAX_BYTES};
 pub use document::ConfigError;
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
-pub use requests::{ApprovalMode, KeyType, RequestProfile, AllowedRequesters};
+pub use requests::{AllowedRequesters, ApprovalMode, KeyType, RequestProfile};
 
 /// By this label we know what we made. What is without it is somebody else's.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
@@ -43,7 +43,7 @@ pub struct SignersConfig {
 pub struct SignerConfig {
     /// Its name; not one of Kubernetes' own.
     pub name: SignerName,
-    /// What it signs with.
+    /// Where the signer's CA comes from.
     pub ca: CaConfig,
     /// Which requests it signs; `None` if none.
     pub requests: Option<RequestProfile>,
@@ -60,18 +60,18 @@ pub enum CaConfig {
     Files {
         /// The CA's certificate, perhaps followed by those that vouch for it.
         certificate: PathBuf,
-        /// Its key.
+        /// Path of the CA's private key, as PEM.
         key: PathBuf,
     },
     /// It is made once and kept.
     SelfSigned {
-        /// Where it is kept.
+        /// Directory of the generated certificate and key; created if missing.
         directory: PathBuf,
         /// What kind of key it gets.
         key: KeyKind,
-        /// What it is called.
+        /// Subject of the generated CA certificate.
         subject: Subject,
-        /// How long it lasts.
+        /// Validity period of the generated CA certificate.
         duration: Duration,
     },
 }
@@ -97,7 +97,7 @@ const MADE_KEYS: [(&str, KeyKind); 5] = [
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SignersConfig {
-    /// Reads a file.
+    /// Reads and parses a signers file from disk.
     pub fn load(file: &Path) -> Result<SignersConfig, ConfigError> {
         let read = || {
             let mut text = String::new();
@@ -133,7 +133,11 @@ impl SignersConfig {
 }
 
 /// Two signers cannot share a name, nor can two that are to be made share a directory.
-fn check_unique(item: &ConfigField<'_>, signer: &SignerConfig, others: &[SignerConfig]) -> Result<(), ConfigError> {
+fn check_unique(
+    item: &ConfigField<'_>,
+    signer: &SignerConfig,
+    others: &[SignerConfig],
+) -> Result<(), ConfigError> {
     let fields = item.fields(&FIELDS)?;
     if others.iter().any(|other| other.name == signer.name) {
         let field = fields.require("name")?;
@@ -197,7 +201,10 @@ fn parse_ca(section: &ConfigField<'_>, signer: &SignerName) -> Result<CaConfig, 
     }
 }
 
-fn parse_self_signed(section: &ConfigField<'_>, signer: &SignerName) -> Result<CaConfig, ConfigError> {
+fn parse_self_signed(
+    section: &ConfigField<'_>,
+    signer: &SignerName,
+) -> Result<CaConfig, ConfigError> {
     let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
     let directory = values::parse_path(&fields.require("directory")?)?;
     let key = fields.read("keyType", |field| values::parse_one_of(field, &MADE_KEYS))?;
@@ -216,10 +223,14 @@ fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> Result<Subject, 
         .map_err(|error| field.error(format!("{common_name:?} is not a common name: {error}")))
 }
 
-fn parse_publication(section: &ConfigField<'_>, signer: &SignerName) -> Result<PublicationConfig, ConfigError> {
+fn parse_publication(
+    section: &ConfigField<'_>,
+    signer: &SignerName,
+) -> Result<PublicationConfig, ConfigError> {
     let fields = section.fields(&["name", "labels"])?;
-    let name = fields
-        .read("name", |field| values::parse_validated_name(field, field.text()?, names::dns1123_subdomain))?;
+    let name = fields.read("name", |field| {
+        values::parse_validated_name(field, field.text()?, names::dns1123_subdomain)
+    })?;
     let mut labels = BTreeMap::new();
     if let Some(map) = fields.get("labels") {
         for (key, field) in map.pairs()? {

@@ -6,9 +6,9 @@
 //! request. One that has to wait cannot say why itself; an event does.
 
 mod decision;
+mod lifetime;
 mod names;
 mod request;
-mod lifetime;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,23 +26,26 @@ use super::CustomSigner;
 use super::config::PodProfile;
 use super::rollout::{CaRollout, RolloutHold};
 use crate::ca::{self, CaSource};
-use crate::metrics::POD_SIGNING;
-use crate::namespaced_name::NamespacedName;
-use crate::event_recorder::{WarningEvent, EventRecorder};
-use crate::options::Clock;
-use crate::workers::{self, ReconcileOutcome};
-use crate::work_queue::{RetryBackoff, WorkQueue};
 use crate::csr::{is_conflict, write_outcome};
 use crate::csr_signer::counters::{self, SignerCounters};
+use crate::event_recorder::{EventRecorder, WarningEvent};
+use crate::metrics::POD_SIGNING;
+use crate::namespaced_name::NamespacedName;
+use crate::options::Clock;
 use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch};
+use crate::work_queue::{RetryBackoff, WorkQueue};
+use crate::workers::{self, ReconcileOutcome};
 
-use decision::{PodRequestDecision, RefusalReason, PodContext, decide};
-use request::{PodRequest, PodRequestSpec, is_pending, with_certificate, with_refusal, signer_name};
+use decision::{PodContext, PodRequestDecision, RefusalReason, decide};
+use request::{
+    PodRequest, PodRequestSpec, is_pending, signer_name, with_certificate, with_refusal,
+};
 
 /// Requests that are answered at the same time.
 const WORKERS: usize = 16;
 /// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
+const BACKOFF: RetryBackoff =
+    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Runs those of these signers that sign for pods, on the version of the API that `resource` is of;
 /// does not end.
@@ -57,7 +60,8 @@ async fn sign(
     clock: Clock,
     backoff: RetryBackoff,
 ) {
-    let issuers: Vec<PodCertificateIssuer> = signers.into_iter().filter_map(PodCertificateIssuer::from_signer).collect();
+    let issuers: Vec<PodCertificateIssuer> =
+        signers.into_iter().filter_map(PodCertificateIssuer::from_signer).collect();
     if issuers.is_empty() {
         return std::future::pending().await;
     }
@@ -89,9 +93,17 @@ async fn sign(
         let issuer = signing.issuer(request).filter(|_| is_pending(request));
         issuer.map(|issuer| issuer.name.clone())
     };
-    let watch = pending_requests::watch_requests(watched, &signing.pending, &queue, NamespacedName::from_object, signer);
+    let watch = pending_requests::watch_requests(
+        watched,
+        &signing.pending,
+        &queue,
+        NamespacedName::from_object,
+        signer,
+    );
     let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake = |changes| pending_requests::requeue_on_ca_change(&signing.pending, &each.name, changes, &queue);
+        let wake = |changes| {
+            pending_requests::requeue_on_ca_change(&signing.pending, &each.name, changes, &queue)
+        };
         [each.ca.changes(), each.rollout.changes()].map(wake)
     });
     let reconcile = |key: NamespacedName| signing.clone().reconcile(key);
@@ -132,7 +144,9 @@ impl PodCertificateSigner {
     }
 
     async fn reconcile(self: Arc<Self>, key: NamespacedName) -> anyhow::Result<ReconcileOutcome> {
-        let Some(PendingObject { object, since }) = self.pending.get(&key) else { return Ok(ReconcileOutcome::Done) };
+        let Some(PendingObject { object, since }) = self.pending.get(&key) else {
+            return Ok(ReconcileOutcome::Done);
+        };
         let request = match object {
             Some(request) => request,
             None => match self.api_for(&self.resource, &key).get_opt(&key.name).await? {
@@ -165,10 +179,14 @@ impl PodCertificateSigner {
         }
         let (write, refusal) = match &answer {
             PodRequestDecision::Nothing => return Ok(ReconcileOutcome::Done),
-            PodRequestDecision::Issued { chain, times } => (with_certificate(request, chain, times, now), false),
+            PodRequestDecision::Issued { chain, times } => {
+                (with_certificate(request, chain, times, now), false)
+            }
             PodRequestDecision::Denied(why) => (with_refusal(request, "Denied", why, now), true),
             PodRequestDecision::Failed(why) => (with_refusal(request, "Failed", why, now), true),
-            PodRequestDecision::Delayed(why) => return Ok(self.report_delay(key, request, issuer, why).await),
+            PodRequestDecision::Delayed(why) => {
+                return Ok(self.report_delay(key, request, issuer, why).await);
+            }
         };
         match self.write_status(key, &write).await {
             Ok(()) if refusal => {
@@ -182,7 +200,8 @@ impl PodCertificateSigner {
             }
             // Clocks differ, or nobody allowed this signer to sign: that has to be known.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                let why = RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
+                let why =
+                    RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
                 Ok(self.report_delay(key, request, issuer, &why).await)
             }
             Err(error) => Err(error),
@@ -202,7 +221,8 @@ impl PodCertificateSigner {
         let world = match self.load_context(key, request, &issuer.profile).await {
             Ok(world) => world,
             Err(kube::Error::Api(status)) => {
-                let why = RefusalReason { reason: "PodUnreadable", message: status.message.clone() };
+                let why =
+                    RefusalReason { reason: "PodUnreadable", message: status.message.clone() };
                 return Ok(PodRequestDecision::Delayed(why));
             }
             Err(error) => return Err(error),
@@ -210,7 +230,9 @@ impl PodCertificateSigner {
         let now = (self.clock)();
         Ok(match issuer.rollout.select_ca(now) {
             Ok(ca) => decide(&whole, &issuer.profile, &world, &ca, now),
-            Err(RolloutHold { reason, message }) => PodRequestDecision::Delayed(RefusalReason { reason, message }),
+            Err(RolloutHold { reason, message }) => {
+                PodRequestDecision::Delayed(RefusalReason { reason, message })
+            }
         })
     }
 
@@ -240,7 +262,9 @@ impl PodCertificateSigner {
         request: &PodRequest,
         profile: &PodProfile,
     ) -> Result<PodContext, kube::Error> {
-        let Ok(PodRequestSpec { pod_name, .. }) = PodRequestSpec::from_request(request) else { return Ok(PodContext::default()) };
+        let Ok(PodRequestSpec { pod_name, .. }) = PodRequestSpec::from_request(request) else {
+            return Ok(PodContext::default());
+        };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let pod = pods.get_opt(&pod_name).await?;
         if profile.service_names.is_none() || pod.is_none() {
@@ -270,7 +294,11 @@ impl PodCertificateSigner {
         ReconcileOutcome::Requeue(message.clone())
     }
 
-    async fn write_status(&self, key: &NamespacedName, request: &PodRequest) -> Result<(), kube::Error> {
+    async fn write_status(
+        &self,
+        key: &NamespacedName,
+        request: &PodRequest,
+    ) -> Result<(), kube::Error> {
         let (api, params) = (self.api_for(&self.resource, key), PostParams::default());
         api.replace_status(&request.name_any(), &params, request).await.map(drop)
     }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use windlass_pki::{CertificateRequest, KeyAlgorithm, NameAttribute, SubjectKey, CertificateUsages};
+use windlass_pki::{
+    CertificateRequest, CertificateUsages, KeyAlgorithm, NameAttribute, SubjectKey,
+};
 
 use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 
@@ -11,7 +13,7 @@ use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 pub enum ProfileViolation {
     /// A name or a usage.
     Value {
-        /// What it is.
+        /// Which field it is, for the message.
         what: &'static str,
         /// As it was asked for.
         value: String,
@@ -21,7 +23,7 @@ pub enum ProfileViolation {
     Attribute(String, Option<String>),
     /// A usage that has to be asked for, and is not.
     MissingUsage(String),
-    /// A kind of key.
+    /// The key type is not allowed; holds its description.
     Key(String),
     /// Neither a subject nor an alternative name: the certificate would name nobody.
     Nameless,
@@ -131,7 +133,9 @@ fn check_name(
 fn check_usages(profile: &RequestProfile, usages: &[String]) -> Result<(), ProfileViolation> {
     let mut asked = CertificateUsages::default();
     for name in usages {
-        let usage = CertificateUsages::from_names(&[name]).ok().filter(|usage| contains_all(&profile.usages, usage));
+        let usage = CertificateUsages::from_names(&[name])
+            .ok()
+            .filter(|usage| contains_all(&profile.usages, usage));
         let Some(usage) = usage else {
             return Err(ProfileViolation::Value { what: "usage", value: name.clone() });
         };

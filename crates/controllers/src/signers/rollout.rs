@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use windlass_api::timestamp;
 
-use crate::ca::{self, SigningCa, CaSource};
-use crate::publisher::anchors::{TrustAnchor, AnchorRecords};
+use crate::ca::{self, CaSource, SigningCa};
+use crate::publisher::anchors::{AnchorRecords, TrustAnchor};
 
 /// Decides which CA of one signer signs.
 pub struct CaRollout {
@@ -35,7 +35,6 @@ struct RolloutState {
     timeout: Duration,
     /// The newest anchor, and when it was first seen.
     newest: Option<(String, OffsetDateTime)>,
-    /// The CA that signs.
     signing: Option<Arc<SigningCa>>,
     /// Why the newest does not sign.
     held: Option<RolloutHold>,
@@ -48,7 +47,7 @@ pub enum PublicationState {
     None,
     /// They are to be published, and the bundle has not been read yet.
     Unknown,
-    /// These are published.
+    /// The bundle contains the anchors with these records.
     Known(AnchorRecords),
     /// These are published, and there is no room for another.
     Full(AnchorRecords),
@@ -57,7 +56,7 @@ pub enum PublicationState {
 /// Why a CA does not sign yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutHold {
-    /// One word for it.
+    /// Reason of the hold, in CamelCase.
     pub reason: &'static str,
     /// The cause, and when it ends.
     pub message: String,
@@ -98,10 +97,10 @@ impl CaRollout {
 
     /// The CA that signs now, or why there is none.
     pub fn select_ca(&self, now: OffsetDateTime) -> Result<Arc<SigningCa>, RolloutHold> {
-        let newest = self
-            .source
-            .current()
-            .ok_or_else(|| RolloutHold { reason: ca::UNAVAILABLE, message: self.source.unavailable_message() })?;
+        let newest = self.source.current().ok_or_else(|| RolloutHold {
+            reason: ca::UNAVAILABLE,
+            message: self.source.unavailable_message(),
+        })?;
         let mut state = self.lock();
         let held = state.hold_reason(&newest, now);
         let before = state.signing.clone();
@@ -134,7 +133,10 @@ impl CaRollout {
 
     /// The fingerprint of the anchor whose CA signed last.
     pub fn signing_fingerprint(&self) -> Option<String> {
-        self.lock().signing.as_ref().map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
+        self.lock()
+            .signing
+            .as_ref()
+            .map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
     }
 
     /// Counts changes of what [`CaRollout::choose`] says.
@@ -200,11 +202,19 @@ impl RolloutState {
 
     /// Whether a CA may go on signing although there is a newer one: if its anchor stays published
     /// until what it signs now has expired.
-    fn can_keep_signing(&self, ca: &SigningCa, max_duration: Duration, now: OffsetDateTime) -> bool {
-        let (PublicationState::Known(records) | PublicationState::Full(records)) = &self.publication else {
+    fn can_keep_signing(
+        &self,
+        ca: &SigningCa,
+        max_duration: Duration,
+        now: OffsetDateTime,
+    ) -> bool {
+        let (PublicationState::Known(records) | PublicationState::Full(records)) =
+            &self.publication
+        else {
             return false;
         };
-        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint()) else {
+        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint())
+        else {
             return false;
         };
         let longest = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);

@@ -74,7 +74,8 @@ async fn a_sum_follows_its_parts() {
 async fn a_sum_in_order_is_not_written() {
     let world = TestCluster::start().await;
     let roles = roles(&world.client);
-    let view = wait_until(&roles, "view", "have rules", |role| allows(role, "pods/log")).await.unwrap();
+    let view =
+        wait_until(&roles, "view", "have rules", |role| allows(role, "pods/log")).await.unwrap();
     // A part of something else is looked at with all others.
     let sum: ClusterRole = object(json!({
         "metadata": {"name": "sum"},
@@ -82,7 +83,8 @@ async fn a_sum_in_order_is_not_written() {
         "rules": [rule("own")],
     }));
     roles.create(&PostParams::default(), &sum).await.unwrap();
-    wait_until(&roles, "sum", "lose its rules", |role| role.is_some() && !allows(role, "own")).await;
+    wait_until(&roles, "sum", "lose its rules", |role| role.is_some() && !allows(role, "own"))
+        .await;
     assert_eq!(roles.get("view").await.unwrap().resource_version(), view.resource_version());
     world.shut_down().await;
 }

@@ -1,9 +1,9 @@
 //! Bundles are where they belong, and stay there.
 
-mod lifecycle;
 mod access_check;
-mod sources;
 mod failures;
+mod lifecycle;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,6 @@ impl BundleFixture {
         site
     }
 
-    /// Without controllers.
     async fn without_controllers() -> BundleFixture {
         BundleFixture::with_stored_objects(&[]).await
     }
@@ -63,7 +62,8 @@ impl BundleFixture {
     }
 
     fn run(&mut self, bundles: BundleSettings, clock: Clock) {
-        self.world.run_controllers_with(ControllerOptions { bundles, ..ControllerOptions::new(clock) });
+        self.world
+            .run_controllers_with(ControllerOptions { bundles, ..ControllerOptions::new(clock) });
     }
 
     fn bundles(&self) -> Api<DynamicObject> {
@@ -151,7 +151,9 @@ impl BundleFixture {
         let right = move |map: Option<&ConfigMap>| {
             map.is_some_and(|map| map.data.clone().unwrap_or_default() == wanted)
         };
-        wait_until(&self.config_maps(namespace), name, "have the certificates", right).await.unwrap()
+        wait_until(&self.config_maps(namespace), name, "have the certificates", right)
+            .await
+            .unwrap()
     }
 
     /// The versions of all targets, so that one can tell that none was written.

@@ -22,7 +22,9 @@ use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{approver, cleaner, csr_signer};
-use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{
+    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
+};
 
 use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
@@ -47,13 +49,19 @@ impl SigningLoops {
     pub fn start(world: &TestCluster) -> SigningLoops {
         let files = tempfile::tempdir().unwrap();
         let ca = authority(files.path());
-        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
+        let signers =
+            KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
-        loops.spawn(csr_signer::run(world.client.clone(), signers, YEAR, Vec::new(), clock_after(0)));
+        loops.spawn(csr_signer::run(
+            world.client.clone(),
+            signers,
+            YEAR,
+            Vec::new(),
+            clock_after(0),
+        ));
         SigningLoops { ca, loops, _files: files }
     }
 
-    /// And what approves requests.
     fn with_approver(mut self, world: &TestCluster, serving: bool) -> SigningLoops {
         let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
@@ -321,7 +329,11 @@ async fn pods_requests_are_cleaned_up() {
     }));
     api.create(&PostParams::default(), &request).await.unwrap();
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(cleaner::run_pod_request_cleaner(world.client.clone(), resource.clone(), clock_after(16)));
+    cleaning.spawn(cleaner::run_pod_request_cleaner(
+        world.client.clone(),
+        resource.clone(),
+        clock_after(16),
+    ));
     let gone = async {
         let fields = ListParams::default();
         while !api.list(&fields).await.unwrap().items.is_empty() {

@@ -1,7 +1,7 @@
 //! Signers of the user's own: what they sign, approve and publish.
 
-mod csr_template;
 mod ca_replacement;
+mod csr_template;
 mod requester_templates;
 
 use std::path::Path;
@@ -18,8 +18,8 @@ use time::OffsetDateTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use windlass_controllers::{Clock, ControllerOptions, signers};
 use windlass_pki::{
-    CertificateAuthority, Certificate, CertificateDer, PrivateKey, Serial, Subject, SystemRandom, Validity,
-    pem,
+    Certificate, CertificateAuthority, CertificateDer, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, pem,
 };
 
 use crate::certificates::{approve, condition, is_settled};
@@ -211,7 +211,8 @@ async fn every_kind_of_ca_issues_what_verifies() {
         let made = std::fs::read(site.files.path().join(&kind).join("ca.crt")).unwrap();
         let made = Certificate::from_pem(&made).unwrap();
         assert_eq!(made.common_name(), Some(signer.as_str()));
-        let bundle = site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
+        let bundle =
+            site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
         let request = site.wait_until_settled(&kind).await;
         let chain = verify_chain(&request, &bundle.spec.trust_bundle, now);
         assert_eq!(chain.len(), 1, "nobody needs what vouches for itself");
@@ -233,10 +234,11 @@ async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
     let middle = below(&root, "middle");
     let ca = below(&middle, "ca");
     write_ca(files.path(), &ca, &[middle.certificate(), root.certificate()]);
-    let quiet = WEB
-        .replace("example.com/web", "example.com/quiet")
-        .replace("    maxDuration", "    includeChain: false
-    maxDuration");
+    let quiet = WEB.replace("example.com/web", "example.com/quiet").replace(
+        "    maxDuration",
+        "    includeChain: false
+    maxDuration",
+    );
     let site = SignerFixture::start_in(files, &format!("{WEB}{quiet}")).await;
     let api = site.requests_as("alice", "x");
     GOOD.create(&api, "web").await;
@@ -260,13 +262,33 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
     let site = SignerFixture::start_in(files, WEB).await;
     let api = site.requests();
     let table: [(&str, CsrTemplate<'_>, &str); 9] = [
-        ("cn", CsrTemplate { subject: "CN=example.com", ..GOOD }, "common name \"example.com\" is not"),
+        (
+            "cn",
+            CsrTemplate { subject: "CN=example.com", ..GOOD },
+            "common name \"example.com\" is not",
+        ),
         ("o", CsrTemplate { subject: "O=admins,O=web", ..GOOD }, "organization \"admins\" is not"),
-        ("ou", CsrTemplate { subject: "OU=x,CN=a.example.com", ..GOOD }, "attribute 2.5.4.11 (\"x\")"),
-        ("dns", CsrTemplate { names: &["DNS:a.b.example.com"], ..GOOD }, "DNS name \"a.b.example.com\""),
+        (
+            "ou",
+            CsrTemplate { subject: "OU=x,CN=a.example.com", ..GOOD },
+            "attribute 2.5.4.11 (\"x\")",
+        ),
+        (
+            "dns",
+            CsrTemplate { names: &["DNS:a.b.example.com"], ..GOOD },
+            "DNS name \"a.b.example.com\"",
+        ),
         ("ip", CsrTemplate { names: &["IP:11.0.0.1"], ..GOOD }, "IP address \"11.0.0.1\" is not"),
-        ("mail", CsrTemplate { names: &["EMAIL:a@b.c"], ..GOOD }, "e-mail address \"a@b.c\" is not"),
-        ("uri", CsrTemplate { names: &["URI:spiffe://b.c/d"], ..GOOD }, "URI \"spiffe://b.c/d\" is not"),
+        (
+            "mail",
+            CsrTemplate { names: &["EMAIL:a@b.c"], ..GOOD },
+            "e-mail address \"a@b.c\" is not",
+        ),
+        (
+            "uri",
+            CsrTemplate { names: &["URI:spiffe://b.c/d"], ..GOOD },
+            "URI \"spiffe://b.c/d\" is not",
+        ),
         ("usage", CsrTemplate { usages: &["client auth"], ..GOOD }, "usage \"client auth\" is not"),
         (
             "lacks",
@@ -468,7 +490,8 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let gauge = |value| {
         let mut metrics = String::new();
         windlass_controllers::metrics(&mut metrics);
-        let line = format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
+        let line =
+            format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
         metrics.lines().any(|l| l == line)
     };
     assert!(gauge(1));

@@ -16,7 +16,9 @@ use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{Server, ServerOptions, start, system_clock};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{KeyChange, EmbeddedStore, WritePrecondition, EmbeddedOptions, Store as _, WriteRequest};
+use windlass_store::{
+    EmbeddedOptions, EmbeddedStore, KeyChange, Store as _, WritePrecondition, WriteRequest,
+};
 
 /// A running server and its controllers; its data goes with it.
 pub struct TestCluster {
@@ -49,7 +51,8 @@ impl TestCluster {
         let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
         for (key, text) in objects {
             let change = KeyChange::Put(text.clone().into());
-            let write = WriteRequest { key: (*key).to_owned(), expect: WritePrecondition::Any, change };
+            let write =
+                WriteRequest { key: (*key).to_owned(), expect: WritePrecondition::Any, change };
             store.commit(write).await.unwrap();
         }
         let (down, shutdown) = watch::channel(false);
@@ -77,7 +80,6 @@ impl TestCluster {
         Client::new(LocalClient::new(self.server.clone(), user), "default")
     }
 
-    /// Starts the controllers.
     pub fn run_controllers(&mut self) {
         self.run_controllers_with(windlass_controllers::ControllerOptions::new(system_clock()));
     }
@@ -110,12 +112,10 @@ impl TestCluster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The namespaces.
     pub fn namespaces(&self) -> Api<Namespace> {
         Api::all(self.client.clone())
     }
 
-    /// Makes a namespace.
     pub async fn create_namespace(&self, name: &str) {
         let namespace = object(json!({"metadata": {"name": name}}));
         self.namespaces().create(&PostParams::default(), &namespace).await.unwrap();

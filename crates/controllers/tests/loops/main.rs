@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-mod service_accounts;
 mod aggregation;
 mod bundles;
 mod certificates;
@@ -15,4 +14,5 @@ mod namespaces;
 mod node_lifecycle;
 mod pod_signer;
 mod publisher;
+mod service_accounts;
 mod unscheduled_pods;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use windlass_controllers::{NodeMonitor, ControllerOptions};
+use windlass_controllers::{ControllerOptions, NodeMonitor};
 use windlass_server::server::system_clock;
 
 use crate::fixture::{TestCluster, object, wait_until};
@@ -65,13 +65,18 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
     register(&world, "n2").await;
     let never = object(json!({"metadata": {"name": "never"}}));
     nodes.create(&PostParams::default(), &never).await.unwrap();
-    world.run_controllers_with(ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) });
+    world.run_controllers_with(ControllerOptions {
+        node_monitor: MONITOR,
+        ..ControllerOptions::new(system_clock())
+    });
     let renewing = tokio::spawn(renew(leases.clone(), "n1"));
-    let lost = wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let lost =
+        wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let ready_now = ready(Some(&lost)).unwrap();
     assert_eq!(ready_now.reason.as_deref(), Some("NodeStatusUnknown"));
     assert_eq!(ready_now.message.as_deref(), Some("Kubelet stopped posting node status."));
-    let never = wait_until(&nodes, "never", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let never =
+        wait_until(&nodes, "never", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let never = ready(Some(&never)).unwrap();
     assert_eq!(never.reason.as_deref(), Some("NodeStatusNeverUpdated"));
     let conditions = lost.status.unwrap().conditions.unwrap();
@@ -99,9 +104,11 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
 async fn nothing_is_written_while_nothing_changes() {
     let mut world = TestCluster::without_controllers().await;
     let (nodes, _) = register(&world, "n1").await;
-    let options = || ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) };
+    let options =
+        || ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) };
     world.run_controllers_with(options());
-    let lost = wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let lost =
+        wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     // Another leader judges the same, and finds nothing to write for a node that is marked.
     world.stop_controllers().await;
     world.run_controllers_with(options());

@@ -23,8 +23,8 @@ use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
 use windlass_pki::{
-    CertificateAuthority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, pem,
+    CertificateAuthority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, pem,
 };
 
 use crate::fixture::{TestCluster, object};
@@ -125,7 +125,12 @@ async fn create_service(world: &TestCluster, name: &str, app: &str) {
 }
 
 /// Asks for a certificate of a pod.
-async fn create_request(world: &TestCluster, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
+async fn create_request(
+    world: &TestCluster,
+    name: &str,
+    pod: &Pod,
+    changes: Value,
+) -> DynamicObject {
     let mut spec = json!({
         "signerName": SIGNER,
         "podName": pod.name_any(),
@@ -256,8 +261,11 @@ async fn every_key_gets_a_certificate_that_verifies() {
 #[tokio::test]
 async fn certificates_last_as_long_as_both_allow() {
     let world = TestCluster::without_controllers().await;
-    let signing =
-        PodSignerFixture::new().start(&world.client, "v1", "trustDomain: example.com, maxDuration: 30h");
+    let signing = PodSignerFixture::new().start(
+        &world.client,
+        "v1",
+        "trustDomain: example.com, maxDuration: 30h",
+    );
     let pod = create_pod(&world, "web-0").await;
     // What is asked for, and seconds: the life, and until the renewal.
     for (name, asked, life, renewal) in [
@@ -406,7 +414,8 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 443}]},
     }));
     world.api::<Service>("web").create(&PostParams::default(), &service).await.unwrap();
-    let pod: Pod = serde_saphyr::from_str(documentation_example("apiVersion: v1\nkind: Pod\n")).unwrap();
+    let pod: Pod =
+        serde_saphyr::from_str(documentation_example("apiVersion: v1\nkind: Pod\n")).unwrap();
     world.api::<Pod>("web").create(&PostParams::default(), &pod).await.unwrap()
 }
 
@@ -423,7 +432,8 @@ fn metric_value(name: &str) -> u64 {
 
 #[tokio::test]
 async fn the_documented_file_is_all_it_takes() {
-    let (mut world, files) = (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
+    let (mut world, files) =
+        (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
     let file = files.path().join("signers.yaml");
     std::fs::write(&file, documentation_example(SIGNERS)).unwrap();
     let mut options = windlass_controllers::ControllerOptions::new(clock());
@@ -431,7 +441,9 @@ async fn the_documented_file_is_all_it_takes() {
     let ca = options.custom[0].ca.clone();
     world.run_controllers_with(options);
     let pod = create_documented_pod(&world).await;
-    for (name, key) in [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyKind::Ed25519))] {
+    for (name, key) in
+        [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyKind::Ed25519))]
+    {
         create_request(&world, name, &pod, key).await;
         let (request, told) = wait_for_answer(&requests(&world, "web"), name).await;
         assert_eq!(told[0], "Issued", "{told:?}");
@@ -462,7 +474,8 @@ async fn the_documented_permissions_are_enough() {
     loops.spawn(pods::run(client, resource("v1"), vec![signer], clock()));
 
     // All but one, then all.
-    let role = documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
+    let role =
+        documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
     let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
     let signs = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| rule.verbs == ["sign"];
     let mut less = role.clone();

@@ -12,7 +12,10 @@ use windlass_server::server::system_clock;
 use crate::fixture::{PATIENCE, TestCluster, object};
 
 fn options() -> ControllerOptions {
-    ControllerOptions { unscheduled_after: Duration::from_millis(100), ..ControllerOptions::new(system_clock()) }
+    ControllerOptions {
+        unscheduled_after: Duration::from_millis(100),
+        ..ControllerOptions::new(system_clock())
+    }
 }
 
 fn build_pod(name: &str, node: Option<&str>) -> Pod {

@@ -6,24 +6,24 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::files::FileSystem;
-use crate::volume_manager::report::VolumeReports;
 use crate::node_certificates::NodeCertificateReport;
 use crate::node_status::NodeRegistration;
-use crate::status_file::{CertificateStatus, RegistrationStatus, AgentStatus, VolumesStatus};
+use crate::status_file::{AgentStatus, CertificateStatus, RegistrationStatus, VolumesStatus};
+use crate::volume_manager::report::VolumeReports;
 
 /// What there is to say, and where.
 pub struct StatusFileWriter {
-    /// The node's name.
+    /// The name of the Node object, written to the status file.
     pub node: String,
-    /// Where its certificates are.
+    /// Directory of the node's certificates, reported in the status file.
     pub cert_dir: PathBuf,
-    /// Where the status goes.
+    /// Directory in which the status file is written.
     pub root_dir: PathBuf,
-    /// The disk.
+    /// File system access for writing the status file.
     pub files: FileSystem,
-    /// What time it is.
+    /// Source of the time stamps in the status file.
     pub clock: Clock,
-    /// What its managers say.
+    /// Reports of the certificate managers; a change of any rewrites the file.
     pub reports: Vec<watch::Receiver<NodeCertificateReport>>,
     /// What the server has of it.
     pub registration: watch::Receiver<NodeRegistration>,
@@ -57,7 +57,8 @@ impl StatusFileWriter {
 
     fn status(&mut self) -> AgentStatus {
         let reports = self.reports.iter_mut();
-        let certificates = reports.map(|one| CertificateStatus::from_report(&one.borrow_and_update())).collect();
+        let certificates =
+            reports.map(|one| CertificateStatus::from_report(&one.borrow_and_update())).collect();
         AgentStatus {
             node: self.node.clone(),
             written: (self.clock)().wall,

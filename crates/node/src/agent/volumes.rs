@@ -7,31 +7,30 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::AgentOptions;
-use crate::volume_certificates::{VolumeCertificateManager, VolumeCertificateConfig};
-use crate::volume_manager::VolumeManager;
-use crate::volume_manager::report::VolumeReports;
 use crate::metrics::volumes::VolumeMetrics;
-use crate::projections::{self, Notifier, HostProjections};
 use crate::node_status::NodeRegistration;
+use crate::projections::{self, HostProjections, Notifier};
 use crate::sources::bundles::{self, BundleView};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods;
 use crate::sources::tokens::TokenManager;
 use crate::trust;
 use crate::volume::plan::OptionalApi;
+use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManager};
+use crate::volume_manager::VolumeManager;
+use crate::volume_manager::report::VolumeReports;
 
 /// Where what is to be remembered of the machine's own volumes is, in the root directory.
 const PROJECTIONS: &str = "projections";
 
 /// What is known of volumes, from the beginning on, whether or not they are kept yet.
 pub struct VolumeRuntime {
-    /// Each of them.
+    /// The latest report of every volume; empty until volumes are managed.
     pub reports: watch::Sender<VolumeReports>,
-    /// What is counted.
+    /// Counters and histograms of volume refreshes and bundle deliveries.
     pub metrics: Arc<VolumeMetrics>,
     /// What is wrong with the file of the machine's own.
     pub file_problem: watch::Sender<Option<String>>,
-    /// The bundles.
     bundles: watch::Sender<Arc<BundleView>>,
     /// As soon as there are any to keep.
     running: watch::Sender<Option<RunningVolumes>>,
@@ -45,7 +44,7 @@ struct RunningVolumes {
 }
 
 impl VolumeRuntime {
-    /// Nothing is known yet.
+    /// Creates the shared state; no volume is managed before `start` is called.
     pub fn new(options: &AgentOptions) -> Arc<Self> {
         Arc::new(Self {
             reports: watch::Sender::default(),
@@ -80,7 +79,8 @@ impl VolumeRuntime {
         });
         let directory = options.root_dir.join(PROJECTIONS);
         let notifier = Notifier::new(directory, files.clone(), clock.clone());
-        let kept = RunningVolumes { certificates: certificates.clone(), notifier: notifier.clone() };
+        let kept =
+            RunningVolumes { certificates: certificates.clone(), notifier: notifier.clone() };
         self.running.send_replace(Some(kept));
         let keeper = VolumeManager {
             client: client.clone(),

@@ -16,7 +16,7 @@ use crate::key_pair::CertificateKeyPair;
 
 /// A kubeconfig that has a current context with a server. No error here shows what is in it.
 pub struct ParsedKubeconfig {
-    /// The whole.
+    /// The complete kubeconfig, with all contexts, clusters and users.
     pub kubeconfig: Kubeconfig,
     cluster: Cluster,
     user: AuthInfo,
@@ -55,12 +55,13 @@ impl ParsedKubeconfig {
         Ok(Self { cluster, user: user.unwrap_or_default(), kubeconfig })
     }
 
-    /// Where the server is.
+    /// Returns the URL of the API server in the current context, if set.
     pub fn server(&self) -> Option<&str> {
         self.cluster.server.as_deref()
     }
 
-    /// The same, without users.
+    /// Returns the kubeconfig with all users removed, for building an unauthenticated
+    /// configuration.
     pub fn without_user(mut self) -> Kubeconfig {
         for named in &mut self.kubeconfig.auth_infos {
             named.auth_info = Some(AuthInfo::default());

@@ -34,7 +34,12 @@ impl BootstrapFixture {
 
     fn boot(&self) -> BootstrapCredentials {
         let bootstrap = self.bootstrap.then(|| self.path("bootstrap"));
-        BootstrapCredentials::new(&self.path("kubeconfig"), bootstrap.as_deref(), self.store(), FileSystem::default())
+        BootstrapCredentials::new(
+            &self.path("kubeconfig"),
+            bootstrap.as_deref(),
+            self.store(),
+            FileSystem::default(),
+        )
     }
 
     fn write_kubeconfig(&self, name: &str, user: Value) {
@@ -69,8 +74,16 @@ fn begins_with_the_best_credential_there_is() {
     let expired = |place: &BootstrapFixture| place.store().save(&old, START).unwrap();
     let table: [(&str, FixtureSetup<'_>, InitialCredential); 10] = [
         ("managed", &|place| managed(place), InitialCredential::Managed),
-        ("managed before all", &|p| (managed(p), p.write_kubeconfig("bootstrap", token())).1, InitialCredential::Managed),
-        ("data", &|place| place.write_kubeconfig("kubeconfig", by_data(&good)), InitialCredential::Kubeconfig),
+        (
+            "managed before all",
+            &|p| (managed(p), p.write_kubeconfig("bootstrap", token())).1,
+            InitialCredential::Managed,
+        ),
+        (
+            "data",
+            &|place| place.write_kubeconfig("kubeconfig", by_data(&good)),
+            InitialCredential::Kubeconfig,
+        ),
         (
             "files",
             &|place| {
@@ -102,7 +115,10 @@ fn begins_with_the_best_credential_there_is() {
         (
             "files that are not there",
             &|place| {
-                place.write_kubeconfig("kubeconfig", json!({"client-certificate": "x", "client-key": "x"}));
+                place.write_kubeconfig(
+                    "kubeconfig",
+                    json!({"client-certificate": "x", "client-key": "x"}),
+                );
                 place.write_kubeconfig("bootstrap", token());
             },
             InitialCredential::Bootstrap,
@@ -120,7 +136,11 @@ fn begins_with_the_best_credential_there_is() {
             &|place| (expired(place), place.write_kubeconfig("bootstrap", token())).1,
             InitialCredential::Bootstrap,
         ),
-        ("a token of its own", &|place| place.write_kubeconfig("kubeconfig", token()), InitialCredential::Bootstrap),
+        (
+            "a token of its own",
+            &|place| place.write_kubeconfig("kubeconfig", token()),
+            InitialCredential::Bootstrap,
+        ),
     ];
     for (what, make, expected) in table {
         let place = BootstrapFixture::new();
@@ -238,7 +258,8 @@ fn a_node_that_begins_anew_may_do_so_elsewhere() {
     let place = BootstrapFixture::new();
     place.write_kubeconfig("bootstrap", token());
     place.boot().write_kubeconfig(START).unwrap();
-    let url = |place: &BootstrapFixture| place.boot().server().unwrap().server().unwrap().to_owned();
+    let url =
+        |place: &BootstrapFixture| place.boot().server().unwrap().server().unwrap().to_owned();
     place.write_kubeconfig_with("bootstrap", "https://192.0.2.2:6443", token());
     // Not while its certificate is good.
     place.store().save(&client_identity(START), START).unwrap();

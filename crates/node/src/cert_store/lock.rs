@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::files::{DiskError, FileSystem, FileOperation};
+use crate::files::{DiskError, FileOperation, FileSystem};
 
 /// How often to try, and how soon again.
 const ATTEMPTS: u32 = 10;
@@ -32,8 +32,11 @@ impl DirectoryLock {
     /// Makes the directory if need be, and takes it.
     pub fn acquire(directory: &Path, files: &FileSystem) -> Result<Self, LockError> {
         files.create_directory(directory)?;
-        let failed =
-            |source| DiskError { operation: FileOperation::Read, path: directory.to_owned(), source };
+        let failed = |source| DiskError {
+            operation: FileOperation::Read,
+            path: directory.to_owned(),
+            source,
+        };
         let file = windlass_safe_path::open_directory(directory).map_err(failed)?;
         match lock_with_retry(&file) {
             Ok(()) => {}

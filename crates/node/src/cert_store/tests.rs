@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use time::Duration;
 
 use super::*;
-use crate::testing::{FailingDisk, DiskFailure, START, CertificateFixture, client_identity};
+use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START, client_identity};
 
 const PREFIX: &str = "kubelet-client";
 
@@ -161,7 +161,11 @@ fn a_key_is_kept_until_its_certificate_is_stored() {
     let store = store(&dir);
     let key = store.load_or_create_key(None, START).unwrap();
     let public = key.public_key().clone();
-    assert_eq!(store.load_or_create_key(None, START).unwrap().public_key(), &public, "it is used again");
+    assert_eq!(
+        store.load_or_create_key(None, START).unwrap().public_key(),
+        &public,
+        "it is used again"
+    );
     // A certificate for another key does not end it.
     store.save(&client_identity(START), START).unwrap();
     assert_eq!(store.load_or_create_key(None, START).unwrap().public_key(), &public);
@@ -207,7 +211,8 @@ fn a_kill_at_any_operation_leaves_one_good_certificate() {
             if let Some(old) = &old {
                 store(&dir).save(old, START - Duration::HOUR).unwrap();
             }
-            let new = CertificateFixture::client(START).identity(store(&dir).load_or_create_key(None, START).unwrap());
+            let new = CertificateFixture::client(START)
+                .identity(store(&dir).load_or_create_key(None, START).unwrap());
             let breaking = FailingDisk::fail_at(at, DiskFailure::Kill);
             let dying = CertStore::new(&dir.path().join("pki"), PREFIX, breaking.files());
             let saved = dying.save(&new, START);
@@ -229,12 +234,13 @@ fn a_disk_that_fails_leaves_the_old_certificate() {
             store(&dir).save(&old, START - Duration::HOUR).unwrap();
             let breaking = FailingDisk::fail_at(at, DiskFailure::Fail(kind));
             let failing = CertStore::new(&dir.path().join("pki"), PREFIX, breaking.files());
-            let saved = failing.load_or_create_key(Some(old.key().public_key()), START).map(|key| {
-                let new = CertificateFixture::client(START).identity(key);
-                let saved = failing.save(&new, START);
-                check(&dir, Some(&old), &new, &format!("{kind} at {at}"));
-                saved.is_ok()
-            });
+            let saved =
+                failing.load_or_create_key(Some(old.key().public_key()), START).map(|key| {
+                    let new = CertificateFixture::client(START).identity(key);
+                    let saved = failing.save(&new, START);
+                    check(&dir, Some(&old), &new, &format!("{kind} at {at}"));
+                    saved.is_ok()
+                });
             if !breaking.was_hit() {
                 assert!(at > 8 && saved.unwrap(), "{at} operations");
                 break;

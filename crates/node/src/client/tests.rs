@@ -24,7 +24,6 @@ type ConnectionRecord = (usize, Option<Vec<u8>>);
 struct RecordingTlsServer {
     url: String,
     seen: Arc<StdMutex<Vec<ConnectionRecord>>>,
-    /// Connections that have ended.
     ended: Arc<StdMutex<Vec<usize>>>,
     /// Requests for `/slow` are answered when told to.
     go_on: Arc<Notify>,

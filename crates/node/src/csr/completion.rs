@@ -10,14 +10,14 @@ use kube::{Api, Client};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use windlass_client_error::describe;
 
-use super::{SubmittedCsr, PATIENCE, CsrObject, explain};
+use super::{CsrObject, PATIENCE, SubmittedCsr, explain};
 
 /// How often to look beside the watch, which may be cut off without anybody saying so.
 const LOOK: Duration = Duration::from_secs(60);
 /// How often to look for those who may not watch.
 const LOOK_ONLY: Duration = Duration::from_secs(5);
 
-/// How a request ended.
+/// How waiting for a CertificateSigningRequest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CsrOutcome {
     /// There is a certificate: this text.
@@ -71,7 +71,11 @@ pub async fn wait_for_completion(
     }
 }
 
-async fn watch_until_complete(client: &Client, asked: &SubmittedCsr, mut on: impl FnMut(CsrStage)) -> CsrOutcome {
+async fn watch_until_complete(
+    client: &Client,
+    asked: &SubmittedCsr,
+    mut on: impl FnMut(CsrStage),
+) -> CsrOutcome {
     let api: Api<CsrObject> = Api::all(client.clone());
     let only = watcher::Config::default().fields(&format!("metadata.name={}", asked.name));
     let mut events = watcher(api.clone(), only).default_backoff().boxed();

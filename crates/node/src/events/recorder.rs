@@ -12,13 +12,13 @@ use tokio::time::{Instant, timeout};
 use windlass_client_error::describe;
 
 use crate::clock::Clock;
-use crate::node_status::object::timestamp;
 use crate::csr::PATIENCE;
+use crate::node_status::object::timestamp;
 
 /// Where events of objects without a namespace are.
 const NOWHERE: &str = "default";
 const REPORTER: &str = "windlass.dev/node";
-/// Events at once.
+/// Number of events that may be written at once, before rate limiting.
 const BURST: u32 = 10;
 /// How long until there may be one more.
 const EACH: Duration = Duration::from_secs(60);
@@ -28,15 +28,15 @@ pub const LONGEST: usize = 1024;
 /// What has happened, and to what.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// To what.
+    /// The object that the event is about.
     pub regarding: ObjectReference,
-    /// `Normal` or `Warning`.
+    /// Event type: `Normal` or `Warning`, as in the Kubernetes API.
     pub kind: &'static str,
-    /// What was being done.
+    /// The operation during which it happened, in UpperCamelCase.
     pub action: &'static str,
-    /// Why, for programs.
+    /// Machine-readable reason in UpperCamelCase, for programs.
     pub reason: &'static str,
-    /// What, for people.
+    /// Human-readable message; truncated to `LONGEST` bytes when written.
     pub note: String,
 }
 
@@ -73,7 +73,7 @@ pub fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference 
 }
 
 impl EventRecorder {
-    /// Writes as this node.
+    /// Creates a recorder that reports as the agent of `node`, with a full allowance.
     pub fn new(client: Client, node: String, clock: Clock) -> Self {
         Self { client, node, clock, allowance: EventRateLimiter::new(Instant::now()) }
     }

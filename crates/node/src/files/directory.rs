@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use zeroize::Zeroizing;
 
-use super::{DiskError, FileSystem, FileOperation, failed, optional};
+use super::{DiskError, FileOperation, FileSystem, failed, optional};
 
 /// A directory that is open.
 pub struct OpenDirectory {
@@ -24,7 +24,7 @@ pub struct OpenDirectory {
 /// Whose a file or a directory is, and who may do what with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePermissions {
-    /// The bits of `chmod`.
+    /// Permission bits as for `chmod`, such as `0o640`.
     pub mode: u32,
     /// The user; none leaves it to the system.
     pub owner: Option<u32>,
@@ -34,20 +34,20 @@ pub struct FilePermissions {
 
 /// A file that was read.
 pub struct FileContents {
-    /// What is in it.
+    /// The contents, truncated to the reader's limit and wiped when dropped.
     pub bytes: Zeroizing<Vec<u8>>,
-    /// Whose it is.
+    /// Mode, owner and group of the file when it was read.
     pub access: FilePermissions,
 }
 
 /// What has a name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectoryEntry {
-    /// Nothing.
+    /// Nothing in the directory has this name.
     Nothing,
     /// A link to this, which need not be there.
     Link(PathBuf),
-    /// A directory.
+    /// A directory, which is not opened by the lookup.
     Folder,
     /// A file, or something that is none of these.
     Other,
@@ -120,7 +120,11 @@ impl OpenDirectory {
     }
 
     /// Makes a directory that nothing else has the name of, and opens it.
-    pub fn create_directory(&self, name: &OsStr, access: &FilePermissions) -> Result<OpenDirectory, DiskError> {
+    pub fn create_directory(
+        &self,
+        name: &OsStr,
+        access: &FilePermissions,
+    ) -> Result<OpenDirectory, DiskError> {
         let path = self.path.join(name);
         let handle = self.perform(FileOperation::CreateDirectory, name, || {
             rustix::fs::mkdirat(&self.handle, name, Mode::RWXU)?;
@@ -186,7 +190,12 @@ impl OpenDirectory {
     }
 
     /// Writes a file that nothing else has the name of. It is on the disk when this returns.
-    pub fn write(&self, name: &OsStr, contents: &[u8], access: &FilePermissions) -> Result<(), DiskError> {
+    pub fn write(
+        &self,
+        name: &OsStr,
+        contents: &[u8],
+        access: &FilePermissions,
+    ) -> Result<(), DiskError> {
         let path = self.path.join(name);
         let mut file = self.perform(FileOperation::Create, name, || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -245,7 +254,9 @@ impl OpenDirectory {
             for name in folder.names()? {
                 match folder.entry(&name)? {
                     DirectoryEntry::Folder => folders.push(path.join(name)),
-                    DirectoryEntry::Nothing | DirectoryEntry::Link(_) | DirectoryEntry::Other => folder.remove(&name)?,
+                    DirectoryEntry::Nothing | DirectoryEntry::Link(_) | DirectoryEntry::Other => {
+                        folder.remove(&name)?
+                    }
                 }
             }
         }
@@ -296,7 +307,11 @@ impl OpenDirectory {
     }
 
     /// Creates a directory, or opens the one that somebody else has created in the meantime.
-    fn create_or_open(&self, name: &OsStr, access: &FilePermissions) -> Result<OpenDirectory, DiskError> {
+    fn create_or_open(
+        &self,
+        name: &OsStr,
+        access: &FilePermissions,
+    ) -> Result<OpenDirectory, DiskError> {
         match self.create_directory(name, access) {
             Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
                 self.open_directory(name)?.ok_or(error)
@@ -316,7 +331,9 @@ impl OpenDirectory {
 
     /// Sets whose it is, and who may do what with it.
     pub fn set_permissions(&self, access: &FilePermissions) -> Result<(), DiskError> {
-        self.files.perform(FileOperation::SetPermissions, &self.path, || apply_permissions(&self.handle, access))
+        self.files.perform(FileOperation::SetPermissions, &self.path, || {
+            apply_permissions(&self.handle, access)
+        })
     }
 
     /// Waits until the names in it are on the disk.

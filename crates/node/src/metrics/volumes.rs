@@ -6,28 +6,28 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::head;
-use crate::volume_manager::report::VolumeReport;
 use crate::volume::definition::ProjectedSource;
+use crate::volume_manager::report::VolumeReport;
 
 /// What a source of a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceType {
-    /// `clusterTrustBundle`.
+    /// A `clusterTrustBundle` source: trust anchors from ClusterTrustBundles.
     ClusterTrustBundle,
-    /// `podCertificate`.
+    /// A `podCertificate` source: a key and its certificate chain.
     PodCertificate,
-    /// `configMap`.
+    /// A `configMap` source: keys of a ConfigMap.
     ConfigMap,
-    /// `secret`.
+    /// A `secret` source: keys of a Secret.
     Secret,
-    /// `serviceAccountToken`.
+    /// A `serviceAccountToken` source: a bound, refreshed token.
     ServiceAccountToken,
-    /// `downwardAPI`.
+    /// A `downwardAPI` source: fields and resources of the pod.
     DownwardApi,
 }
 
 impl SourceType {
-    /// What this source is.
+    /// Returns the type of a volume source.
     pub fn from_source(source: &ProjectedSource) -> Self {
         match source {
             ProjectedSource::Bundle(_) => Self::ClusterTrustBundle,
@@ -39,7 +39,7 @@ impl SourceType {
         }
     }
 
-    /// Its name in metrics.
+    /// Returns the value of the `projected_volume_source_type` metric label.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClusterTrustBundle => "ClusterTrustBundle",
@@ -52,7 +52,7 @@ impl SourceType {
     }
 }
 
-/// What is counted.
+/// Counters and histograms of volume refreshes and bundle deliveries; thread-safe.
 #[derive(Debug, Default)]
 pub struct VolumeMetrics {
     counts: Mutex<VolumeCounts>,
@@ -65,7 +65,7 @@ struct VolumeCounts {
     since_arrival: Histogram,
 }
 
-/// In seconds.
+/// Upper bounds of the histogram buckets, in seconds.
 const BOUNDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 

@@ -22,9 +22,9 @@ pub struct RetryPolicy {
 /// A pause: `first`, twice that, … up to `most`, each times a number around 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// After the first failure.
+    /// Delay after the first failure, before jitter.
     pub initial: Duration,
-    /// After many.
+    /// Upper bound of the delay, before jitter.
     pub max: Duration,
 }
 
@@ -59,7 +59,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// All of it.
+    /// Creates a full limiter that allows `burst` requests at once.
     pub fn new(pace: &RetryPolicy) -> Self {
         Self { left: pace.burst, at: Duration::ZERO }
     }
@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_budget_runs_out_and_comes_back() {
-        let pace = RetryPolicy { burst: 2.0, refill: Duration::from_secs(60), ..RetryPolicy::default() };
+        let pace =
+            RetryPolicy { burst: 2.0, refill: Duration::from_secs(60), ..RetryPolicy::default() };
         let mut budget = RateLimiter::new(&pace);
         let mut take = |seconds| budget.try_acquire(&pace, Duration::from_secs(seconds));
         assert_eq!((take(0), take(0)), (Ok(()), Ok(())));

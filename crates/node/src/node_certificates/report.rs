@@ -13,9 +13,9 @@ use crate::template::CertificatePurpose;
 pub struct NodeCertificateReport {
     /// What its certificate is for.
     pub purpose: CertificatePurpose,
-    /// The certificate it has.
+    /// The certificate in use; `None` before the first issuance. It may have expired.
     pub held: Option<CurrentCertificateReport>,
-    /// What it does.
+    /// What the manager is doing or waiting for.
     pub doing: ManagerActivity,
     /// What went wrong last, until a certificate is stored again.
     pub trouble: Option<CertificateFailure>,
@@ -27,12 +27,12 @@ pub struct NodeCertificateReport {
     pub warnings: Vec<String>,
 }
 
-/// A certificate.
+/// Subject, names and validity of the certificate in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CurrentCertificateReport {
-    /// Its user.
+    /// Common name of the subject, which is the Kubernetes user name.
     pub common_name: String,
-    /// Its groups.
+    /// Organizations of the subject, which are the Kubernetes groups.
     pub organizations: Vec<String>,
     /// The names it speaks for.
     pub names: AltNames,
@@ -48,7 +48,7 @@ pub struct CurrentCertificateReport {
     pub lacking: Option<String>,
 }
 
-/// What a manager does.
+/// The current activity of a certificate manager.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManagerActivity {
     /// It waits until it is time for the next certificate.
@@ -57,28 +57,28 @@ pub enum ManagerActivity {
     Unspecified,
     /// It asks for a certificate.
     Asking,
-    /// It waits for one.
+    /// It waits for the request to be approved or signed.
     Waiting {
-        /// The request.
+        /// Name of the CertificateSigningRequest that is pending.
         request: String,
         /// What the request waits for, as far as is known.
         stage: CsrStage,
-        /// Since when.
+        /// Wall-clock time at which the manager submitted the request.
         since: OffsetDateTime,
     },
-    /// It stores one.
+    /// It writes the issued certificate to disk.
     Storing,
     /// It pauses before it tries again.
     Pausing {
-        /// Until when.
+        /// Wall-clock time of the next attempt; the clock may jump.
         until: OffsetDateTime,
     },
 }
 
-/// Something that went wrong.
+/// The last failure of a certificate manager, with a cause and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFailure {
-    /// What kind of thing.
+    /// The category of the failure, which decides the retry delay.
     pub cause: FailureCause,
     /// What it is, in words. No secrets are in it.
     pub message: String,
@@ -91,7 +91,7 @@ pub enum FailureCause {
     NoCredential,
     /// The server does not know us.
     Unauthorized,
-    /// We may not ask.
+    /// The server rejected the request for lack of permission (403).
     Forbidden,
     /// The server does not have requests for certificates.
     NotServed,
@@ -99,7 +99,7 @@ pub enum FailureCause {
     ServerError,
     /// The server cannot be reached, or does not answer.
     Unreachable,
-    /// The disk is full.
+    /// The file system has no space or quota left.
     DiskFull,
     /// The disk does not do what it should.
     DiskFailed,
@@ -107,22 +107,22 @@ pub enum FailureCause {
     Unwritable,
     /// Our request's name is taken by another one.
     RequestTaken,
-    /// Nobody decided in time.
+    /// The request was neither approved nor denied before the timeout.
     NotDecided,
     /// Our request was deleted or replaced.
     RequestGone,
-    /// Our request was denied.
+    /// An approver denied the request; the next one uses a new key.
     RequestDenied,
     /// The signer refused our request.
     RequestFailed,
     /// The certificate is of no use.
     BadCertificate,
-    /// The certificate lacks something.
+    /// The issued certificate lacks names or groups that were requested.
     NamesMissing,
 }
 
 impl FailureCause {
-    /// Its name.
+    /// Returns the cause as an UpperCamelCase event reason.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::NoCredential => "NoCredential",
@@ -151,10 +151,10 @@ impl fmt::Display for CertificateFailure {
     }
 }
 
-/// Something worth an event.
+/// A change of a node certificate to report as a Kubernetes event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RotationNotice {
-    /// A certificate was stored.
+    /// A certificate was issued, stored and put into use.
     Stored {
         /// Until when it is good.
         expires: OffsetDateTime,

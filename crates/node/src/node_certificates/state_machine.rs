@@ -9,16 +9,19 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::backoff::{RateLimiter, RetryPolicy};
-use super::report::{FailureCause, ManagerActivity, CurrentCertificateReport, RotationNotice, NodeCertificateReport, CertificateFailure};
+use super::report::{
+    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
+    NodeCertificateReport, RotationNotice,
+};
 use crate::clock::{self, ClockReading};
-use crate::key_pair::CertificateKeyPair;
 use crate::csr::CsrStage;
+use crate::key_pair::CertificateKeyPair;
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
 /// How often to look at the clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What a manager knows.
+/// The state of one node certificate and of its rotation; performs no I/O.
 pub struct RotationStateMachine {
     purpose: CertificatePurpose,
     pace: RetryPolicy,
@@ -49,7 +52,12 @@ enum RotationPhase {
     /// A request is being made.
     Asking { template: CertificateTemplate, key: RotationKey },
     /// A request is waited for.
-    Waiting { template: CertificateTemplate, request: String, stage: CsrStage, since: OffsetDateTime },
+    Waiting {
+        template: CertificateTemplate,
+        request: String,
+        stage: CsrStage,
+        since: OffsetDateTime,
+    },
     /// A certificate is being stored.
     Storing { template: CertificateTemplate, identity: Arc<CertificateKeyPair> },
     /// Something went wrong, or is done too often.
@@ -57,7 +65,6 @@ enum RotationPhase {
 }
 
 enum RotationStep {
-    /// Begin anew: this counts.
     Begin(RotationKey),
     /// Go on with what was begun.
     Ask(RotationKey),
@@ -72,11 +79,11 @@ enum RotationStep {
 pub enum RotationKey {
     /// The one on disk, if there is one.
     Kept,
-    /// A new one.
+    /// Generate a new key, in place of a stored pending key.
     Fresh,
 }
 
-/// Whom to ask as.
+/// The credential with which a certificate request is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequesterCredential {
     /// The node, by the certificate it has.
@@ -85,10 +92,10 @@ pub enum RequesterCredential {
     Bootstrap,
 }
 
-/// What happens.
+/// An input of the state machine: time, a template, or a result.
 #[derive(Debug)]
 pub enum RotationEvent {
-    /// Time passes.
+    /// Nothing happened but the passing of time.
     Tick,
     /// Somebody says what has to be in the certificate.
     Template(Option<CertificateTemplate>),
@@ -98,7 +105,7 @@ pub enum RotationEvent {
     Stage(CsrStage),
     /// There is a certificate, and it is for our key.
     Issued(Arc<CertificateKeyPair>),
-    /// It is on disk.
+    /// The certificate is on disk and current.
     Stored,
     /// What was to be done was not.
     Failed(CertificateFailure),
@@ -109,11 +116,11 @@ pub enum RotationEvent {
 pub enum RotationAction {
     /// Ask for a certificate and wait for it.
     Obtain {
-        /// With which key.
+        /// Whether to use the pending key on disk or a new one.
         key: RotationKey,
-        /// As whom.
+        /// The credential to authenticate the request with.
         credential: RequesterCredential,
-        /// For what.
+        /// Subject and names that the certificate must contain.
         template: CertificateTemplate,
     },
     /// Do not wait any more.
@@ -153,7 +160,12 @@ impl RotationStateMachine {
     }
 
     /// What to do now that something happened. `random` is from 0 to 1.
-    pub fn step(&mut self, event: RotationEvent, now: ClockReading, random: f64) -> Vec<RotationAction> {
+    pub fn step(
+        &mut self,
+        event: RotationEvent,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RotationAction> {
         match event {
             RotationEvent::Tick => self.tick(now),
             RotationEvent::Template(template) => self.update_template(template, now),
@@ -185,7 +197,7 @@ impl RotationStateMachine {
         if self.template.is_none() { LOOK } else { due.min(LOOK) }
     }
 
-    /// What can be told.
+    /// Returns a snapshot for metrics, the status file and events.
     pub fn report(&self) -> NodeCertificateReport {
         let doing = match &self.phase {
             RotationPhase::Idle if self.template.is_none() => ManagerActivity::Unspecified,
@@ -195,7 +207,9 @@ impl RotationStateMachine {
                 ManagerActivity::Waiting { request: request.clone(), stage: *stage, since: *since }
             }
             RotationPhase::Storing { .. } => ManagerActivity::Storing,
-            RotationPhase::Pausing { announced, .. } => ManagerActivity::Pausing { until: *announced },
+            RotationPhase::Pausing { announced, .. } => {
+                ManagerActivity::Pausing { until: *announced }
+            }
         };
         NodeCertificateReport {
             purpose: self.purpose,
@@ -211,7 +225,9 @@ impl RotationStateMachine {
     fn tick(&mut self, now: ClockReading) -> Vec<RotationAction> {
         match &self.phase {
             RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
-            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. } if !self.is_due(now) => {
+            RotationPhase::Pausing {
+                next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
+            } if !self.is_due(now) => {
                 // The clock was wrong, or the names are as before.
                 self.phase = RotationPhase::Idle;
                 self.request_if_due(RotationKey::Kept, now)
@@ -233,7 +249,9 @@ impl RotationStateMachine {
     /// Does what was put off.
     fn resume(&mut self, now: ClockReading) -> Vec<RotationAction> {
         match std::mem::replace(&mut self.phase, RotationPhase::Idle) {
-            RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => self.request_if_due(key, now),
+            RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => {
+                self.request_if_due(key, now)
+            }
             RotationPhase::Pausing { next: RotationStep::Ask(key), .. } => self.obtain(key, now),
             RotationPhase::Pausing { next: RotationStep::Store { template, identity }, .. } => {
                 self.store(template, identity)
@@ -289,7 +307,11 @@ impl RotationStateMachine {
         }
     }
 
-    fn update_template(&mut self, template: Option<CertificateTemplate>, now: ClockReading) -> Vec<RotationAction> {
+    fn update_template(
+        &mut self,
+        template: Option<CertificateTemplate>,
+        now: ClockReading,
+    ) -> Vec<RotationAction> {
         let changed = template.is_some() && template != self.template;
         self.template = template;
         if !changed {
@@ -298,7 +320,9 @@ impl RotationStateMachine {
         match &self.phase {
             RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
             // What was refused was something else.
-            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. } => {
+            RotationPhase::Pausing {
+                next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
+            } => {
                 (self.refusals, self.troubles) = (0, 0);
                 self.phase = RotationPhase::Idle;
                 self.request_if_due(RotationKey::Fresh, now)
@@ -333,10 +357,19 @@ impl RotationStateMachine {
         actions
     }
 
-    fn issued(&mut self, identity: Arc<CertificateKeyPair>, now: ClockReading, random: f64) -> Vec<RotationAction> {
+    fn issued(
+        &mut self,
+        identity: Arc<CertificateKeyPair>,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RotationAction> {
         let template = match &self.phase {
-            RotationPhase::Asking { template, .. } | RotationPhase::Waiting { template, .. } => template.clone(),
-            RotationPhase::Idle | RotationPhase::Storing { .. } | RotationPhase::Pausing { .. } => return Vec::new(),
+            RotationPhase::Asking { template, .. } | RotationPhase::Waiting { template, .. } => {
+                template.clone()
+            }
+            RotationPhase::Idle | RotationPhase::Storing { .. } | RotationPhase::Pausing { .. } => {
+                return Vec::new();
+            }
         };
         let expires = identity.expires();
         if !identity.is_valid_at(now.wall) {
@@ -345,7 +378,11 @@ impl RotationStateMachine {
                 "the certificate that was issued expired at {}, by the clock of this machine",
                 clock::text(expires)
             );
-            return self.failed(CertificateFailure { cause: FailureCause::BadCertificate, message }, now, random);
+            return self.failed(
+                CertificateFailure { cause: FailureCause::BadCertificate, message },
+                now,
+                random,
+            );
         }
         // What lacks something is better than nothing, but not better than what does not.
         if let Some(lacking) = template.lacking(identity.leaf())
@@ -356,12 +393,20 @@ impl RotationStateMachine {
         {
             let message =
                 format!("the certificate that was issued lacks {lacking}; it is not used");
-            return self.failed(CertificateFailure { cause: FailureCause::NamesMissing, message }, now, random);
+            return self.failed(
+                CertificateFailure { cause: FailureCause::NamesMissing, message },
+                now,
+                random,
+            );
         }
         self.store(template, identity)
     }
 
-    fn store(&mut self, template: CertificateTemplate, identity: Arc<CertificateKeyPair>) -> Vec<RotationAction> {
+    fn store(
+        &mut self,
+        template: CertificateTemplate,
+        identity: Arc<CertificateKeyPair>,
+    ) -> Vec<RotationAction> {
         self.phase = RotationPhase::Storing { template, identity: identity.clone() };
         vec![RotationAction::Store(identity)]
     }
@@ -399,7 +444,12 @@ impl RotationStateMachine {
         actions
     }
 
-    fn failed(&mut self, trouble: CertificateFailure, now: ClockReading, random: f64) -> Vec<RotationAction> {
+    fn failed(
+        &mut self,
+        trouble: CertificateFailure,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RotationAction> {
         self.errors = self.errors.saturating_add(1);
         let mut actions = Vec::new();
         let next = match (std::mem::replace(&mut self.phase, RotationPhase::Idle), trouble.cause) {
@@ -408,7 +458,10 @@ impl RotationStateMachine {
                 RotationStep::Store { template, identity }
             }
             // The key could not be made.
-            (RotationPhase::Asking { key, .. }, FailureCause::DiskFull | FailureCause::DiskFailed) => RotationStep::Ask(key),
+            (
+                RotationPhase::Asking { key, .. },
+                FailureCause::DiskFull | FailureCause::DiskFailed,
+            ) => RotationStep::Ask(key),
             (_, cause) => match key_after(cause) {
                 RotationKey::Fresh => RotationStep::Begin(RotationKey::Fresh),
                 RotationKey::Kept => RotationStep::Ask(RotationKey::Kept),
@@ -460,7 +513,8 @@ impl RotationStateMachine {
     fn pause(&mut self, pause: Duration, next: RotationStep, now: ClockReading) {
         let announced = time::Duration::try_from(pause).unwrap_or(time::Duration::HOUR);
         let announced = now.wall.checked_add(announced).unwrap_or(now.wall);
-        self.phase = RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
+        self.phase =
+            RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
     }
 }
 

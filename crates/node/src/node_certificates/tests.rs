@@ -10,7 +10,7 @@ use super::*;
 use crate::files::FileSystem;
 use crate::testing::node::RotationTestNode;
 use crate::testing::server::{InjectedFault, SigningPolicy};
-use crate::testing::{FailingDisk, DiskFailure, START, CertificateFixture};
+use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -104,7 +104,9 @@ async fn a_request_that_nobody_decides_is_not_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_made_again_later_with_another_key() {
-    for (kind, cause) in [("Denied", FailureCause::RequestDenied), ("Failed", FailureCause::RequestFailed)] {
+    for (kind, cause) in
+        [("Denied", FailureCause::RequestDenied), ("Failed", FailureCause::RequestFailed)]
+    {
         let node = RotationTestNode::new();
         node.server.policy(SigningPolicy::Refuse(kind));
         let running = node.start();
@@ -188,7 +190,12 @@ async fn recovers_from_every_server_fault() {
 #[tokio::test(start_paused = true)]
 async fn waits_through_everything_a_server_does() {
     for verb in ["list", "watch", "get"] {
-        for fault in [InjectedFault::Status(401), InjectedFault::Status(403), InjectedFault::Status(500), InjectedFault::Cut] {
+        for fault in [
+            InjectedFault::Status(401),
+            InjectedFault::Status(403),
+            InjectedFault::Status(500),
+            InjectedFault::Cut,
+        ] {
             let node = RotationTestNode::new();
             node.server.policy(SigningPolicy::Wait);
             node.server.always(verb, fault);
@@ -247,7 +254,8 @@ async fn recovers_after_long_absence() {
 async fn a_signer_that_drops_names_is_not_asked_all_day() {
     let mut node = RotationTestNode::new();
     node.purpose = CertificatePurpose::Serving;
-    let serving = CertificateTemplate::serving("n1", ["n1".to_owned()], ["192.0.2.1".parse().unwrap()]);
+    let serving =
+        CertificateTemplate::serving("n1", ["n1".to_owned()], ["192.0.2.1".parse().unwrap()]);
     node.templates.send_replace(serving);
     node.server.policy(SigningPolicy::Sign(node.forgetful_signer()));
     let running = node.start();

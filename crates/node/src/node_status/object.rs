@@ -27,9 +27,9 @@ const READY: &str = "Ready";
 /// What is told of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostInfo {
-    /// The node's name.
+    /// Name of the Node object and of its lease.
     pub name: String,
-    /// Where it is reached.
+    /// Addresses reported in the Node's status, as `InternalIP`.
     pub addresses: Vec<IpAddr>,
     /// Where it serves, if it does.
     pub port: Option<u16>,

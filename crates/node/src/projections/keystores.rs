@@ -2,7 +2,7 @@
 //! give the same bytes.
 
 use windlass_pki::{
-    ForeignCertificate, KeyStore, PrivateKey, Pkcs12Profile, KeystoreProtection, TrustStore,
+    ForeignCertificate, KeyStore, KeystoreProtection, Pkcs12Profile, PrivateKey, TrustStore,
     labelled_certificates, pem,
 };
 use zeroize::Zeroizing;
@@ -22,25 +22,25 @@ const OTHERS: u32 = 0o007;
 pub struct KeystoreFile {
     /// Where it is in the volume.
     pub path: VolumePath,
-    /// What it is.
+    /// The format, the input files and the protection of the keystore.
     pub kind: KeystoreKind,
 }
 
 /// What a store is, and of what it is made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeystoreKind {
-    /// PKCS#12 with anchors.
+    /// A PKCS#12 trust store with trust anchors and no key.
     Pkcs12Trust {
         /// The file that has them.
         trust: VolumePath,
         /// How it is protected; none is not at all.
         seal: Option<(Passphrase, Pkcs12Profile)>,
     },
-    /// JKS with anchors.
+    /// A JKS trust store with trust anchors and no key.
     JksTrust {
         /// The file that has them.
         trust: VolumePath,
-        /// Its password.
+        /// The password that protects the integrity of the keystore.
         password: Passphrase,
     },
     /// PKCS#12 with a key and its certificates.
@@ -51,9 +51,9 @@ pub enum KeystoreKind {
         chain: Option<VolumePath>,
         /// What the key is called.
         alias: String,
-        /// Its password.
+        /// The password that encrypts the key and protects the keystore.
         password: Passphrase,
-        /// How it is protected.
+        /// The encryption and MAC algorithms of the PKCS#12 file.
         profile: Pkcs12Profile,
     },
 }
@@ -80,7 +80,7 @@ impl KeystoreKind {
         }
     }
 
-    /// Its password.
+    /// Returns the password; `None` for an unprotected PKCS#12 trust store.
     pub fn passphrase(&self) -> Option<&Passphrase> {
         match self {
             Self::Pkcs12Trust { seal, .. } => seal.as_ref().map(|(password, _)| password),
@@ -90,7 +90,10 @@ impl KeystoreKind {
 }
 
 /// The files of a volume with its stores, or everything that is in the way of them.
-pub fn finish(projection: &HostProjection, payload: VolumePayload) -> Result<VolumePayload, BlockedReason> {
+pub fn finish(
+    projection: &HostProjection,
+    payload: VolumePayload,
+) -> Result<VolumePayload, BlockedReason> {
     let mut finished = restrict_key_access(projection, payload);
     let mut reasons = Vec::new();
     for KeystoreFile { path, kind } in &projection.stores {
@@ -183,9 +186,10 @@ fn may_be_missing(projection: &HostProjection, path: &VolumePath) -> bool {
             let names = object.items.iter().any(|item| item.path == *path);
             object.optional && (names || object.items.is_empty())
         }
-        ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_) | ProjectedSource::Token(_) | ProjectedSource::Downward(_) => {
-            false
-        }
+        ProjectedSource::Bundle(_)
+        | ProjectedSource::Certificate(_)
+        | ProjectedSource::Token(_)
+        | ProjectedSource::Downward(_) => false,
     })
 }
 

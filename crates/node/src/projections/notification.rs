@@ -26,7 +26,7 @@ pub const SIGNALS: [(&str, Signal); 7] = [
 /// One way to tell one application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
-    /// How.
+    /// The signal, command or HTTP request to send.
     pub how: NotificationMethod,
     /// How long an attempt may take.
     pub timeout: Duration,
@@ -40,18 +40,18 @@ pub struct Notification {
 pub enum NotificationMethod {
     /// A signal to the process whose number is in a file.
     Signal {
-        /// Which.
+        /// The signal to send, one of `SIGNALS`.
         signal: Signal,
-        /// Where the number is.
+        /// Path of the file that contains the process ID as decimal text.
         pid_file: PathBuf,
     },
     /// A program with its arguments. No shell is involved.
     Command(Vec<String>),
     /// A request, which has to be answered with 2xx.
     Http {
-        /// To whom.
+        /// The `http://` URL to request; it must not contain user information.
         url: Uri,
-        /// How.
+        /// The HTTP method of the request, such as `POST`.
         method: Method,
         /// Whatever else is to be said. The values are marked as sensitive.
         headers: HeaderMap,

@@ -7,8 +7,8 @@
 
 mod command;
 mod http_request;
-mod signal;
 mod notification_log;
+mod signal;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::HostProjection;
-use super::notification::{NotificationMethod, Notification};
+use super::notification::{Notification, NotificationMethod};
 use crate::clock::Clock;
 use crate::files::FileSystem;
 use crate::volume::trust_anchors::Digest;
@@ -47,7 +47,7 @@ pub struct FailedNotification {
     pub projection: String,
     /// How it should have been told.
     pub how: String,
-    /// Why it was not.
+    /// The error of the last attempt, on one line and without secrets.
     pub reason: String,
 }
 
@@ -62,7 +62,6 @@ struct NotifierState {
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
-/// Something to tell.
 #[derive(Clone)]
 struct NotificationJob {
     projection: Arc<HostProjection>,
@@ -71,9 +70,7 @@ struct NotificationJob {
 
 struct NotificationTask {
     current: NotificationJob,
-    /// What came since.
     next: Option<NotificationJob>,
-    /// Told when something came.
     wake: Arc<Notify>,
 }
 
@@ -109,7 +106,9 @@ impl Notifier {
         }
         // What was told in an earlier life is not known before the file has been read.
         let is_read = state.logs.contains_key(&projection.name);
-        if projection.notify.is_empty() || (is_read && state.pending_notifications(&work).is_empty()) {
+        if projection.notify.is_empty()
+            || (is_read && state.pending_notifications(&work).is_empty())
+        {
             return;
         }
         let wake = Arc::new(Notify::new());
@@ -165,8 +164,12 @@ impl Notifier {
 
     /// Tells everybody, until all have heard, nobody is tried again, or there is something newer.
     async fn notify_all(self: &Arc<Self>, work: &NotificationJob, wake: &Notify) {
-        let mut pending =
-            self.state().pending_notifications(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
+        let mut pending = self
+            .state()
+            .pending_notifications(work)
+            .into_iter()
+            .map(|due| (due, 0))
+            .collect::<Vec<_>>();
         let (mut pause, longest) = self.pauses;
         loop {
             let mut failed = Vec::new();
@@ -294,7 +297,11 @@ impl NotifierState {
                 told.retain(&ids);
             }
             ("failure", Err(why)) => {
-                let untold = FailedNotification { projection: name.clone(), how: how.to_string(), reason: why };
+                let untold = FailedNotification {
+                    projection: name.clone(),
+                    how: how.to_string(),
+                    reason: why,
+                };
                 self.given_up.insert(key, (work.digest, untold));
             }
             _ => {}
@@ -309,7 +316,6 @@ impl NotificationJob {
     }
 }
 
-/// Tells an application.
 async fn perform(how: &NotificationMethod, projection: &HostProjection) -> Result<(), String> {
     match how {
         NotificationMethod::Signal { signal, pid_file } => {
@@ -318,7 +324,9 @@ async fn perform(how: &NotificationMethod, projection: &HostProjection) -> Resul
             tokio::task::spawn_blocking(send).await.unwrap_or_else(|error| Err(error.to_string()))
         }
         NotificationMethod::Command(arguments) => command::run(arguments, projection).await,
-        NotificationMethod::Http { url, method, headers } => http_request::send(url, method, headers).await,
+        NotificationMethod::Http { url, method, headers } => {
+            http_request::send(url, method, headers).await
+        }
     }
 }
 

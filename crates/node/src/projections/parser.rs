@@ -6,22 +6,22 @@
 
 mod certificate;
 mod fields;
-mod notify;
 mod keystores;
+mod notify;
 
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::ProjectedVolumeSource;
 use serde_json::Value;
 use windlass_api::decode;
-use windlass_api::field::{FieldErrors, FieldPath as FieldPath};
+use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::normal_form::normalise;
 use windlass_api::schema::Schema;
 
 use super::HostProjection;
 use crate::files::FileSystem;
-use crate::volume::definition::{VolumeDefinition, ProjectedSource};
+use crate::volume::definition::{ProjectedSource, VolumeDefinition};
 use crate::volume::plan::VolumeReaders;
 
 use fields::FieldReader;
@@ -51,14 +51,14 @@ pub fn parse(text: &[u8], files: &FileSystem) -> Result<Vec<HostProjection>, Vec
 struct ProjectionsParser<'a> {
     files: &'a FileSystem,
     problems: Vec<String>,
-    /// Each with its place.
     found: Vec<(FieldPath, HostProjection)>,
 }
 
 impl ProjectionsParser<'_> {
     fn document(&mut self, value: Value) {
         let mut errors = FieldErrors::new();
-        let Some(mut root) = FieldReader::from_value(value, &FieldPath::default(), &mut errors) else {
+        let Some(mut root) = FieldReader::from_value(value, &FieldPath::default(), &mut errors)
+        else {
             return self.add_problems(errors);
         };
         for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
@@ -159,7 +159,9 @@ impl ProjectionsParser<'_> {
                     ProjectedSource::Token(_) => {
                         errors.forbidden(&at.child("serviceAccountToken"), NEEDS_A_POD);
                     }
-                    ProjectedSource::Downward(_) => errors.forbidden(&at.child("downwardAPI"), NEEDS_A_POD),
+                    ProjectedSource::Downward(_) => {
+                        errors.forbidden(&at.child("downwardAPI"), NEEDS_A_POD)
+                    }
                     ProjectedSource::Bundle(_)
                     | ProjectedSource::Certificate(_)
                     | ProjectedSource::ConfigMap(_)

@@ -21,7 +21,7 @@ pub enum Passphrase {
     Given(SecretText),
     /// It stands in a file of its own.
     File {
-        /// Which.
+        /// The password file, as named in the projections file.
         path: PathBuf,
         /// What was found there, or why nothing was.
         found: Result<SecretText, String>,
@@ -29,7 +29,7 @@ pub enum Passphrase {
 }
 
 impl SecretText {
-    /// Takes a text.
+    /// Wraps a secret, which is then omitted from debug output.
     pub fn new(text: String) -> Self {
         Self(Arc::new(Zeroizing::new(text)))
     }

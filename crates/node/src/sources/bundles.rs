@@ -13,29 +13,29 @@ use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::watch::{WatchItem, ResilientWatch, WatchFailure};
-use super::discovery::{self, RecheckSignal, ApiAvailability, TRUST_BUNDLES};
+use super::discovery::{self, ApiAvailability, RecheckSignal, TRUST_BUNDLES};
+use super::watch::{ResilientWatch, WatchFailure, WatchItem};
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
-use crate::volume::trust_anchors::TrustBundleIndex;
 use crate::volume::plan::OptionalApi;
+use crate::volume::trust_anchors::TrustBundleIndex;
 
 use cache::BundleCache;
 
 /// What is known of bundles.
 #[derive(Clone, Debug)]
 pub struct BundleView {
-    /// The bundles.
+    /// All ClusterTrustBundles, or why they are not available.
     pub bundles: OptionalApi<TrustBundleIndex>,
     /// When the last change of each came, of those that changed while they were watched. Those that
     /// were there at the beginning are not in it.
     pub arrivals: BTreeMap<String, BundleArrival>,
 }
 
-/// When a change came.
+/// Times of the last observed change of a ClusterTrustBundle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BundleArrival {
-    /// When it came here.
+    /// When this agent received the change, on both clocks.
     pub received: ClockReading,
     /// When it was made, as the newest entry of `metadata.managedFields` has it, to the second.
     pub written: Option<OffsetDateTime>,
@@ -96,7 +96,8 @@ async fn watch_version(
     known: &mut BundleCache,
     out: &watch::Sender<Arc<BundleView>>,
 ) {
-    let mut feed = ResilientWatch::new(Api::<DynamicObject>::all_with(client.clone(), resource), None);
+    let mut feed =
+        ResilientWatch::new(Api::<DynamicObject>::all_with(client.clone(), resource), None);
     loop {
         let mut changed = false;
         feed.next_batch(|fed| match fed {

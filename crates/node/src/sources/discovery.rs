@@ -11,23 +11,23 @@ use kube::core::ApiResource;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use crate::node_certificates::Backoff;
 use crate::csr::explain;
+use crate::node_certificates::Backoff;
 
-/// A kind of `certificates.k8s.io`.
+/// A kind of the API group `certificates.k8s.io`, in any version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiKind {
-    /// Its plural.
+    /// The lower-case plural, as in the URL of the API.
     pub plural: &'static str,
-    /// Its name.
+    /// The kind in UpperCamelCase, as in manifests.
     pub kind: &'static str,
 }
 
-/// Bundles of trust anchors.
+/// ClusterTrustBundles, which publish the trust anchors of signers.
 pub const TRUST_BUNDLES: ApiKind =
     ApiKind { plural: "clustertrustbundles", kind: "ClusterTrustBundle" };
 
-/// Pods' requests for certificates.
+/// PodCertificateRequests, with which nodes request pod certificates.
 pub const POD_REQUESTS: ApiKind =
     ApiKind { plural: "podcertificaterequests", kind: "PodCertificateRequest" };
 
@@ -60,7 +60,7 @@ impl ApiKind {
 }
 
 const GROUP: &str = "certificates.k8s.io";
-/// The best first.
+/// API versions to look for, the preferred one first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// How soon to look again for what is missing.
@@ -79,7 +79,12 @@ const fn always(pause: Duration) -> Backoff {
 
 /// Says whether the server has a kind, whenever that changes. While it does not say, it is as it was.
 /// Does not end.
-pub async fn watch_availability(client: Client, kind: ApiKind, again: RecheckSignal, out: watch::Sender<ApiAvailability>) {
+pub async fn watch_availability(
+    client: Client,
+    kind: ApiKind,
+    again: RecheckSignal,
+    out: watch::Sender<ApiAvailability>,
+) {
     let mut failures = 0;
     loop {
         let pause = match discover(&client, kind).await {

@@ -15,26 +15,26 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 use tokio::sync::Semaphore;
 
-use super::watch::{WatchItem, ResilientWatch, WatchFailure};
-use super::{AbortOnDrop, SourceChange, ChangeSender};
+use super::watch::{ResilientWatch, WatchFailure, WatchItem};
+use super::{AbortOnDrop, ChangeSender, SourceChange};
 
-/// Which of the two.
+/// The kind of a watched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
-    /// A ConfigMap.
+    /// A ConfigMap of the core API group.
     ConfigMap,
-    /// A Secret.
+    /// A Secret of the core API group.
     Secret,
 }
 
-/// One of them.
+/// Kind, namespace and name of a watched object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
-    /// What it is.
+    /// Whether the object is a ConfigMap or a Secret.
     pub kind: ObjectKind,
-    /// Its namespace.
+    /// The namespace of the object, which is the pod's or projection's.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object, as a volume references it.
     pub name: String,
 }
 
@@ -43,9 +43,9 @@ pub struct ObjectId {
 pub enum ObjectState<T> {
     /// Nothing yet, for this reason if there is one.
     Unknown(Option<String>),
-    /// There is none.
+    /// The server has no object of this name.
     Absent,
-    /// It is this.
+    /// The object as last received from the watch.
     Present(Arc<T>),
 }
 
@@ -64,7 +64,7 @@ const STARTS: usize = 16;
 const LENIENT: u32 = 2;
 
 impl ObjectCache {
-    /// None are wanted yet.
+    /// Creates a cache that watches nothing until `set_watched` is called.
     pub fn new(client: Client, wakes: ChangeSender) -> Self {
         let starts = Arc::new(Semaphore::new(STARTS));
         Self { client, wakes, watched: Mutex::default(), starts }
@@ -81,7 +81,7 @@ impl ObjectCache {
         }
     }
 
-    /// A ConfigMap.
+    /// Returns the cached state of a ConfigMap; `Unknown` if it is not watched.
     pub fn config_map(&self, namespace: &str, name: &str) -> ObjectState<ConfigMap> {
         match self.slot(ObjectKind::ConfigMap, namespace, name) {
             Some(ObjectSlot::ConfigMap(slot)) => slot.get(),
@@ -89,7 +89,7 @@ impl ObjectCache {
         }
     }
 
-    /// A Secret.
+    /// Returns the cached state of a Secret; `Unknown` if it is not watched.
     pub fn secret(&self, namespace: &str, name: &str) -> ObjectState<Secret> {
         match self.slot(ObjectKind::Secret, namespace, name) {
             Some(ObjectSlot::Secret(slot)) => slot.get(),
@@ -118,7 +118,11 @@ impl ObjectCache {
         }
     }
 
-    fn watcher<K: ProjectableObject>(&self, id: &ObjectId, slot: &Arc<CachedObject<K>>) -> ObjectWatcher<K> {
+    fn watcher<K: ProjectableObject>(
+        &self,
+        id: &ObjectId,
+        slot: &Arc<CachedObject<K>>,
+    ) -> ObjectWatcher<K> {
         ObjectWatcher {
             api: Api::namespaced(self.client.clone(), &id.namespace),
             id: id.clone(),
@@ -181,7 +185,9 @@ impl<K: ProjectableObject> CachedObject<K> {
                     && before.resource_version == now.resource_version
             }
             // What was known stays when it cannot be seen any more.
-            (ObjectState::Absent | ObjectState::Present(_), ObjectState::Unknown(_)) => return false,
+            (ObjectState::Absent | ObjectState::Present(_), ObjectState::Unknown(_)) => {
+                return false;
+            }
             (ObjectState::Unknown(_), ObjectState::Absent | ObjectState::Present(_))
             | (ObjectState::Absent, ObjectState::Present(_))
             | (ObjectState::Present(_), ObjectState::Absent) => false,
@@ -193,7 +199,6 @@ impl<K: ProjectableObject> CachedObject<K> {
     }
 }
 
-/// The two are alike.
 trait ProjectableObject:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone

@@ -11,14 +11,15 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::watch::{WatchItem, ResilientWatch, WatchFailure};
+use super::watch::{ResilientWatch, WatchFailure, WatchItem};
 
 /// Pods by UID. None until it is known which there are: nothing may be removed before.
 pub type NodePods = Option<Arc<BTreeMap<String, Arc<Pod>>>>;
 
 /// Says which pods are bound to this node, whenever that changes. Does not end.
 pub async fn watch_pods(client: Client, node: String, out: watch::Sender<NodePods>) {
-    let mut feed = ResilientWatch::new(Api::<Pod>::all(client), Some(&format!("spec.nodeName={node}")));
+    let mut feed =
+        ResilientWatch::new(Api::<Pod>::all(client), Some(&format!("spec.nodeName={node}")));
     let mut known = PodCache::default();
     loop {
         let mut changed = false;

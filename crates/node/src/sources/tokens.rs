@@ -16,14 +16,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
-use super::{AbortOnDrop, SourceChange, ChangeSender};
+use super::{AbortOnDrop, ChangeSender, SourceChange};
 use crate::clock::Clock;
-use crate::node_certificates::{Backoff, RandomSource};
 use crate::csr::explain;
-use crate::volume::id::{VolumeOwner, SourceId};
+use crate::node_certificates::{Backoff, RandomSource};
+use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::CredentialState;
 
-use lifetime::{TokenClaims, RefreshDeadline, TokenValidity};
+use lifetime::{RefreshDeadline, TokenClaims, TokenValidity};
 
 /// What a token is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,8 @@ pub const NOT_YET: &str = "failed to fetch token: not yet requested";
 pub const NO_POD: &str = "a serviceAccountToken needs a pod";
 
 /// How long to pause after a failure. The first may be that the server does not know yet of the pod.
-const PAUSE: Backoff = Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(60) };
+const PAUSE: Backoff =
+    Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(60) };
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many tokens are asked for at a time.
@@ -60,7 +61,6 @@ pub struct TokenManager {
     asking: Arc<Semaphore>,
 }
 
-/// One of them.
 struct ManagedToken {
     wanted: TokenSpec,
     slot: Arc<TokenSlot>,
@@ -71,8 +71,13 @@ struct ManagedToken {
 struct TokenSlot(Mutex<CredentialState<Zeroizing<String>>>);
 
 impl TokenManager {
-    /// None are wanted yet.
-    pub fn new(client: Client, clock: Clock, random: RandomSource, wakes: ChangeSender) -> Arc<Self> {
+    /// Creates a manager without tokens; `ensure` adds and refreshes them.
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        random: RandomSource,
+        wakes: ChangeSender,
+    ) -> Arc<Self> {
         let asking = Arc::new(Semaphore::new(AT_A_TIME));
         Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), asking })
     }
@@ -95,10 +100,11 @@ impl TokenManager {
         kept.retain(|id, _| id.volume.owner != *owner);
     }
 
-    /// The token.
+    /// Returns the current token, or why none is available.
     pub fn get(&self, id: &SourceId) -> CredentialState<Zeroizing<String>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(id).map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
+        kept.get(id)
+            .map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
     }
 
     /// What of a token from the disk is of use, and of how much.
@@ -128,7 +134,10 @@ impl TokenManager {
             let slot = Arc::new(TokenSlot::new(CredentialState::Unavailable(NO_POD.into())));
             return ManagedToken { wanted, slot, _task: None };
         };
-        let first = old.map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), CredentialState::Available);
+        let first = old.map_or_else(
+            || CredentialState::Unavailable(NOT_YET.into()),
+            CredentialState::Available,
+        );
         let slot = Arc::new(TokenSlot::new(first));
         let keeper = TokenRefresher {
             api: Api::namespaced(self.client.clone(), namespace),
@@ -201,7 +210,6 @@ fn request(wanted: &TokenSpec, pod: &str, uid: &str) -> TokenRequest {
     }
 }
 
-/// Keeps one token good.
 struct TokenRefresher {
     api: Api<ServiceAccount>,
     request: TokenRequest,
@@ -225,7 +233,9 @@ impl TokenRefresher {
     async fn run(self, standing: TokenValidity) {
         match standing {
             TokenValidity::Useless => {}
-            TokenValidity::Old => sleep(lifetime::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await,
+            TokenValidity::Old => {
+                sleep(lifetime::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await
+            }
             TokenValidity::Good(due) => self.wait_until(due).await,
         }
         let mut failures = 0;
@@ -235,7 +245,12 @@ impl TokenRefresher {
                     failures = 0;
                     self.slot.set(token);
                     self.wake();
-                    self.wait_until(RefreshDeadline::for_new_token(lasts, (self.clock)(), (self.random)())).await;
+                    self.wait_until(RefreshDeadline::for_new_token(
+                        lasts,
+                        (self.clock)(),
+                        (self.random)(),
+                    ))
+                    .await;
                 }
                 Err(refusal) => {
                     let told = !refusal.early || failures >= LENIENT;
@@ -268,8 +283,10 @@ impl TokenRefresher {
         let _turn = self.asking.acquire().await;
         let params = PostParams::default();
         let asked = self.api.create_token_request(&self.service_account, &params, &self.request);
-        let refused =
-            |why: &str, early| TokenRequestError { why: format!("failed to fetch token: {why}"), early };
+        let refused = |why: &str, early| TokenRequestError {
+            why: format!("failed to fetch token: {why}"),
+            early,
+        };
         let TokenRequest { spec, status, .. } = match timeout(PATIENCE, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(kube::Error::Api(status))) => {

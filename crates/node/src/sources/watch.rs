@@ -13,8 +13,8 @@ use kube::runtime::watcher::{self, Config, Event, InitialListStrategy, watcher};
 use kube::{Api, Resource};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::node_certificates::Backoff;
 use crate::csr::explain;
+use crate::node_certificates::Backoff;
 
 /// What comes from a watch.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub enum WatchFailure {
     Refused(String),
     /// The server does not have what is watched.
     Unserved(String),
-    /// Something that passes.
+    /// A transient error, such as a broken connection.
     Broken(String),
 }
 
@@ -42,7 +42,8 @@ pub struct ResilientWatch<K> {
 }
 
 /// How long to pause after trouble.
-const PAUSE: Backoff = Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
+const PAUSE: Backoff =
+    Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(30) };
 /// After how long without trouble earlier trouble is forgotten.
 const STEADY: Duration = Duration::from_secs(5);
 /// How long a list that comes as a watch may be silent. Servers that do not know of such lists send
@@ -55,7 +56,7 @@ const LASTS: (u32, u32) = (200, 290);
 const TOGETHER: usize = 1000;
 
 impl WatchFailure {
-    /// In words.
+    /// Returns the error message of the server or the connection.
     pub fn text(&self) -> &str {
         let (Self::Refused(text) | Self::Unserved(text) | Self::Broken(text)) = self;
         text

@@ -13,13 +13,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::AltNames;
 
-use super::server::{SigningPolicy, ScriptedApi, Signer};
-use super::{START, CertificateFixture};
+use super::server::{ScriptedApi, Signer, SigningPolicy};
+use super::{CertificateFixture, START};
+use crate::cert_store::CertStore;
 use crate::clock::{Clock, ClockReading};
 use crate::files::FileSystem;
 use crate::key_pair::CertificateKeyPair;
-use crate::node_certificates::{ClientFactory, RequesterCredential, NodeCertificateManager, RetryPolicy, NodeCertificateConfig};
-use crate::cert_store::CertStore;
+use crate::node_certificates::{
+    ClientFactory, NodeCertificateConfig, NodeCertificateManager, RequesterCredential, RetryPolicy,
+};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
 /// A node and its server.
@@ -34,7 +36,6 @@ pub struct RotationTestNode {
     skew: Arc<AtomicI64>,
 }
 
-/// A manager that runs.
 pub struct RunningNodeManager {
     pub manager: Arc<NodeCertificateManager>,
     task: JoinHandle<()>,
@@ -75,17 +76,18 @@ impl RotationTestNode {
         })
     }
 
-    /// Signs without the names.
     pub fn forgetful_signer(&self) -> Signer {
         let began = self.began;
         Arc::new(move |request| {
             let from = START + began.elapsed();
-            let signed = CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(from) };
+            let signed = CertificateFixture {
+                names: AltNames::default(),
+                ..CertificateFixture::client(from)
+            };
             signed.pem(&request.public_key().to_public_key().unwrap())
         })
     }
 
-    /// The node's clock.
     pub fn clock(&self) -> Clock {
         let (began, skew) = (self.began, self.skew.clone());
         Arc::new(move || {
@@ -162,7 +164,10 @@ impl RunningNodeManager {
     }
 
     /// Waits until the report is such.
-    pub async fn until(&self, good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool) {
+    pub async fn until(
+        &self,
+        good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool,
+    ) {
         let mut reports = self.manager.reports();
         let waiting = reports.wait_for(|report| good(report));
         let waited = tokio::time::timeout(Duration::from_secs(40 * 86_400), waiting).await;

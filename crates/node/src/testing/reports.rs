@@ -3,11 +3,14 @@
 use time::{Duration, OffsetDateTime};
 use windlass_pki::AltNames;
 
-use crate::node_certificates::{ManagerActivity, CurrentCertificateReport, NodeCertificateReport};
+use crate::node_certificates::{CurrentCertificateReport, ManagerActivity, NodeCertificateReport};
 use crate::template::CertificatePurpose;
 
 /// What a manager that holds something says, or one that holds nothing.
-pub fn report(purpose: CertificatePurpose, expires: Option<OffsetDateTime>) -> NodeCertificateReport {
+pub fn report(
+    purpose: CertificatePurpose,
+    expires: Option<OffsetDateTime>,
+) -> NodeCertificateReport {
     let held = expires.map(|expires| CurrentCertificateReport {
         common_name: "system:node:n1".into(),
         organizations: vec!["system:nodes".into()],

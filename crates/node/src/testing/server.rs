@@ -22,7 +22,6 @@ pub type Signer = Arc<dyn Fn(&CertificateRequest) -> String + Send + Sync>;
 
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
-/// The server.
 #[derive(Clone)]
 pub struct ScriptedApi {
     state: Arc<Mutex<ScriptedApiState>>,
@@ -47,14 +46,11 @@ struct ScriptedApiState {
 /// What becomes of a new request.
 #[derive(Clone, Default)]
 pub enum SigningPolicy {
-    /// It waits.
     #[default]
     Wait,
     /// It is approved and waits for a signer.
     Approve,
-    /// It gets a certificate.
     Sign(Signer),
-    /// It gets this condition.
     Refuse(&'static str),
 }
 
@@ -67,7 +63,6 @@ pub enum InjectedFault {
     Cut,
     /// The connection breaks when the server has done it.
     Lost,
-    /// Nothing is answered, ever.
     Silence,
 }
 
@@ -112,19 +107,16 @@ impl ScriptedApi {
         self.state.lock().unwrap().always.push((verb, fault));
     }
 
-    /// Breaks nothing any more.
     pub fn heal(&self) {
         let mut state = self.state.lock().unwrap();
         state.always.clear();
         state.faults.clear();
     }
 
-    /// Ends all watches.
     pub fn cut_watches(&self) {
         self.change(|state| state.cut = state.version + 1);
     }
 
-    /// Deletes a request.
     pub fn delete(&self, name: &str) {
         self.change(|state| drop(state.requests.remove(name).unwrap()));
     }
@@ -138,12 +130,10 @@ impl ScriptedApi {
         });
     }
 
-    /// Changes a request.
     pub fn edit(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         self.change(|state| edit(state.requests.get_mut(name).unwrap()));
     }
 
-    /// Decides about what waits.
     pub fn decide(&self, policy: &SigningPolicy) {
         self.change(|state| state.requests.values_mut().for_each(|r| apply(r, policy)));
     }
@@ -163,7 +153,6 @@ impl ScriptedApi {
         self.state.lock().unwrap().calls.iter().filter(|call| **call == verb).count()
     }
 
-    /// Who made the calls.
     pub fn callers(&self) -> Vec<&'static str> {
         self.state.lock().unwrap().callers.clone()
     }
@@ -321,7 +310,8 @@ fn apply(request: &mut Value, policy: &SigningPolicy) {
         SigningPolicy::Approve => request["status"] = json!({"conditions": condition("Approved")}),
         SigningPolicy::Refuse(kind) => request["status"] = json!({"conditions": condition(kind)}),
         SigningPolicy::Sign(signer) => {
-            let certificate = k8s_openapi::ByteString(signer(&requested_certificate(request)).into_bytes());
+            let certificate =
+                k8s_openapi::ByteString(signer(&requested_certificate(request)).into_bytes());
             request["status"] =
                 json!({"conditions": condition("Approved"), "certificate": certificate});
         }

@@ -2,8 +2,8 @@
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltNames, CertificateTemplate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, CertificateUsages,
-    Validity, issue_certificate, parse_certificate_blocks,
+    AltNames, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey, Serial,
+    SubjectKey, SystemRandom, Validity, issue_certificate, parse_certificate_blocks,
 };
 
 use super::AUTHORITY;

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass_api::selector::labels::LabelSelector;
 
-use crate::volume::trust_anchors::{Digest, BundleSelector};
+use crate::volume::trust_anchors::{BundleSelector, Digest};
 
-/// What a node reports.
+/// The `status` of a NodeTrust, which the node's agent writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTrustStatus {
@@ -47,7 +47,7 @@ pub struct NodeTrustSource {
     /// The bundles that they come from, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<NodeTrustBundle>,
-    /// The volumes.
+    /// `host/name` or `namespace/pod/volume`; at most 256, see `more_volumes`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
     /// How many more volumes there are.
@@ -58,13 +58,13 @@ pub struct NodeTrustSource {
     pub message: String,
 }
 
-/// A bundle in files.
+/// A ClusterTrustBundle whose anchors are in the files of volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTrustBundle {
-    /// Its name.
+    /// Name of the ClusterTrustBundle, as in `metadata.name`.
     pub name: String,
-    /// Its generation, or 0.
+    /// `metadata.generation` of the delivered bundle; 0 is omitted.
     #[serde(skip_serializing_if = "is_zero_generation")]
     pub generation: i64,
     /// The digest of its anchors.
@@ -78,11 +78,14 @@ impl NodeTrustSource {
             return Some(BundleSelector::Name(self.name.clone()));
         }
         let labels = self.label_selector.as_ref().unwrap_or(&Value::Null);
-        Some(BundleSelector::Signer(self.signer_name.clone(), LabelSelector::from_object(labels).ok()?))
+        Some(BundleSelector::Signer(
+            self.signer_name.clone(),
+            LabelSelector::from_object(labels).ok()?,
+        ))
     }
 }
 
-/// NodeTrusts, for a client.
+/// Returns the API resource of NodeTrust, for dynamic clients.
 pub fn resource() -> ApiResource {
     ApiResource {
         group: "windlass.dev".into(),

@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
-use crate::volume_manager::report::VolumeReports;
+use crate::csr::{PATIENCE, explain};
 use crate::node_certificates::RandomSource;
 use crate::node_certificates::backoff::Backoff;
-use crate::csr::{PATIENCE, explain};
 use crate::trust::object::{NodeTrustStatus, resource};
 use crate::trust::status::{PreviousReport, status_of};
+use crate::volume_manager::report::VolumeReports;
 
 /// How long nothing may change before it is written down.
 const QUIET: Duration = Duration::from_millis(100);
@@ -41,11 +41,11 @@ const FIRST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_sec
 const LOOK: Duration = Duration::from_secs(10 * 60);
 /// How often a server that does not take reports is asked again.
 const ABSENT: Duration = Duration::from_secs(60);
-/// Other failures.
+/// Retry delays after transient failures, such as timeouts.
 const TROUBLE: Backoff =
     Backoff { initial: Duration::from_millis(500), max: Duration::from_secs(60) };
 
-/// Keeps the report.
+/// Writes the NodeTrust object of this node when volume reports change.
 pub struct NodeTrustReporter {
     client: Client,
     node: String,
@@ -69,12 +69,12 @@ enum NodeTrustError {
     Absent(String),
     /// Somebody else has written or deleted it.
     Changed,
-    /// Something else.
+    /// A transient failure, with its message; retried with backoff.
     Trouble(String),
 }
 
 impl NodeTrustReporter {
-    /// Reports for this node.
+    /// Creates a reporter that writes the NodeTrust named after `node`.
     pub fn new(client: Client, node: String, clock: Clock, random: RandomSource) -> Self {
         Self { client, node, clock, random, resource: resource() }
     }
@@ -83,7 +83,8 @@ impl NodeTrustReporter {
     pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
         let mut pauses = RetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
-        let earlier = there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
+        let earlier =
+            there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
         self.settle(&mut reports, there.is_some()).await;
         let mut last = None::<Duration>;
         loop {
@@ -144,12 +145,17 @@ impl NodeTrustReporter {
     }
 
     /// Waits for something to do.
-    async fn wait(&self, reports: &mut watch::Receiver<VolumeReports>, there: &mut Option<StoredNodeTrust>) {
+    async fn wait(
+        &self,
+        reports: &mut watch::Receiver<VolumeReports>,
+        there: &mut Option<StoredNodeTrust>,
+    ) {
         match timeout(LOOK.mul_f64(0.5 + (self.random)()), changed(reports)).await {
             Ok(()) => gather(reports, QUIET, RESTLESS).await,
             Err(_) => {
                 if let Ok(found) = self.fetch().await
-                    && found.as_ref().map(StoredNodeTrust::version) != there.as_ref().map(StoredNodeTrust::version)
+                    && found.as_ref().map(StoredNodeTrust::version)
+                        != there.as_ref().map(StoredNodeTrust::version)
                 {
                     *there = found;
                 }
@@ -157,7 +163,11 @@ impl NodeTrustReporter {
         }
     }
 
-    async fn refetch(&self, there: Option<StoredNodeTrust>, pauses: &mut RetryState) -> Option<StoredNodeTrust> {
+    async fn refetch(
+        &self,
+        there: Option<StoredNodeTrust>,
+        pauses: &mut RetryState,
+    ) -> Option<StoredNodeTrust> {
         match self.fetch().await {
             Ok(found) => found,
             Err(failure) => {
@@ -226,7 +236,9 @@ impl NodeTrustReporter {
         match written.map_err(|_| silence())? {
             Ok(answer) => Ok(StoredNodeTrust::new(answer, Some(status.clone()))),
             Err(Error::Api(said)) if said.code == 409 => Err(NodeTrustError::Changed),
-            Err(Error::Api(said)) if said.code == 404 && there.is_some() => Err(NodeTrustError::Changed),
+            Err(Error::Api(said)) if said.code == 404 && there.is_some() => {
+                Err(NodeTrustError::Changed)
+            }
             Err(error) => Err(NodeTrustError::from_client_error(&error)),
         }
     }
@@ -275,7 +287,9 @@ impl RetryState {
         let (random, node) = ((reporter.random)(), &reporter.node);
         let pause = match failure {
             NodeTrustError::Changed if self.failures == 0 => Duration::ZERO,
-            NodeTrustError::Changed | NodeTrustError::Trouble(_) => TROUBLE.after(self.failures, random),
+            NodeTrustError::Changed | NodeTrustError::Trouble(_) => {
+                TROUBLE.after(self.failures, random)
+            }
             NodeTrustError::Absent(_) => ABSENT.mul_f64(0.5 + random),
         };
         self.failures = self.failures.saturating_add(1);

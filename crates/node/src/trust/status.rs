@@ -8,15 +8,15 @@ pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::volume_manager::report::{VolumeReports, VolumeReport};
 use crate::trust::object::{NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text};
 use crate::volume::trust_anchors::BundleSelector;
+use crate::volume_manager::report::{VolumeReport, VolumeReports};
 
 /// Volumes of a source that are named.
 const VOLUMES: usize = 256;
 /// Bundles of a source that are listed.
 const BUNDLES: usize = 1024;
-/// Sources that are listed.
+/// Maximum number of sources in one NodeTrust status.
 const SOURCES: usize = 1024;
 /// The bytes of a message.
 const MESSAGE: usize = 1024;
@@ -92,7 +92,7 @@ pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrust
 }
 
 impl PreviousReport {
-    /// What was reported.
+    /// Indexes an earlier status by volume and selection.
     pub fn new(status: &NodeTrustStatus) -> Self {
         let mut carried = BTreeMap::new();
         for source in status.sources.iter().filter(|source| !source.digest.is_empty()) {

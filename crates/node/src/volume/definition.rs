@@ -10,12 +10,12 @@ pub(super) mod tests;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ProjectedVolumeSource;
-use windlass_api::field::{FieldErrors, FieldError, FieldPath};
+use windlass_api::field::{FieldError, FieldErrors, FieldPath};
 
-use super::trust_anchors::BundleSelector;
 use super::path::VolumePath;
+use super::trust_anchors::BundleSelector;
 
-/// A volume.
+/// A validated `projected` volume of a pod or of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeDefinition {
     /// The mode of files for which there is no other.
@@ -24,42 +24,42 @@ pub struct VolumeDefinition {
     pub sources: Vec<(usize, ProjectedSource)>,
 }
 
-/// Where files come from.
+/// A source of a projected volume, as in the Kubernetes API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProjectedSource {
-    /// `clusterTrustBundle`: anchors.
+    /// `clusterTrustBundle`: trust anchors in one PEM file.
     Bundle(BundleSource),
     /// `podCertificate`: a key that the node makes, and a certificate for it.
     Certificate(CertificateSource),
-    /// `configMap`.
+    /// `configMap`: keys of a ConfigMap as files.
     ConfigMap(ObjectSource),
-    /// `secret`.
+    /// `secret`: keys of a Secret as files.
     Secret(ObjectSource),
-    /// `serviceAccountToken`.
+    /// `serviceAccountToken`: a bound token of the pod's service account.
     Token(TokenSource),
     /// `downwardAPI`: what the pod says of itself.
     Downward(Vec<DownwardFile>),
 }
 
-/// Anchors in a file.
+/// A `clusterTrustBundle` source: trust anchors in one PEM file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BundleSource {
-    /// Which.
+    /// The bundles whose anchors are written to the file.
     pub select: BundleSelector,
     /// Whether there may be none.
     pub optional: bool,
-    /// Where.
+    /// Path of the PEM file, relative to the volume.
     pub path: VolumePath,
-    /// Whose the file is.
+    /// User ID that owns the file; `None` leaves it to the system.
     pub owner: Option<u32>,
 }
 
 /// A key and its certificates, in at least one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateSource {
-    /// Who signs.
+    /// Name of the signer, such as `example.com/workloads`.
     pub signer: String,
-    /// `ECDSAP256` and the like.
+    /// Key type as in the API: `ECDSAP256`, `ED25519`, `RSA3072` and others.
     pub key_type: String,
     /// How long the certificate may last.
     pub max_expiration_seconds: Option<i32>,
@@ -67,11 +67,11 @@ pub struct CertificateSource {
     pub user_annotations: BTreeMap<String, String>,
     /// Where the key is, with the certificates after it.
     pub bundle: Option<VolumePath>,
-    /// Where the key is.
+    /// Path of the key file; `None` if it is not written separately.
     pub key: Option<VolumePath>,
-    /// Where the certificates are.
+    /// Path of the chain file; `None` if it is not written separately.
     pub chain: Option<VolumePath>,
-    /// Whose the files are.
+    /// User ID that owns the files; `None` is the user of `VolumeReaders`.
     pub owner: Option<u32>,
 }
 
@@ -91,13 +91,13 @@ pub struct ObjectSource {
 /// One key of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectItem {
-    /// Which.
+    /// Key of the ConfigMap or Secret to write.
     pub key: String,
-    /// Where.
+    /// Path of the file, relative to the volume.
     pub path: VolumePath,
-    /// Its own mode.
+    /// Permission bits; `None` uses the default mode of the volume.
     pub mode: Option<u32>,
-    /// Whose the file is.
+    /// User ID that owns the file; `None` leaves it to the system.
     pub owner: Option<u32>,
 }
 
@@ -108,22 +108,22 @@ pub struct TokenSource {
     pub audience: Option<String>,
     /// How long it is to last.
     pub expiration_seconds: i64,
-    /// Where.
+    /// Path of the token file, relative to the volume.
     pub path: VolumePath,
-    /// Whose the file is.
+    /// User ID that owns the file; `None` is the user of `VolumeReaders`.
     pub owner: Option<u32>,
 }
 
 /// What the pod says of itself, in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownwardFile {
-    /// What.
+    /// The field or resource of the pod to write.
     pub value: DownwardValue,
-    /// Where.
+    /// Path of the file, relative to the volume.
     pub path: VolumePath,
-    /// Its own mode.
+    /// Permission bits; `None` uses the default mode of the volume.
     pub mode: Option<u32>,
-    /// Whose the file is.
+    /// User ID that owns the file; `None` leaves it to the system.
     pub owner: Option<u32>,
 }
 
@@ -134,9 +134,9 @@ pub enum DownwardValue {
     Field(String),
     /// What one of its containers needs or may have.
     Resource {
-        /// Which container.
+        /// Name of the container whose resource is read.
         container: String,
-        /// `limits.cpu` and the like.
+        /// Resource name, such as `limits.cpu` or `requests.memory`.
         resource: String,
         /// In which unit; none is one.
         divisor: Option<String>,

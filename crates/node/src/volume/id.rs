@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Whose volumes.
+/// The owner of a volume: a pod or the host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeOwner {
-    /// Those of a pod.
+    /// A pod, identified by namespace, name and UID.
     Pod {
-        /// Its namespace.
+        /// Namespace of the pod, as in `metadata.namespace`.
         namespace: String,
-        /// Its name.
+        /// Name of the pod, as in `metadata.name`.
         name: String,
-        /// Its UID.
+        /// UID of the pod, which tells it from a namesake.
         uid: String,
     },
     /// Those of the machine itself.
@@ -21,16 +21,16 @@ pub enum VolumeOwner {
 /// A volume. Displayed, it is `namespace/pod/volume`, or `host/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId {
-    /// Whose it is.
+    /// The pod or host that the volume belongs to.
     pub owner: VolumeOwner,
-    /// Its name.
+    /// Name of the pod's volume or of the host projection.
     pub name: String,
 }
 
 /// A source of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
-    /// Of which volume.
+    /// The volume that contains the source.
     pub volume: VolumeId,
     /// Its place in the list.
     pub index: usize,
@@ -39,7 +39,9 @@ pub struct SourceId {
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
-            VolumeOwner::Pod { namespace, name, .. } => write!(f, "{namespace}/{name}/{}", self.name),
+            VolumeOwner::Pod { namespace, name, .. } => {
+                write!(f, "{namespace}/{name}/{}", self.name)
+            }
             VolumeOwner::Host => write!(f, "host/{}", self.name),
         }
     }

@@ -16,16 +16,16 @@ pub struct VolumePath(String);
 /// Why a text is no path of a file in a volume. Displayed, each is what kubelet says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// It names nothing.
+    /// The path is empty or consists only of separators and dots.
     #[error("invalid path: must not be empty: {0:?}")]
     Empty(String),
     /// It begins at the root.
     #[error("invalid path: must be relative path: {0}")]
     Absolute(String),
-    /// It is too long.
+    /// The path exceeds the limit of 4096 bytes.
     #[error("invalid path: must be less than or equal to {MAX_PATH} characters")]
     TooLong,
-    /// It leads upwards.
+    /// The path contains a `..` element.
     #[error("invalid path: must not contain '..': {0}")]
     Backstep(String),
     /// An element is too long.
@@ -69,7 +69,7 @@ impl VolumePath {
         }
     }
 
-    /// The path as text.
+    /// Returns the normalized path with `/` as separator.
     pub fn as_str(&self) -> &str {
         &self.0
     }

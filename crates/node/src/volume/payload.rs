@@ -8,8 +8,8 @@ use std::ops::Bound;
 use aws_lc_rs::digest::{Context, SHA256};
 use zeroize::Zeroizing;
 
-use super::trust_anchors::Digest;
 use super::path::VolumePath;
+use super::trust_anchors::Digest;
 use crate::files::FilePermissions;
 
 /// What somebody in a volume's group may do with every file: read it.
@@ -21,7 +21,7 @@ const GROUP_FOLDER: u32 = 0o2755;
 /// One file. It may hold a key, so it is wiped when dropped and cannot be shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PayloadFile {
-    /// What is in it.
+    /// The contents of the file; wiped when dropped.
     pub bytes: Zeroizing<Vec<u8>>,
     /// The bits of `chmod`, before those that a group gets.
     pub mode: u32,
@@ -69,7 +69,7 @@ impl VolumePayload {
         }
     }
 
-    /// The files, by path.
+    /// Returns all files with their paths, sorted by path.
     pub fn files(&self) -> impl ExactSizeIterator<Item = (&VolumePath, &PayloadFile)> {
         self.files.iter()
     }
@@ -190,7 +190,9 @@ mod tests {
     fn a_digest_tells_files_apart() {
         let payload = |group, name: &str, bytes: &str, mode, owner| {
             let mut payload = VolumePayload::new(group);
-            payload.add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) }).unwrap();
+            payload
+                .add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) })
+                .unwrap();
             payload
         };
         let all = [
@@ -203,7 +205,8 @@ mod tests {
             payload(None, "a", "b", 0o600, None),
             payload(None, "a", "b", 0o644, Some(0)),
         ];
-        let digests = all.iter().map(VolumePayload::digest).collect::<std::collections::BTreeSet<_>>();
+        let digests =
+            all.iter().map(VolumePayload::digest).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(digests.len(), all.len());
         assert_eq!(all[2].digest(), all[2].clone().digest());
     }

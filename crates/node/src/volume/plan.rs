@@ -16,12 +16,13 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use zeroize::Zeroizing;
 
-use super::trust_anchors::TrustBundleIndex;
 use super::definition::{
-    BundleSource, CertificateSource, VolumeDefinition, ObjectItem, ObjectSource, ProjectedSource, TokenSource,
+    BundleSource, CertificateSource, ObjectItem, ObjectSource, ProjectedSource, TokenSource,
+    VolumeDefinition,
 };
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
+use super::trust_anchors::TrustBundleIndex;
 
 /// The mode of credentials that somebody in particular is to read.
 const PRIVATE: u32 = 0o600;
@@ -32,11 +33,11 @@ pub struct PlanInputs<'a> {
     pub pod: Option<&'a Pod>,
     /// What the node can give to pods, which is the limit of those that have none.
     pub allocatable: &'a BTreeMap<String, String>,
-    /// The bundles.
+    /// The ClusterTrustBundles, or why they are not available.
     pub bundles: &'a OptionalApi<TrustBundleIndex>,
     /// ConfigMaps of the pod's namespace by name. Those that are not in it are not known yet.
     pub config_maps: &'a BTreeMap<String, Option<Arc<ConfigMap>>>,
-    /// Secrets, likewise.
+    /// Secrets of the pod's namespace by name; missing entries are not known yet.
     pub secrets: &'a BTreeMap<String, Option<Arc<Secret>>>,
     /// Tokens, by the place of their source.
     pub tokens: &'a BTreeMap<usize, CredentialState<Zeroizing<String>>>,
@@ -53,7 +54,7 @@ pub enum OptionalApi<T> {
     Missing,
     /// It is not known yet what there is.
     Unsynced,
-    /// What there is.
+    /// The API is served, and this is its complete content.
     Synced(T),
 }
 
@@ -69,13 +70,13 @@ pub enum CredentialState<T> {
 /// A key and the certificates for it.
 #[derive(Clone)]
 pub struct CredentialBundle {
-    /// PKCS#8, as PEM.
+    /// The private key as PKCS#8 PEM; wiped when dropped.
     pub key: Zeroizing<String>,
     /// The certificate and those that vouch for it, as PEM.
     pub chain: String,
 }
 
-/// For whom files are.
+/// User and group that read the files of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeReaders {
     /// The one user as whom everything in the pod runs.
@@ -92,7 +93,7 @@ pub struct BlockedReason(pub Vec<String>);
 /// What to do about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAction {
-    /// Write these files.
+    /// Write these files; they replace all files of the volume.
     Write(VolumePayload),
     /// Leave the last good ones, and say why.
     Keep(BlockedReason),
@@ -101,7 +102,7 @@ pub enum VolumeAction {
 }
 
 impl VolumeReaders {
-    /// Those of a pod.
+    /// Returns the `runAsUser` that all containers share, and the pod's `fsGroup`.
     pub fn from_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let whole = spec.security_context.as_ref();
@@ -219,7 +220,11 @@ impl PayloadPlanner<'_> {
         self.credential(&source.path, anchors.to_pem().into_bytes(), source.owner)
     }
 
-    fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), BlockedReason> {
+    fn certificate(
+        &mut self,
+        source: &CertificateSource,
+        index: usize,
+    ) -> Result<(), BlockedReason> {
         let pair = match self.world.certificates.get(&index) {
             Some(CredentialState::Available(pair)) => pair,
             Some(CredentialState::Unavailable(why)) => return Err(blocked(why.clone())),

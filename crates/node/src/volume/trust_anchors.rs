@@ -16,10 +16,10 @@ use windlass_pki::{
     pem,
 };
 
-/// SHA-256.
+/// SHA-256 digest of a certificate, a set of anchors or a payload.
 pub type Digest = Fingerprint;
 
-/// A set of certificates.
+/// A set of trust anchors without duplicates, ordered by SHA-256 digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustAnchors {
     /// DER by its digest, which also gives the order.
@@ -29,15 +29,15 @@ pub struct TrustAnchors {
 /// What has to be known of a ClusterTrustBundle, of whatever version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustBundle {
-    /// Its name.
+    /// Name of the ClusterTrustBundle, as in `metadata.name`.
     pub name: String,
     /// Which version of its contents it is: `metadata.generation`, or 0.
     pub generation: i64,
     /// The signer whose certificates it is for; empty for none.
     pub signer: String,
-    /// Its labels.
+    /// Labels of the ClusterTrustBundle, for label selectors.
     pub labels: BTreeMap<String, String>,
-    /// Its certificates.
+    /// The certificates of `spec.trustBundle`, without duplicates.
     pub anchors: TrustAnchors,
     /// How many blocks of its text are no certificates although they say so.
     pub unreadable: usize,
@@ -98,12 +98,12 @@ impl TrustAnchors {
         self.certificates.extend(more);
     }
 
-    /// Whether there are none.
+    /// Returns whether the set contains no certificate.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of distinct certificates.
     pub fn len(&self) -> usize {
         self.certificates.len()
     }
@@ -113,7 +113,7 @@ impl TrustAnchors {
         self.certificates.values().map(|der| &**der)
     }
 
-    /// The certificates as text.
+    /// Returns the certificates as PEM, in the order of their digests.
     pub fn to_pem(&self) -> String {
         pem::encode_certificates(self.der())
     }
@@ -156,7 +156,7 @@ impl TrustBundleIndex {
         self.by_name.insert(bundle.name.clone(), bundle);
     }
 
-    /// Forgets a bundle.
+    /// Removes a bundle from the index; does nothing if it is unknown.
     pub fn remove(&mut self, name: &str) {
         let Some(bundle) = self.by_name.remove(name) else { return };
         if let Some(names) = self.by_signer.get_mut(&bundle.signer) {
@@ -172,12 +172,12 @@ impl TrustBundleIndex {
         self.by_name.get(name).map(|bundle| &**bundle)
     }
 
-    /// How many there are.
+    /// Returns the number of bundles in the index.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the index contains no bundle.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -203,7 +203,11 @@ impl TrustBundleIndex {
     }
 
     /// The certificates of those that are wanted: at least one, unless it is `optional`.
-    pub fn anchors(&self, select: &BundleSelector, optional: bool) -> Result<TrustAnchors, TrustAnchorsError> {
+    pub fn anchors(
+        &self,
+        select: &BundleSelector,
+        optional: bool,
+    ) -> Result<TrustAnchors, TrustAnchorsError> {
         let bundles = self.select(select);
         let mut anchors = TrustAnchors::default();
         for bundle in &bundles {

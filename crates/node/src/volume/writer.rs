@@ -33,7 +33,10 @@ use time::macros::format_description;
 
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
-use crate::files::{FilePermissions, FileContents, DiskError, FileSystem, OpenDirectory, DirectoryEntry, FileOperation};
+use crate::files::{
+    DirectoryEntry, DiskError, FileContents, FileOperation, FilePermissions, FileSystem,
+    OpenDirectory,
+};
 
 const DATA: &str = "..data";
 const STAGED: &str = "..data_tmp";
@@ -75,14 +78,18 @@ impl VolumeWriter {
         Self { files, base: Some(base.to_owned()), directory: base.join(path) }
     }
 
-    /// Where the volume is.
+    /// Returns the directory of the volume, which need not exist.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Makes these the files of the volume, and tidies up after a process that was killed. After an
     /// error it has the files from before. It is on the disk when this returns.
-    pub fn write(&self, payload: &VolumePayload, now: OffsetDateTime) -> Result<WriteOutcome, DiskError> {
+    pub fn write(
+        &self,
+        payload: &VolumePayload,
+        now: OffsetDateTime,
+    ) -> Result<WriteOutcome, DiskError> {
         let root = self.root(payload)?;
         sweep(&root)?;
         if let Some(current) = current(&root)?
@@ -174,7 +181,11 @@ impl VolumeWriter {
 }
 
 /// Writes everything next to what is there, and then puts it in its place.
-fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<(), DiskError> {
+fn replace(
+    root: &OpenDirectory,
+    payload: &VolumePayload,
+    now: OffsetDateTime,
+) -> Result<(), DiskError> {
     let name = fill(root, payload, now)?;
     root.sync()?;
     link_all(root, payload)?;
@@ -187,7 +198,11 @@ fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -
 }
 
 /// Writes everything to a new directory, whose name this returns.
-fn fill(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<String, DiskError> {
+fn fill(
+    root: &OpenDirectory,
+    payload: &VolumePayload,
+    now: OffsetDateTime,
+) -> Result<String, DiskError> {
     let name = generation(now);
     let access = payload.folder_access();
     let generation = root.create_directory(OsStr::new(&name), &access)?;
@@ -291,10 +306,11 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
         return Ok(false);
     }
     for (path, file) in payload.files() {
-        let folder = open_parent(current, path, |above, name, path| match above.open_directory(name)? {
-            Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
-            Some(_) | None => Ok(None),
-        })?;
+        let folder =
+            open_parent(current, path, |above, name, path| match above.open_directory(name)? {
+                Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
+                Some(_) | None => Ok(None),
+            })?;
         let Some(folder) = folder else { return Ok(false) };
         let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
         let is_same = |found: FileContents| {

@@ -11,35 +11,35 @@ use tokio::sync::{mpsc, watch};
 
 use super::issuance::RequestOutcome;
 use super::pod_request::request_outcome;
-use crate::sources::watch::{WatchItem, ResilientWatch, WatchFailure};
-use crate::sources::discovery::{RecheckSignal, ApiAvailability};
+use crate::sources::discovery::{ApiAvailability, RecheckSignal};
+use crate::sources::watch::{ResilientWatch, WatchFailure, WatchItem};
 
-/// Those who wait.
+/// Dispatches updates of PodCertificateRequests to the tasks that wait for them.
 #[derive(Default)]
 pub struct RequestDispatcher {
     waiting: Mutex<BTreeMap<RequestId, mpsc::UnboundedSender<RequestUpdate>>>,
 }
 
-/// Which request.
+/// Namespace and name of a PodCertificateRequest; the UID is not part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId {
-    /// Its namespace.
+    /// The namespace of the request, which is the pod's.
     pub namespace: String,
-    /// Its name.
+    /// The name of the request, which the agent generates.
     pub name: String,
 }
 
 /// What was seen of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestUpdate {
-    /// It is there.
+    /// The request exists; `ended` says whether it is complete.
     Present {
         /// Which of those that ever had this name it is.
         uid: String,
-        /// What became of it.
+        /// The result of the request; `None` while it is pending.
         ended: Option<RequestOutcome>,
     },
-    /// It was deleted.
+    /// The request was deleted from the API server.
     Deleted {
         /// Which of those that ever had this name it was.
         uid: String,
@@ -82,10 +82,18 @@ impl RequestDispatcher {
         }
     }
 
-    async fn watch(&self, client: &Client, node: &str, presence: ApiAvailability, again: &RecheckSignal) {
+    async fn watch(
+        &self,
+        client: &Client,
+        node: &str,
+        presence: ApiAvailability,
+        again: &RecheckSignal,
+    ) {
         let resource: ApiResource = match presence {
             ApiAvailability::Served(resource) => resource,
-            ApiAvailability::Unknown | ApiAvailability::Missing => return std::future::pending().await,
+            ApiAvailability::Unknown | ApiAvailability::Missing => {
+                return std::future::pending().await;
+            }
         };
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let mut feed = ResilientWatch::new(api, Some(&format!("spec.nodeName={node}")));
@@ -93,8 +101,12 @@ impl RequestDispatcher {
         loop {
             match feed.next().await {
                 WatchItem::Event(Event::Init) => listed.clear(),
-                WatchItem::Event(Event::InitApply(request)) => listed.extend(self.dispatch(&request, false)),
-                WatchItem::Event(Event::InitDone) => self.dispatch_absent(&std::mem::take(&mut listed)),
+                WatchItem::Event(Event::InitApply(request)) => {
+                    listed.extend(self.dispatch(&request, false))
+                }
+                WatchItem::Event(Event::InitDone) => {
+                    self.dispatch_absent(&std::mem::take(&mut listed))
+                }
                 WatchItem::Event(Event::Apply(request)) => drop(self.dispatch(&request, false)),
                 WatchItem::Event(Event::Delete(request)) => drop(self.dispatch(&request, true)),
                 WatchItem::Trouble(trouble) => {
@@ -140,7 +152,7 @@ impl RequestDispatcher {
 }
 
 impl RequestSubscription<'_> {
-    /// What is seen next.
+    /// Waits for the next update of the request; cancel-safe.
     pub async fn next(&mut self) -> RequestUpdate {
         match self.updates.recv().await {
             Some(seen) => seen,

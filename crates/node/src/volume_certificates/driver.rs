@@ -10,18 +10,22 @@ use tokio::sync::watch;
 use windlass_pki::{ForeignCertificate, leads_to_anchor, parse_certificate_blocks};
 
 use super::VolumeCertificateManager;
-use super::state_machine::{RenewalAction, RenewalEvent, RenewalStateMachine, RenewalNotice};
-use super::issuance::{IssuanceOutcome, CertificateIssuance, IssuanceProgress, save};
-use super::managed_certificate::{PublishedCertificate, ManagedCertificate};
-use super::state_file::{IssuedCertificate, CertificateState, LoadedState};
 use super::event_writer;
+use super::issuance::{CertificateIssuance, IssuanceOutcome, IssuanceProgress, save};
+use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
+use super::state_file::{CertificateState, IssuedCertificate, LoadedState};
+use super::state_machine::{RenewalAction, RenewalEvent, RenewalNotice, RenewalStateMachine};
 use crate::node_certificates::RetryPolicy;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
-use crate::volume::trust_anchors::{TrustAnchors, Digest};
+use crate::volume::trust_anchors::{Digest, TrustAnchors};
 
 /// Keeps one certificate good, beginning with what was loaded. Does not end.
-pub async fn run(certificates: Arc<VolumeCertificateManager>, source: Arc<ManagedCertificate>, loaded: LoadedState) {
+pub async fn run(
+    certificates: Arc<VolumeCertificateManager>,
+    source: Arc<ManagedCertificate>,
+    loaded: LoadedState,
+) {
     let (progress, mut told) = mpsc::unbounded_channel();
     let random = (certificates.setup.random)();
     let times = loaded.kept.current.as_ref().map(|current| current.times);
@@ -75,7 +79,6 @@ struct VolumeCertificateDriver {
     kept: CertificateState,
     /// Whether what is kept is not on the disk yet.
     unsaved: bool,
-    /// What is under way.
     job: Option<BoxFuture<'static, IssuanceOutcome>>,
     progress: UnboundedSender<IssuanceProgress>,
     /// What was last held against which trust anchors: each pair is looked at once.

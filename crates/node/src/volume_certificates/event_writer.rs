@@ -2,8 +2,8 @@
 
 use tokio::sync::mpsc;
 
-use super::state_machine::{RenewalNotice, RequestRefusal, RefusalKind};
 use super::managed_certificate::{CertificateRequester, ManagedCertificate};
+use super::state_machine::{RefusalKind, RenewalNotice, RequestRefusal};
 use crate::clock::Clock;
 use crate::events::recorder::{Event, EventRecorder, node_reference, pod_reference};
 
@@ -26,8 +26,12 @@ pub async fn write_events(
 /// What is told of a notice.
 pub fn event_from_notice(source: &ManagedCertificate, node: &str, notice: &RenewalNotice) -> Event {
     let (reason, note) = match notice {
-        RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Denied, message }) => ("Denied", message.clone()),
-        RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Failed, message }) => ("Failed", message.clone()),
+        RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Denied, message }) => {
+            ("Denied", message.clone())
+        }
+        RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Failed, message }) => {
+            ("Failed", message.clone())
+        }
         RenewalNotice::Overdue => {
             ("CertificateOverdueForRefresh", "PodCertificate refresh overdue".to_owned())
         }
@@ -50,12 +54,19 @@ mod tests {
     #[test]
     fn pods_are_told_in_words_and_hosts_which_projection() {
         let refused = |by| {
-            RenewalNotice::Refused(RequestRefusal { by, message: "\"a/b\" was denied: No: 100 %s of it".into() })
+            RenewalNotice::Refused(RequestRefusal {
+                by,
+                message: "\"a/b\" was denied: No: 100 %s of it".into(),
+            })
         };
         let table = [
             (refused(RefusalKind::Denied), "Denied", "\"a/b\" was denied: No: 100 %s of it"),
             (refused(RefusalKind::Failed), "Failed", "\"a/b\" was denied: No: 100 %s of it"),
-            (RenewalNotice::Overdue, "CertificateOverdueForRefresh", "PodCertificate refresh overdue"),
+            (
+                RenewalNotice::Overdue,
+                "CertificateOverdueForRefresh",
+                "PodCertificate refresh overdue",
+            ),
             (RenewalNotice::Expired, "CertificateExpired", "PodCertificate expired"),
         ];
         for (notice, reason, note) in table {

@@ -8,10 +8,10 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyKind, build_csr};
 
-use super::state_machine::RefusalKind;
-use super::issuance::{RequestOutcome, IssuanceError};
+use super::issuance::{IssuanceError, RequestOutcome};
 use super::state_file::PendingRequest;
-use crate::csr::{self, CsrSubmitError, SubmittedCsr, CsrOutcome, CsrObject, CsrStage, call_api};
+use super::state_machine::RefusalKind;
+use crate::csr::{self, CsrObject, CsrOutcome, CsrStage, CsrSubmitError, SubmittedCsr, call_api};
 use crate::volume::definition::CertificateSource;
 
 /// How long a request is waited for before that is begun anew. Nothing comes of it: people take longer
@@ -22,19 +22,23 @@ const SHORTEST: i32 = 600;
 
 /// What is to be in the certificate.
 pub struct HostCertificateRequest<'a> {
-    /// `CN`.
+    /// Common name (`CN`) of the requested subject.
     pub common_name: &'a str,
-    /// What it speaks for.
+    /// Subject alternative names of the requested certificate; may be empty.
     pub names: &'a AltNames,
-    /// What the projection says.
+    /// The projection's certificate source: signer, key type and lifetime.
     pub source: &'a CertificateSource,
-    /// What the key is.
+    /// Algorithm and size of the key that the request is for.
     pub kind: KeyKind,
 }
 
 impl HostCertificateRequest<'_> {
     /// Asks for a certificate, or finds the request that did.
-    pub async fn submit(&self, client: &Client, begun: &PendingRequest) -> Result<SubmittedCsr, IssuanceError> {
+    pub async fn submit(
+        &self,
+        client: &Client,
+        begun: &PendingRequest,
+    ) -> Result<SubmittedCsr, IssuanceError> {
         let api: Api<CsrObject> = Api::all(client.clone());
         let request = self.request(begun)?;
         let created = call_api(api.create(&PostParams::default(), &request)).await;
@@ -44,7 +48,10 @@ impl HostCertificateRequest<'_> {
                 self.adopt(&api, begun).await?
             }
             Err(error) => {
-                return Err(IssuanceError::from_submit_error(error, "while creating CertificateSigningRequest"));
+                return Err(IssuanceError::from_submit_error(
+                    error,
+                    "while creating CertificateSigningRequest",
+                ));
             }
         };
         Ok(SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() })
@@ -76,7 +83,11 @@ impl HostCertificateRequest<'_> {
     }
 
     /// Our own request, which an earlier call or an earlier life has made.
-    async fn adopt(&self, api: &Api<CsrObject>, begun: &PendingRequest) -> Result<CsrObject, IssuanceError> {
+    async fn adopt(
+        &self,
+        api: &Api<CsrObject>,
+        begun: &PendingRequest,
+    ) -> Result<CsrObject, IssuanceError> {
         let name = &begun.name;
         let Some(found) = call_api(api.get_opt(name)).await? else {
             // It went meanwhile.
@@ -95,7 +106,11 @@ impl HostCertificateRequest<'_> {
 }
 
 /// Waits until a request has ended, and says for what it waits.
-pub async fn wait(client: &Client, asked: &SubmittedCsr, mut on: impl FnMut(CsrStage)) -> RequestOutcome {
+pub async fn wait(
+    client: &Client,
+    asked: &SubmittedCsr,
+    mut on: impl FnMut(CsrStage),
+) -> RequestOutcome {
     loop {
         return match csr::wait_for_completion(client, asked, PATIENCE, &mut on).await {
             CsrOutcome::TimedOut(_) => continue,

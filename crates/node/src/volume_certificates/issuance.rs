@@ -7,24 +7,24 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc::UnboundedSender;
 use windlass_pki::{KeyKind, PrivateKey};
 
-use super::host_request::{self, HostCertificateRequest};
 use super::dispatcher::RequestId;
-use super::state_machine::{RenewalEvent, RenewalKey, NOT_YET, RequestRefusal, RefusalKind};
-use super::managed_certificate::{CertificateRequester, PodRequester, ManagedCertificate};
-use super::state_file::{PendingRequest, IssuedCertificate, CertificateState};
-use super::{VolumeCertificateManager, MISSING, CertificateSubject};
-use crate::csr::{CsrSubmitError, CsrStage};
+use super::host_request::{self, HostCertificateRequest};
+use super::managed_certificate::{CertificateRequester, ManagedCertificate, PodRequester};
+use super::state_file::{CertificateState, IssuedCertificate, PendingRequest};
+use super::state_machine::{NOT_YET, RefusalKind, RenewalEvent, RenewalKey, RequestRefusal};
+use super::{CertificateSubject, MISSING, VolumeCertificateManager};
+use crate::csr::{CsrStage, CsrSubmitError};
 use crate::sources::discovery::ApiAvailability;
 
 /// What is done for one certificate.
 pub struct CertificateIssuance {
-    /// With what.
+    /// The manager whose client, limits and configuration are used.
     pub certificates: Arc<VolumeCertificateManager>,
-    /// For whom.
+    /// The certificate to obtain, with its subject and state file.
     pub source: Arc<ManagedCertificate>,
-    /// What there is.
+    /// The stored state at the start, including a pending request if any.
     pub kept: CertificateState,
-    /// With which key.
+    /// Whether to reuse the key of the pending request or generate one.
     pub key: RenewalKey,
     /// How far it has come.
     pub progress: UnboundedSender<IssuanceProgress>,
@@ -34,40 +34,40 @@ pub struct CertificateIssuance {
 pub enum IssuanceProgress {
     /// A request is begun, and on the disk.
     Begun(Arc<PendingRequest>),
-    /// Something else.
+    /// An input for the `RenewalStateMachine` of this certificate.
     Event(RenewalEvent),
 }
 
-/// How it ended.
+/// How one attempt to obtain a certificate ended.
 pub enum IssuanceOutcome {
-    /// There is a certificate.
+    /// The signer issued a certificate that matches the key.
     Issued {
-        /// It.
+        /// The new key and certificate chain, ready to serve.
         current: Arc<IssuedCertificate>,
         /// Whether it is on the disk.
         saved: bool,
     },
-    /// Not well.
+    /// The attempt failed; the event says how, and the request may be retried.
     Failed(RenewalEvent),
     /// The name of the request is somebody else's.
     Taken(RenewalEvent),
 }
 
-/// How a request ended.
+/// The final result of a PodCertificateRequest or CertificateSigningRequest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestOutcome {
-    /// There is a certificate.
+    /// The signer issued a certificate; it has not been validated yet.
     Issued {
         /// It and those that vouch for it.
         chain: String,
         /// When it should be renewed.
         begin: Option<OffsetDateTime>,
     },
-    /// There will be none.
+    /// The request was denied or marked as failed.
     Refused {
-        /// Who says so.
+        /// Whether an approver denied it or the signer failed it.
         by: RefusalKind,
-        /// Why.
+        /// Reason and message of the condition, on one line.
         why: String,
     },
     /// It is not there any more.
@@ -79,7 +79,7 @@ pub enum RequestOutcome {
 /// Why there is no request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IssuanceError {
-    /// Why.
+    /// The error message, without secrets, for events and logs.
     pub message: String,
     /// Whether it will be no better another time.
     pub lasting: bool,
@@ -100,7 +100,9 @@ impl From<CsrSubmitError> for IssuanceError {
         let lasting = match &error {
             CsrSubmitError::Api(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
             CsrSubmitError::Unwritable(_) => true,
-            CsrSubmitError::Incompatible { .. } | CsrSubmitError::Api(_) | CsrSubmitError::Silence => false,
+            CsrSubmitError::Incompatible { .. }
+            | CsrSubmitError::Api(_)
+            | CsrSubmitError::Silence => false,
         };
         Self { message: error.to_string(), lasting, taken: false }
     }
@@ -132,7 +134,9 @@ impl CertificateIssuance {
         self.report_event(RenewalEvent::Asked);
         let ended = all.requests.wait(&resource, pod, &asked, &mut listener).await;
         let request = format!("{}/{}", pod.namespace, begun.name);
-        Ok(self.validate_outcome(ended, &begun, &format!("PodCertificateRequest {request:?}")).await)
+        Ok(self
+            .validate_outcome(ended, &begun, &format!("PodCertificateRequest {request:?}"))
+            .await)
     }
 
     async fn for_host(&self) -> Result<IssuanceOutcome, IssuanceError> {
@@ -162,7 +166,9 @@ impl CertificateIssuance {
         loop {
             match presence.borrow_and_update().clone() {
                 ApiAvailability::Served(resource) => return resource,
-                ApiAvailability::Missing => self.report_event(RenewalEvent::Hindered(MISSING.to_owned())),
+                ApiAvailability::Missing => {
+                    self.report_event(RenewalEvent::Hindered(MISSING.to_owned()))
+                }
                 ApiAvailability::Unknown => {}
             }
             if presence.changed().await.is_err() {
@@ -202,8 +208,15 @@ impl CertificateIssuance {
         })
     }
 
-    async fn validate_outcome(&self, ended: RequestOutcome, begun: &PendingRequest, request: &str) -> IssuanceOutcome {
-        let refused = |by, message| IssuanceOutcome::Failed(RenewalEvent::Refused(RequestRefusal { by, message }));
+    async fn validate_outcome(
+        &self,
+        ended: RequestOutcome,
+        begun: &PendingRequest,
+        request: &str,
+    ) -> IssuanceOutcome {
+        let refused = |by, message| {
+            IssuanceOutcome::Failed(RenewalEvent::Refused(RequestRefusal { by, message }))
+        };
         let (chain, begin) = match ended {
             RequestOutcome::Issued { chain, begin } => (chain, begin),
             RequestOutcome::Refused { by: by @ RefusalKind::Denied, why } => {
@@ -212,7 +225,9 @@ impl CertificateIssuance {
             RequestOutcome::Refused { by: by @ RefusalKind::Failed, why } => {
                 return refused(by, format!("{request} failed: {why}"));
             }
-            RequestOutcome::Gone(why) => return IssuanceOutcome::Failed(RenewalEvent::Gone(format!("{request}: {why}"))),
+            RequestOutcome::Gone(why) => {
+                return IssuanceOutcome::Failed(RenewalEvent::Gone(format!("{request}: {why}")));
+            }
             RequestOutcome::Trouble(message) => {
                 return IssuanceOutcome::Failed(RenewalEvent::Trouble { message, lasting: false });
             }
@@ -240,7 +255,11 @@ impl CertificateIssuance {
 }
 
 /// Writes what is to outlive the process, where it holds nobody up.
-pub async fn save(all: &VolumeCertificateManager, source: &Arc<ManagedCertificate>, kept: CertificateState) -> Result<(), IssuanceError> {
+pub async fn save(
+    all: &VolumeCertificateManager,
+    source: &Arc<ManagedCertificate>,
+    kept: CertificateState,
+) -> Result<(), IssuanceError> {
     let (files, source) = (all.setup.files.clone(), source.clone());
     let saved = off_thread(move || source.save(&files, &kept)).await?;
     saved.map_err(|error| trouble(error.to_string()))

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
 
-use super::state_machine::RefusalKind;
-use super::state_file::{IssuedCertificate, CertificateState, StateFile};
 use super::renewal_times::CertificateAge;
-use super::{CertificateSubject, CertificateSpec};
+use super::state_file::{CertificateState, IssuedCertificate, StateFile};
+use super::state_machine::RefusalKind;
+use super::{CertificateSpec, CertificateSubject};
 use crate::files::{DiskError, FileSystem};
-use crate::volume::id::{VolumeOwner, SourceId};
+use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState};
 
 /// A certificate that is wanted.
 pub struct ManagedCertificate {
-    /// Which.
+    /// Identifies the volume source that this certificate belongs to.
     pub id: SourceId,
     /// What it is to be.
     pub wanted: CertificateSpec,
-    /// Where it is kept.
+    /// The state file that holds its key and chain over restarts.
     pub place: StateFile,
     /// Whether it is over. Whoever writes holds it.
     over: Mutex<bool>,
@@ -27,12 +27,12 @@ pub struct ManagedCertificate {
     task: Mutex<Option<AbortHandle>>,
 }
 
-/// What others see.
+/// What the manager publishes of a certificate for volumes, metrics and pods.
 #[derive(Clone, Default)]
 pub struct PublishedCertificate {
-    /// What is served.
+    /// The key and chain to serve; `None` until one is issued.
     pub current: Option<Arc<IssuedCertificate>>,
-    /// Why there is nothing.
+    /// Why no certificate is available; empty if there is one.
     pub reason: String,
     /// Who refused it, if that is why.
     pub refuser: Option<RefusalKind>,
@@ -43,28 +43,33 @@ pub struct PublishedCertificate {
 /// Who is to have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CertificateRequester<'a> {
-    /// A pod.
+    /// A pod, through a PodCertificateRequest in its namespace.
     Pod(PodRequester<'a>),
-    /// The machine.
+    /// The host, through a CertificateSigningRequest.
     Host,
 }
 
-/// A pod.
+/// The pod fields that a PodCertificateRequest must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PodRequester<'a> {
-    /// Its namespace.
+    /// Namespace of the pod and of its request.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the pod, as in `metadata.name`.
     pub name: &'a str,
-    /// Its UID.
+    /// UID of the pod, which tells it from a namesake.
     pub uid: &'a str,
-    /// As whom it runs.
+    /// Name of the service account that the pod runs as.
     pub service_account: &'a str,
 }
 
 impl ManagedCertificate {
     /// One of which this is shown at first.
-    pub fn new(id: SourceId, wanted: CertificateSpec, place: StateFile, shown: PublishedCertificate) -> Self {
+    pub fn new(
+        id: SourceId,
+        wanted: CertificateSpec,
+        place: StateFile,
+        shown: PublishedCertificate,
+    ) -> Self {
         let (over, task) = (Mutex::new(false), Mutex::new(None));
         Self { id, wanted, place, over, published: Mutex::new(shown), task }
     }
@@ -72,10 +77,12 @@ impl ManagedCertificate {
     /// Who is to have it.
     pub fn requester(&self) -> CertificateRequester<'_> {
         match (&self.wanted.subject, &self.id.volume.owner) {
-            (CertificateSubject::Pod { service_account }, VolumeOwner::Pod { namespace, name, uid }) => {
-                CertificateRequester::Pod(PodRequester { namespace, name, uid, service_account })
-            }
-            (CertificateSubject::Pod { .. }, VolumeOwner::Host) | (CertificateSubject::Host { .. }, _) => CertificateRequester::Host,
+            (
+                CertificateSubject::Pod { service_account },
+                VolumeOwner::Pod { namespace, name, uid },
+            ) => CertificateRequester::Pod(PodRequester { namespace, name, uid, service_account }),
+            (CertificateSubject::Pod { .. }, VolumeOwner::Host)
+            | (CertificateSubject::Host { .. }, _) => CertificateRequester::Host,
         }
     }
 
@@ -83,9 +90,10 @@ impl ManagedCertificate {
     pub fn get(&self) -> CredentialState<CredentialBundle> {
         let shown = lock(&self.published);
         match &shown.current {
-            Some(current) if !shown.off => {
-                CredentialState::Available(CredentialBundle { key: current.key.clone(), chain: current.chain.clone() })
-            }
+            Some(current) if !shown.off => CredentialState::Available(CredentialBundle {
+                key: current.key.clone(),
+                chain: current.chain.clone(),
+            }),
             _ => CredentialState::Unavailable(shown.reason.clone()),
         }
     }

@@ -21,12 +21,12 @@ use time::format_description::well_known::Rfc3339;
 use windlass_pki::{CertificateRequest, PrivateKey, build_stub_csr};
 
 use super::dispatcher::{RequestSubscription, RequestUpdate};
-use super::state_machine::RefusalKind;
-use super::issuance::{RequestOutcome, IssuanceError};
+use super::issuance::{IssuanceError, RequestOutcome};
 use super::managed_certificate::PodRequester;
 use super::state_file::PendingRequest;
-use crate::node_certificates::RandomSource;
+use super::state_machine::RefusalKind;
 use crate::csr::{CsrSubmitError, SubmittedCsr, call_api};
+use crate::node_certificates::RandomSource;
 use crate::sources::discovery::RecheckSignal;
 use crate::volume::definition::CertificateSource;
 
@@ -52,7 +52,7 @@ pub struct PodRequestClient {
 /// When a request was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
-    /// By this call.
+    /// This call created the request on the API server.
     Created,
     /// By an earlier one, or in an earlier life.
     Existing,
@@ -66,7 +66,8 @@ pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
         let mut all = conditions.into_iter().flatten();
         all.find(|condition| text(condition, "type") == kind)
     };
-    let refused = |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
+    let refused =
+        |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
     if let Some(denied) = said("Denied") {
         return refused(RefusalKind::Denied, denied);
     }
@@ -112,7 +113,9 @@ impl PodRequestClient {
             let created = call_api(api.create(&params, &request)).await;
             let found = match created {
                 Ok(created) => created,
-                Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
+                Err(CsrSubmitError::Api(kube::Error::Api(status)))
+                    if status.is_already_exists() =>
+                {
                     return adopt(&api, pod, begun).await;
                 }
                 Err(CsrSubmitError::Api(kube::Error::Api(status)))
@@ -128,10 +131,14 @@ impl PodRequestClient {
                     if matches!(&error, CsrSubmitError::Api(kube::Error::Api(s)) if s.code == 404) {
                         self.again.notify_one();
                     }
-                    return Err(IssuanceError::from_submit_error(error, "while creating PodCertificateRequest"));
+                    return Err(IssuanceError::from_submit_error(
+                        error,
+                        "while creating PodCertificateRequest",
+                    ));
                 }
             };
-            let asked = SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() };
+            let asked =
+                SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() };
             return Ok((asked, RequestOrigin::Created));
         }
     }
@@ -169,13 +176,16 @@ impl PodRequestClient {
                 }
                 // One that was there before, or that was put in its place, which a look will show.
                 Some(RequestUpdate::Present { .. }) => {
-                    if let Some(RequestUpdate::Present { uid, .. }) = poll_request(&api, &asked.name).await
+                    if let Some(RequestUpdate::Present { uid, .. }) =
+                        poll_request(&api, &asked.name).await
                         && uid != asked.uid
                     {
                         return RequestOutcome::Gone("it was replaced by another one");
                     }
                 }
-                Some(RequestUpdate::Deleted { uid }) if uid == asked.uid => return RequestOutcome::Gone(DELETED),
+                Some(RequestUpdate::Deleted { uid }) if uid == asked.uid => {
+                    return RequestOutcome::Gone(DELETED);
+                }
                 Some(RequestUpdate::Deleted { .. }) | None => {}
                 Some(RequestUpdate::Absent) => return RequestOutcome::Gone(DELETED),
             }
@@ -190,7 +200,8 @@ impl PodRequestClient {
     async fn account(&self, pod: PodRequester<'_>) -> Result<String, IssuanceError> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace);
         let found = call_api(accounts.get(pod.service_account)).await;
-        let found = found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching service account"))?;
+        let found = found
+            .map_err(|e| IssuanceError::from_submit_error(e, "while fetching service account"))?;
         Ok(found.uid().unwrap_or_default())
     }
 
@@ -200,7 +211,8 @@ impl PodRequestClient {
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = call_api(nodes.get(&self.node)).await;
-        let found = found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching the node"))?;
+        let found =
+            found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching the node"))?;
         let uid = found.uid().unwrap_or_default();
         *self.cached_uid() = Some(uid.clone());
         Ok(uid)

@@ -11,9 +11,9 @@ const SPREAD: Duration = Duration::minutes(5);
 /// What matters of a certificate in the course of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RenewalTimes {
-    /// When it begins.
+    /// Start of the validity, from the certificate.
     pub not_before: OffsetDateTime,
-    /// When it ends.
+    /// End of the validity, from the certificate.
     pub not_after: OffsetDateTime,
     /// When it should be renewed.
     pub begin_refresh_at: OffsetDateTime,
@@ -25,7 +25,7 @@ pub struct RenewalTimes {
 /// How old a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateAge {
-    /// All is well.
+    /// The certificate is valid and its renewal is not overdue.
     Fresh,
     /// There should have been another for a while.
     Overdue,
@@ -57,7 +57,7 @@ impl RenewalTimes {
         self.begin_refresh_at + self.spread * random.clamp(0.0, 1.0)
     }
 
-    /// How old it is.
+    /// Returns whether renewal is overdue or the certificate expired at `now`.
     pub fn age(&self, now: OffsetDateTime) -> CertificateAge {
         // By this all of them are renewed, wherever in the spread they are.
         let late = OVERDUE.max(self.spread + SPREAD);
@@ -78,12 +78,13 @@ fn life(leaf: &ForeignCertificate) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{START, CertificateFixture};
+    use crate::testing::{CertificateFixture, START};
     use windlass_pki::PrivateKey;
 
     fn leaf(life: Duration) -> ForeignCertificate {
         let key = PrivateKey::generate().unwrap();
-        let signed = CertificateFixture { until: START + life, ..CertificateFixture::client(START) };
+        let signed =
+            CertificateFixture { until: START + life, ..CertificateFixture::client(START) };
         signed.certificate(key.public_key())
     }
 
@@ -124,7 +125,12 @@ mod tests {
     fn grows_old() {
         let begin = START + Duration::minutes(30);
         let times = RenewalTimes::for_pod(&leaf(Duration::minutes(60)), Some(begin));
-        let table = [(0, CertificateAge::Fresh), (40, CertificateAge::Fresh), (41, CertificateAge::Overdue), (60, CertificateAge::Overdue)];
+        let table = [
+            (0, CertificateAge::Fresh),
+            (40, CertificateAge::Fresh),
+            (41, CertificateAge::Overdue),
+            (60, CertificateAge::Overdue),
+        ];
         for (minutes, age) in table.into_iter().chain([(61, CertificateAge::Expired)]) {
             assert_eq!(times.age(START + Duration::minutes(minutes)), age, "{minutes}");
         }

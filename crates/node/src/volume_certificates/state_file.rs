@@ -18,7 +18,7 @@ use windlass_pki::{ForeignCertificate, IssuedChain, PrivateKey, labelled_certifi
 use zeroize::Zeroizing;
 
 use super::renewal_times::RenewalTimes;
-use super::{CertificateSubject, CertificateSpec};
+use super::{CertificateSpec, CertificateSubject};
 use crate::clock;
 use crate::files::{DiskError, FileSystem, PRIVATE};
 use crate::key_pair::matches_key;
@@ -28,18 +28,18 @@ use crate::volume::id::SourceId;
 const LIMIT: usize = 512 * 1024;
 const VERSION: u32 = 1;
 
-/// What is kept.
+/// The persistent state of one certificate, stored in a `StateFile`.
 #[derive(Clone, Default)]
 pub struct CertificateState {
-    /// What is served.
+    /// The key and chain to serve; `None` before the first issuance.
     pub current: Option<Arc<IssuedCertificate>>,
-    /// What is asked for.
+    /// The request in progress; stored before it is sent to the server.
     pub begun: Option<Arc<PendingRequest>>,
 }
 
 /// A key and the certificates for it.
 pub struct IssuedCertificate {
-    /// PKCS#8, as PEM.
+    /// The private key as PKCS#8 PEM; wiped when dropped.
     pub key: Zeroizing<String>,
     /// The certificate and those that vouch for it, as PEM.
     pub chain: String,
@@ -51,7 +51,7 @@ pub struct IssuedCertificate {
 pub struct PendingRequest {
     /// Its name, which we chose.
     pub name: String,
-    /// Its key.
+    /// The private key that the request is for.
     pub key: PrivateKey,
 }
 
@@ -69,13 +69,13 @@ pub struct LoadedState {
 /// What was issued cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuedCertificateError {
-    /// It is no chain.
+    /// The text is not a valid certificate chain.
     #[error(transparent)]
     Chain(#[from] windlass_pki::ChainError),
     /// It is for another key.
     #[error("the certificate is for another key")]
     Mismatch,
-    /// It is over.
+    /// The certificate expired at this time, by the clock of this host.
     #[error("the certificate expired at {}, by the clock of this machine", clock::text(*.0))]
     Expired(OffsetDateTime),
     /// The key cannot be written down.
@@ -86,7 +86,7 @@ pub enum IssuedCertificateError {
 /// Where one certificate is kept, and what it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFile {
-    /// The file.
+    /// Path of the state file, in the private state directory.
     pub path: PathBuf,
     /// What tells what is wanted from anything else.
     pub definition: String,
@@ -94,7 +94,6 @@ pub struct StateFile {
     is_host: bool,
 }
 
-/// The first line.
 #[derive(Serialize, Deserialize)]
 struct StateHeader {
     version: u32,
@@ -140,7 +139,7 @@ impl IssuedCertificate {
 }
 
 impl StateFile {
-    /// That of a source.
+    /// Returns the state file of a source, in the directory that `wanted` names.
     pub fn for_source(id: &SourceId, wanted: &CertificateSpec) -> Self {
         let file = format!("{}-{}.pem", file_name(&id.volume.name), id.index);
         Self {
@@ -155,7 +154,9 @@ impl StateFile {
     pub fn load(&self, files: &FileSystem) -> LoadedState {
         let found = match files.read(&self.path, LIMIT) {
             Ok(found) => found,
-            Err(error) => return LoadedState { warning: Some(error.to_string()), ..LoadedState::default() },
+            Err(error) => {
+                return LoadedState { warning: Some(error.to_string()), ..LoadedState::default() };
+            }
         };
         let Some(text) = found else { return LoadedState::default() };
         match self.read(&text) {
@@ -175,7 +176,7 @@ impl StateFile {
         files.replace(&self.path, self.text(kept).as_bytes(), PRIVATE)
     }
 
-    /// Forgets all of it.
+    /// Removes the state file with its keys; succeeds if there is none.
     pub fn remove(&self, files: &FileSystem) -> Result<(), DiskError> {
         files.remove(&self.path)
     }
@@ -186,7 +187,11 @@ impl StateFile {
             return LoadedState { kept, ..LoadedState::default() };
         }
         let current = kept.current.filter(|_| head.signer == self.signer);
-        LoadedState { outdated: current.is_some(), kept: CertificateState { current, begun: None }, warning: None }
+        LoadedState {
+            outdated: current.is_some(),
+            kept: CertificateState { current, begun: None },
+            warning: None,
+        }
     }
 
     fn text(&self, kept: &CertificateState) -> Zeroizing<String> {
@@ -228,9 +233,10 @@ impl StateFile {
             None => None,
         };
         let begun = match &head.begun {
-            Some(name) => {
-                Some(Arc::new(PendingRequest { name: name.clone(), key: parse_key(blocks.next().as_ref())? }))
-            }
+            Some(name) => Some(Arc::new(PendingRequest {
+                name: name.clone(),
+                key: parse_key(blocks.next().as_ref())?,
+            })),
             None => None,
         };
         match blocks.next() {
@@ -281,7 +287,9 @@ fn parse_key(block: Option<&PemBlock>) -> Result<PrivateKey, String> {
 fn definition(wanted: &CertificateSpec) -> String {
     let source = &wanted.source;
     let subject = match &wanted.subject {
-        CertificateSubject::Pod { service_account } => serde_json::json!({ "pod": service_account }),
+        CertificateSubject::Pod { service_account } => {
+            serde_json::json!({ "pod": service_account })
+        }
         CertificateSubject::Host { common_name, names } => serde_json::json!({
             "host": common_name,
             "dns": names.dns_names,

@@ -76,14 +76,14 @@ enum RenewalFailure {
 pub enum RenewalKey {
     /// That of the request which was begun, or a new one if none was.
     Begun,
-    /// A new one.
+    /// Generate a new key, whatever was used before.
     New,
 }
 
 /// Who did not want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// The request was denied.
+    /// An approver denied the request with a `Denied` condition.
     Denied,
     /// The request failed, or what was issued is of no use.
     Failed,
@@ -92,20 +92,20 @@ pub enum RefusalKind {
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRefusal {
-    /// By whom.
+    /// Whether the request was denied or failed.
     pub by: RefusalKind,
-    /// Which request, and why.
+    /// Name of the request and the reason that the signer gave.
     pub message: String,
 }
 
-/// What happens.
+/// An input of the state machine: time, a result, or an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenewalEvent {
-    /// Time passes.
+    /// Nothing happened but the passing of time.
     Tick,
     /// It cannot be asked for as long as this is so, and somebody waits for it to change.
     Hindered(String),
-    /// There is a request.
+    /// The request was created, or an earlier one was adopted.
     Asked,
     /// There is a certificate, and it is good.
     Issued(RenewalTimes),
@@ -113,13 +113,13 @@ pub enum RenewalEvent {
     Orphaned,
     /// It was issued under one of them, or there are none.
     Anchored,
-    /// There will be none.
+    /// The request was denied, failed, or yielded an unusable certificate.
     Refused(RequestRefusal),
     /// The request is gone, for this reason.
     Gone(String),
     /// It could not be asked for.
     Trouble {
-        /// Why.
+        /// The error message, shown to the pod and logged.
         message: String,
         /// Whether it is for good, as far as can be told.
         lasting: bool,
@@ -135,10 +135,10 @@ pub enum RenewalAction {
     Tell(RenewalNotice),
 }
 
-/// What is worth telling.
+/// A condition of the certificate to report as a Kubernetes event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewalNotice {
-    /// It was refused.
+    /// The request was denied, or the signer failed it.
     Refused(RequestRefusal),
     /// It is not renewed in time.
     Overdue,
@@ -148,7 +148,12 @@ pub enum RenewalNotice {
 
 impl RenewalStateMachine {
     /// Begins with what was found. `outdated` is whether that is not quite what is wanted.
-    pub fn new(pace: RetryPolicy, found: Option<RenewalTimes>, outdated: bool, random: f64) -> Self {
+    pub fn new(
+        pace: RetryPolicy,
+        found: Option<RenewalTimes>,
+        outdated: bool,
+        random: f64,
+    ) -> Self {
         Self {
             pace,
             held: found.map(|times| RenewalSchedule::new(times, random)),
@@ -163,7 +168,12 @@ impl RenewalStateMachine {
     }
 
     /// What to do now that something happened. `random` is from 0 to 1.
-    pub fn step(&mut self, event: RenewalEvent, now: ClockReading, random: f64) -> Vec<RenewalAction> {
+    pub fn step(
+        &mut self,
+        event: RenewalEvent,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RenewalAction> {
         let mut actions = self.report_age(now);
         match event {
             RenewalEvent::Tick => actions.extend(self.tick(now, random)),
@@ -214,7 +224,10 @@ impl RenewalStateMachine {
     pub fn reason(&self) -> &str {
         match &self.why {
             None => NOT_YET,
-            Some(RenewalFailure::Trouble(message) | RenewalFailure::Refused(RequestRefusal { message, .. })) => message,
+            Some(
+                RenewalFailure::Trouble(message)
+                | RenewalFailure::Refused(RequestRefusal { message, .. }),
+            ) => message,
         }
     }
 

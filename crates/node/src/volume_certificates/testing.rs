@@ -15,24 +15,25 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::{AltNames, CertificateAuthority};
 
-use super::managed_certificate::{PublishedCertificate, ManagedCertificate};
+use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
 use super::state_file::StateFile;
-use super::{VolumeCertificateManager, VolumeCertificateConfig, CertificateSubject, CertificateSpec};
+use super::{
+    CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
+};
 use crate::clock::{Clock, ClockReading};
-use crate::files::FileSystem;
 use crate::feature_gates::FeatureGates;
+use crate::files::FileSystem;
 use crate::sources::SourceChange;
 use crate::sources::bundles::{self, BundleView};
 use crate::testing::START;
-use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use crate::volume::definition::CertificateSource;
-use crate::volume::id::{VolumeOwner, SourceId, VolumeId};
+use crate::volume::id::{SourceId, VolumeId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
+use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 
 pub use server::{IssuePolicy, ScriptedRequestServer};
 
 pub const SIGNER: &str = "example.com/workloads";
-/// In virtual time.
 pub const PATIENCE: Duration = Duration::from_secs(40 * 86_400);
 
 /// A node: a disk, a clock and a server.
@@ -54,7 +55,8 @@ pub struct RunningCertificates {
 impl IssuanceTestNode {
     pub fn new(policy: IssuePolicy) -> Self {
         let began = Instant::now();
-        let (server, dir) = (ScriptedRequestServer::new(policy, began), tempfile::tempdir().unwrap());
+        let (server, dir) =
+            (ScriptedRequestServer::new(policy, began), tempfile::tempdir().unwrap());
         let bundles = watch::Sender::new(bundles::initial_view(FeatureGates::default()));
         Self { server, gates: FeatureGates::default(), bundles, dir, began }
     }
@@ -93,7 +95,10 @@ impl IssuanceTestNode {
 
     pub fn host_spec(&self) -> CertificateSpec {
         let names = AltNames { dns_names: vec!["edge.example".into()], ..AltNames::default() };
-        CertificateSpec { subject: CertificateSubject::Host { common_name: None, names }, ..self.pod_spec() }
+        CertificateSpec {
+            subject: CertificateSubject::Host { common_name: None, names },
+            ..self.pod_spec()
+        }
     }
 
     pub fn start(&self) -> RunningCertificates {
@@ -141,7 +146,11 @@ impl RunningCertificates {
     }
 
     /// Waits until what is served is such, looking whenever somebody is woken.
-    pub async fn until(&mut self, id: &SourceId, good: impl Fn(&CredentialState<CredentialBundle>) -> bool) {
+    pub async fn until(
+        &mut self,
+        id: &SourceId,
+        good: impl Fn(&CredentialState<CredentialBundle>) -> bool,
+    ) {
         let certificates = self.certificates.clone();
         let waiting = async {
             while !good(&certificates.get(id)) {

@@ -134,7 +134,10 @@ async fn unusable_certificate_counts_as_refusal() {
     let table = [
         (IssuePolicy::IssueForAnother, "the certificate is for another key"),
         (IssuePolicy::IssueExpired, "the certificate expired at"),
-        (IssuePolicy::IssueNonsense, "issued certificate chain must contain at least one certificate"),
+        (
+            IssuePolicy::IssueNonsense,
+            "issued certificate chain must contain at least one certificate",
+        ),
     ];
     for (policy, expected) in table {
         let node = IssuanceTestNode::new(policy);
@@ -259,7 +262,8 @@ async fn an_api_that_comes_later_is_noticed() {
     for version in ["v1", "v1beta1", "v1alpha1"] {
         node.server.serve(Some(version));
         let pod = id(version, 0);
-        life.certificates.ensure(&pod, CertificateSpec { state: node.state().join(version), ..node.pod_spec() });
+        life.certificates
+            .ensure(&pod, CertificateSpec { state: node.state().join(version), ..node.pod_spec() });
         leaf(&life.ready(&pod).await);
         tokio::time::sleep(Duration::from_secs(600)).await;
     }
@@ -343,7 +347,8 @@ async fn removed_certificate_leaves_no_request_or_state() {
     for index in 0..3 {
         life.certificates.ensure(&id("web", index), wanted.clone());
     }
-    life.certificates.ensure(&id("db", 0), CertificateSpec { state: node.state().join("db"), ..wanted });
+    life.certificates
+        .ensure(&id("db", 0), CertificateSpec { state: node.state().join("db"), ..wanted });
     node.server.until(|server| server.created().len() == 4).await;
     let owner = id("web", 0).volume.owner;
     life.certificates.retain(&owner, &[id("web", 1)]);

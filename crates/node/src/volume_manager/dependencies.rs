@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::report::{DeliveredAnchors, DeliveredBundle};
 use crate::sources::objects::{ObjectId, ObjectKind};
-use crate::volume::trust_anchors::{TrustAnchors, TrustBundleIndex, Digest, BundleSelector};
 use crate::volume::definition::{
-    BundleSource, CertificateSource, VolumeDefinition, ObjectSource, ProjectedSource, TokenSource,
+    BundleSource, CertificateSource, ObjectSource, ProjectedSource, TokenSource, VolumeDefinition,
 };
 use crate::volume::plan::OptionalApi;
+use crate::volume::trust_anchors::{BundleSelector, Digest, TrustAnchors, TrustBundleIndex};
 
 /// What a selection of bundles comes to. Files that were made from the same need not be made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum SelectionState {
     Missing,
     /// It is not known yet.
     Unsynced,
-    /// These.
+    /// The selector resolved to these anchors, which may be empty.
     Resolved(DeliveredAnchors),
 }
 
@@ -33,11 +33,21 @@ pub struct SelectionResolver {
 
 impl SelectionResolver {
     /// What the selections of a volume come to, in their order.
-    pub fn resolve(&mut self, definition: &VolumeDefinition, bundles: &OptionalApi<TrustBundleIndex>) -> Vec<Arc<SelectionState>> {
-        bundle_sources(definition).map(|source| self.resolve_selector(&source.select, bundles)).collect()
+    pub fn resolve(
+        &mut self,
+        definition: &VolumeDefinition,
+        bundles: &OptionalApi<TrustBundleIndex>,
+    ) -> Vec<Arc<SelectionState>> {
+        bundle_sources(definition)
+            .map(|source| self.resolve_selector(&source.select, bundles))
+            .collect()
     }
 
-    fn resolve_selector(&mut self, select: &BundleSelector, bundles: &OptionalApi<TrustBundleIndex>) -> Arc<SelectionState> {
+    fn resolve_selector(
+        &mut self,
+        select: &BundleSelector,
+        bundles: &OptionalApi<TrustBundleIndex>,
+    ) -> Arc<SelectionState> {
         if let Some((_, seen)) = self.seen.iter().find(|(other, _)| other == select) {
             return seen.clone();
         }
@@ -71,7 +81,7 @@ impl SelectionResolver {
     }
 }
 
-/// The sources of anchors.
+/// Returns the `clusterTrustBundle` sources of a definition, in order.
 pub fn bundle_sources(definition: &VolumeDefinition) -> impl Iterator<Item = &BundleSource> {
     definition.sources.iter().filter_map(|(_, source)| match source {
         ProjectedSource::Bundle(source) => Some(source),
@@ -104,7 +114,9 @@ pub fn tokens(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &To
 }
 
 /// The certificates, each with its place.
-pub fn certificates(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &CertificateSource)> {
+pub fn certificates(
+    definition: &VolumeDefinition,
+) -> impl Iterator<Item = (usize, &CertificateSource)> {
     definition.sources.iter().filter_map(|(index, source)| match source {
         ProjectedSource::Certificate(source) => Some((*index, source)),
         _ => None,
@@ -118,7 +130,9 @@ pub fn has_downward(definition: &VolumeDefinition) -> bool {
 
 /// What a pod that no server knows cannot have: nobody can tell what it may see.
 pub fn needs_server(definition: &VolumeDefinition) -> bool {
-    let is_such = |source: &ProjectedSource| matches!(source, ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_));
+    let is_such = |source: &ProjectedSource| {
+        matches!(source, ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_))
+    };
     definition.sources.iter().any(|(_, source)| is_such(source))
 }
 

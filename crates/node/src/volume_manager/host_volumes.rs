@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::pod_volumes_root::is_path_element;
 use super::managed_volume::OwnerObject;
-use super::volume_loop::{LoopTaskResult, LoopTask, VolumeLoop};
+use super::pod_volumes_root::is_path_element;
+use super::volume_loop::{LoopTask, LoopTaskResult, VolumeLoop};
 use crate::files::{DiskError, FileSystem};
 use crate::projections::{HostProjection, HostProjections};
-use crate::volume::id::{VolumeOwner, VolumeId};
+use crate::volume::id::{VolumeId, VolumeOwner};
 use crate::volume::plan::BlockedReason;
 use crate::volume::writer::VolumeWriter;
 

@@ -10,37 +10,37 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::dependencies::{self, SelectionState};
-use super::pod_volumes_root::PodVolumesRoot;
-use super::report::{AnchorsReport, DeliveredAnchors, CertificateReport, VolumeReport};
 use super::pod_status::MountState;
+use super::pod_volumes_root::PodVolumesRoot;
+use super::report::{AnchorsReport, CertificateReport, DeliveredAnchors, VolumeReport};
 use super::snapshot::VolumeSnapshot;
 use crate::clock::Clock;
 use crate::metrics::volumes::SourceType;
 use crate::projections::HostProjection;
-use crate::volume::trust_anchors::Digest;
 use crate::volume::definition::VolumeDefinition;
-use crate::volume::plan::{VolumeAction, BlockedReason, VolumeReaders, decide};
+use crate::volume::plan::{BlockedReason, VolumeAction, VolumeReaders, decide};
+use crate::volume::trust_anchors::Digest;
 use crate::volume::writer::{VolumeWriter, WriteOutcome};
 
-/// Whose it is.
+/// The object that defines the volume: a pod or a host projection.
 #[derive(Clone)]
 pub enum OwnerObject {
     Pod(Arc<Pod>),
     Host(Arc<HostProjection>),
 }
 
-/// How far it is.
+/// The lifecycle stage of a managed volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeStage {
     /// It is not known what is on the disk.
     New,
-    /// It is kept.
+    /// The disk was inspected and the volume is kept up to date.
     Kept,
     /// Its pod is going away, and it was never made: it is not begun any more.
     Dropped,
 }
 
-/// A volume.
+/// A volume that the loop manages, with everything known about it.
 pub struct ManagedVolume {
     /// Tells it from one with the same name before it.
     pub serial: u64,
@@ -53,7 +53,7 @@ pub struct ManagedVolume {
     pub stage: VolumeStage,
     /// When it was first heard of.
     pub since: Duration,
-    /// Whether it has files.
+    /// Whether the volume was written at least once, also by an earlier process.
     pub ready: bool,
     /// Whether it was ever decided what is to be in it.
     pub decided: bool,
@@ -71,7 +71,7 @@ pub struct ManagedVolume {
     pub changed: Option<OffsetDateTime>,
     /// How often the disk did not do it, one time after the other.
     pub failures: u32,
-    /// When to try again.
+    /// Monotonic time of the next attempt after a disk error; `None` if none failed.
     pub retry_at: Option<Duration>,
     /// When to look whether somebody has damaged it.
     pub check_at: Duration,
@@ -109,7 +109,7 @@ pub struct VolumeWriteOrder {
     pub clock: Clock,
 }
 
-/// What came of it.
+/// Result and duration of one attempt to write a volume.
 pub struct VolumeWriteResult {
     pub outcome: Result<CompletedWrite, VolumeError>,
     pub took: Duration,
@@ -121,14 +121,14 @@ pub struct CompletedWrite {
     pub last: LastWrite,
     /// None if it was known without looking.
     pub written: Option<WriteOutcome>,
-    /// The certificates in it.
+    /// The certificates in the files, for the volume report.
     pub certificates: Vec<CertificateReport>,
 }
 
-/// It is not.
+/// Why a volume could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeError {
-    /// Something is missing.
+    /// A source is missing or invalid; retried when it changes, not by time.
     Blocked(BlockedReason),
     /// The disk did not do it.
     Disk(String),

@@ -23,13 +23,15 @@ use tokio::time::timeout;
 
 use super::pod_volumes_root::is_path_element;
 use crate::clock::{Clock, text};
-use crate::node_certificates::backoff::RateLimiter;
-use crate::node_certificates::{Backoff, RetryPolicy, RandomSource};
-use crate::node_status::object::timestamp;
 use crate::csr::{PATIENCE, explain};
+use crate::node_certificates::backoff::RateLimiter;
+use crate::node_certificates::{Backoff, RandomSource, RetryPolicy};
+use crate::node_status::object::timestamp;
 
 pub use report_state::MountState;
-use report_state::{CONDITION, VolumesCondition, StatusUpdate, NextUpdate, PodReportState, truncate_message};
+use report_state::{
+    CONDITION, NextUpdate, PodReportState, StatusUpdate, VolumesCondition, truncate_message,
+};
 
 const REPORTER: &str = "windlass.dev/node";
 /// How long nothing is sent to a server that does not answer.
@@ -47,7 +49,7 @@ pub enum PodReport {
     Removed(String),
 }
 
-/// Who tells.
+/// Writes `FailedMount` events and the `VolumesReady` condition of pods.
 pub struct PodStatusReporter {
     client: Client,
     node: String,
@@ -64,9 +66,9 @@ pub struct PodStatusReporter {
 
 /// Why the server did not do it.
 enum StatusWriteError {
-    /// It said no.
+    /// The server rejected the request with this HTTP status.
     Refused(u16),
-    /// It said nothing.
+    /// The server did not answer, or could not be reached.
     Unreachable,
 }
 
@@ -143,7 +145,9 @@ impl PodStatusReporter {
             match told.next(now) {
                 NextUpdate::Wait(at) => wait = wait.into_iter().chain(at).min(),
                 NextUpdate::Do(_) if now < self.rest => return Err(Some(self.rest)),
-                NextUpdate::Do(deed @ StatusUpdate::Event { .. }) => return Ok((uid.clone(), deed)),
+                NextUpdate::Do(deed @ StatusUpdate::Event { .. }) => {
+                    return Ok((uid.clone(), deed));
+                }
                 NextUpdate::Do(deed @ StatusUpdate::Condition(_)) => {
                     match self.condition_budget.try_acquire(&pace(CONDITIONS), now) {
                         Ok(()) => return Ok((uid.clone(), deed)),
@@ -198,7 +202,12 @@ impl PodStatusReporter {
         }
     }
 
-    async fn condition(&self, pod: &Pod, uid: &str, wanted: &VolumesCondition) -> Result<(), StatusWriteError> {
+    async fn condition(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        wanted: &VolumesCondition,
+    ) -> Result<(), StatusWriteError> {
         let now = (self.clock)().wall;
         let mut condition = json!({
             "type": CONDITION,

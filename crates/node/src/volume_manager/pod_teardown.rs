@@ -8,9 +8,9 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
 use tokio::time::timeout;
 
-use super::pod_volumes_root::is_path_element;
 use super::pod_volumes::{deletion, is_terminated};
-use super::volume_loop::{LoopTaskResult, TROUBLE, LoopTask, VolumeLoop};
+use super::pod_volumes_root::is_path_element;
+use super::volume_loop::{LoopTask, LoopTaskResult, TROUBLE, VolumeLoop};
 use crate::clock::ClockReading;
 use crate::csr::{PATIENCE, explain};
 use crate::volume::id::VolumeOwner;
@@ -18,10 +18,9 @@ use crate::volume::id::VolumeOwner;
 /// How many of them are seen to at the same time.
 const AT_ONCE: usize = 4;
 
-/// One of them.
+/// Teardown of one pod: remove its directories, then confirm its deletion.
 #[derive(Debug, Default)]
 pub struct PodTeardown {
-    /// Whether everything is removed.
     removed: bool,
     /// Whether the server knows that it is gone.
     confirmed: bool,
@@ -117,7 +116,8 @@ impl VolumeLoop {
                 (leaving.confirmed, leaving.failures) = (true, 0);
                 return;
             }
-            Ok(LoopTaskResult::Removed(Err(why)) | LoopTaskResult::Confirmed(Err(why))) | Err(why) => why,
+            Ok(LoopTaskResult::Removed(Err(why)) | LoopTaskResult::Confirmed(Err(why)))
+            | Err(why) => why,
             Ok(_) => return,
         };
         if leaving.failures == 0 {

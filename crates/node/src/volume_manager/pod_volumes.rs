@@ -9,19 +9,19 @@ use time::OffsetDateTime;
 use windlass_api::field::FieldPath;
 use zeroize::Zeroizing;
 
-use super::pod_teardown::PodTeardown;
 use super::dependencies;
-use super::pod_volumes_root::is_path_element;
+use super::managed_volume::{ManagedVolume, OwnerObject, VolumeStage};
 use super::pod_status::PodReport;
-use super::managed_volume::{OwnerObject, VolumeStage, ManagedVolume};
-use super::volume_loop::{LoopTaskResult, LoopTask, VolumeLoop};
-use crate::volume_certificates::{self, CertificateSubject};
+use super::pod_teardown::PodTeardown;
+use super::pod_volumes_root::is_path_element;
+use super::volume_loop::{LoopTask, LoopTaskResult, VolumeLoop};
 use crate::sources::pods::NodePods;
 use crate::sources::tokens;
 use crate::volume::definition::VolumeDefinition;
-use crate::volume::id::{VolumeOwner, SourceId, VolumeId};
+use crate::volume::id::{SourceId, VolumeId, VolumeOwner};
 use crate::volume::plan::{BlockedReason, VolumeReaders};
 use crate::volume::writer::VolumeWriter;
+use crate::volume_certificates::{self, CertificateSubject};
 
 /// What a pod has that kubelet makes without the server.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -33,9 +33,9 @@ const STATIC: &str =
 pub enum PodOwnership {
     /// That is not known yet.
     Unknown,
-    /// Ours.
+    /// This agent manages the volumes of the pods.
     Agent,
-    /// A kubelet's.
+    /// A kubelet runs on the node and manages them.
     Kubelet,
 }
 
@@ -136,7 +136,10 @@ impl VolumeLoop {
     pub fn retain_certificates(&self, owner: &VolumeOwner) {
         let volumes = self.volumes_of(owner);
         let wanted = volumes.flat_map(|(id, volume)| {
-            let pairs = volume.valid_definition().into_iter().flat_map(|good| dependencies::certificates(good));
+            let pairs = volume
+                .valid_definition()
+                .into_iter()
+                .flat_map(|good| dependencies::certificates(good));
             pairs.map(|(index, _)| SourceId { volume: id.clone(), index })
         });
         self.manager.certificates.retain(owner, &wanted.collect::<Vec<_>>());
@@ -170,7 +173,8 @@ impl VolumeLoop {
             return;
         }
         let before = self.pods.insert(uid.to_owned(), pod.clone());
-        let same = |pod: &Pod| (projected(pod).cloned().collect::<Vec<_>>(), VolumeReaders::from_pod(pod));
+        let same =
+            |pod: &Pod| (projected(pod).cloned().collect::<Vec<_>>(), VolumeReaders::from_pod(pod));
         let owner = owner_of(pod);
         if before.is_some_and(|before| same(&before) == same(pod)) {
             self.update_pod(&owner, pod);
@@ -188,11 +192,16 @@ impl VolumeLoop {
         for id in ids {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.owned = OwnerObject::Pod(pod.clone());
-            if going && volume.stage == VolumeStage::Kept && !volume.ready && !self.busy.contains(&id) {
+            if going
+                && volume.stage == VolumeStage::Kept
+                && !volume.ready
+                && !self.busy.contains(&id)
+            {
                 volume.stage = VolumeStage::Dropped;
                 dropped = true;
                 self.publish(&id);
-            } else if volume.valid_definition().is_some_and(|good| dependencies::has_downward(good)) {
+            } else if volume.valid_definition().is_some_and(|good| dependencies::has_downward(good))
+            {
                 self.queue(&id);
             }
         }
@@ -223,8 +232,12 @@ impl VolumeLoop {
                 let why = format!("{name:?} cannot be the name of a directory");
                 definition = Err(BlockedReason(vec![why]));
             }
-            let made =
-                self.new_volume(OwnerObject::Pod(pod.clone()), definition, VolumeReaders::from_pod(pod), writer);
+            let made = self.new_volume(
+                OwnerObject::Pod(pod.clone()),
+                definition,
+                VolumeReaders::from_pod(pod),
+                writer,
+            );
             self.volumes.insert(id.clone(), made);
             names.push(id);
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::tmpfs;
-use crate::files::{FilePermissions, DiskError, FileSystem, PRIVATE};
+use crate::files::{DiskError, FilePermissions, FileSystem, PRIVATE};
 use crate::volume::writer::{GUARDED, VolumeWriter};
 
 /// The directory of all pods.
@@ -34,7 +34,7 @@ pub enum PodVolumesRootError {
     /// The disk did not do it.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It is somebody else's.
+    /// The directory contains files of another program; the agent does not touch it.
     #[error("{} holds what this agent has not made: it needs a --root-dir of its own", .0.display())]
     Foreign(PathBuf),
 }

@@ -8,22 +8,22 @@ use time::OffsetDateTime;
 use windlass_pki::{AltNames, ForeignCertificate, labelled_certificates};
 
 use crate::metrics::volumes::SourceType;
-use crate::volume::trust_anchors::{Digest, BundleSelector};
 use crate::volume::id::VolumeId;
+use crate::volume::trust_anchors::{BundleSelector, Digest};
 
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// All volumes.
+/// The latest report of every managed volume, shared as one snapshot.
 pub type VolumeReports = Arc<BTreeMap<VolumeId, Arc<VolumeReport>>>;
 
-/// A volume.
+/// The state of one volume, for metrics, the status file and NodeTrust.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeReport {
-    /// Where it is.
+    /// Absolute path of the volume's directory on the host.
     pub directory: PathBuf,
     /// Of what it is made.
     pub sources: Vec<SourceType>,
-    /// Whether it has files.
+    /// Whether the volume was written at least once, possibly with older content.
     pub ready: bool,
     /// Why it does not have those that it should have now.
     pub blocked: Option<String>,
@@ -75,7 +75,7 @@ impl CertificateReport {
     }
 }
 
-/// Anchors in a file.
+/// The trust anchors that one `clusterTrustBundle` source delivered to its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnchorsReport {
     /// Which bundles were asked for.
@@ -100,9 +100,9 @@ pub struct DeliveredAnchors {
 /// A bundle in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveredBundle {
-    /// Its name.
+    /// Name of the ClusterTrustBundle that the anchors come from.
     pub name: String,
-    /// Its generation, or 0.
+    /// `metadata.generation` of the bundle, or 0 if the server sets none.
     pub generation: i64,
     /// The digest of its anchors.
     pub digest: Digest,

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use zeroize::Zeroizing;
 
-use super::host_resources::RESOURCES;
 use super::dependencies;
+use super::host_resources::RESOURCES;
 use super::report::CertificateReport;
-use crate::volume_certificates::VolumeCertificateManager;
 use crate::sources::bundles::BundleView;
-use crate::sources::objects::{ObjectState, ObjectKind, ObjectCache};
+use crate::sources::objects::{ObjectCache, ObjectKind, ObjectState};
 use crate::sources::tokens::TokenManager;
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::id::{SourceId, VolumeId};
 use crate::volume::plan::{CredentialBundle, CredentialState, PlanInputs};
+use crate::volume_certificates::VolumeCertificateManager;
 
-/// Where things are known.
+/// The caches that a `VolumeSnapshot` is taken from.
 pub struct SnapshotSources<'a> {
     pub view: &'a Arc<BundleView>,
     pub objects: &'a ObjectCache,
@@ -25,7 +25,7 @@ pub struct SnapshotSources<'a> {
     pub certificates: &'a VolumeCertificateManager,
 }
 
-/// What is known.
+/// Everything that one volume depends on, fixed while it is planned and written.
 pub struct VolumeSnapshot {
     pod: Option<Arc<Pod>>,
     view: Arc<BundleView>,
@@ -94,7 +94,7 @@ impl VolumeSnapshot {
         reports.collect()
     }
 
-    /// It, for deciding.
+    /// Returns a borrowed view of the snapshot for `plan::decide`.
     pub fn plan_inputs(&self) -> PlanInputs<'_> {
         PlanInputs {
             pod: self.pod.as_deref(),

@@ -22,22 +22,22 @@ use tokio::time::Instant;
 use windlass_pki::PrivateKey;
 
 use super::VolumeManager;
-use super::report::{VolumeReports, VolumeReport};
-use crate::volume_certificates::{VolumeCertificateManager, VolumeCertificateConfig};
+use super::report::{VolumeReport, VolumeReports};
 use crate::clock::{Clock, ClockReading};
-use crate::files::FileSystem;
 use crate::feature_gates::FeatureGates;
+use crate::files::FileSystem;
 use crate::metrics::volumes::VolumeMetrics;
-use crate::projections::{Notifier, HostProjections};
 use crate::node_status::NodeRegistration;
+use crate::projections::{HostProjections, Notifier};
 use crate::sources::ChangeSender;
 use crate::sources::bundles::{BundleArrival, BundleView, initial_view};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
 use crate::sources::tokens::TokenManager;
-use crate::testing::{START, CertificateFixture};
-use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
+use crate::testing::{CertificateFixture, START};
 use crate::volume::plan::OptionalApi;
+use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
+use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManager};
 
 /// Longer than anything takes that is waited for, in a time that passes by itself.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -67,7 +67,6 @@ pub struct VolumeTestNode {
     began: Instant,
 }
 
-/// A keeper that runs.
 pub struct RunningVolumeManager(JoinHandle<()>);
 
 impl RunningVolumeManager {
@@ -81,7 +80,8 @@ impl RunningVolumeManager {
 impl VolumeTestNode {
     /// A node whose heartbeat has arrived, without pods and bundles.
     pub fn new() -> Self {
-        let registration = NodeRegistration { heartbeat: Some(START), ..NodeRegistration::default() };
+        let registration =
+            NodeRegistration { heartbeat: Some(START), ..NodeRegistration::default() };
         let node = Self {
             dir: tempfile::tempdir().unwrap(),
             files: FileSystem::default(),
@@ -154,7 +154,8 @@ impl VolumeTestNode {
             let mut arrivals = view.arrivals.clone();
             for bundle in all {
                 let made = Some(came.wall - time::Duration::seconds(2));
-                arrivals.insert(bundle.name.clone(), BundleArrival { received: came, written: made });
+                arrivals
+                    .insert(bundle.name.clone(), BundleArrival { received: came, written: made });
             }
             *view = Arc::new(BundleView { bundles: OptionalApi::Synced(bundles), arrivals });
         });
@@ -200,7 +201,12 @@ impl VolumeTestNode {
     }
 
     /// Waits until so many requests of this sort have come, and returns them.
-    pub async fn until_asked(&self, method: Method, path: &str, count: usize) -> Vec<RecordedRequest> {
+    pub async fn until_asked(
+        &self,
+        method: Method,
+        path: &str,
+        count: usize,
+    ) -> Vec<RecordedRequest> {
         let such = |asked: &Vec<RecordedRequest>| {
             let all = asked.iter().filter(|one| one.method == method && one.path.contains(path));
             all.cloned().collect::<Vec<_>>()

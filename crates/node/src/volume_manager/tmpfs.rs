@@ -22,7 +22,6 @@ struct MountTarget {
     memory: bool,
     /// Whether there is something in it. It would be hidden.
     used: bool,
-    /// Whether we may mount.
     root: bool,
 }
 

@@ -10,23 +10,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::VolumeManager;
-use super::pod_teardown::PodTeardown;
 use super::dependencies::{self, SelectionResolver, SelectionState};
-use super::pod_volumes_root::PodVolumesRoot;
-use super::pod_volumes::PodOwnership;
-use super::report::DeliveredAnchors;
+use super::managed_volume::{
+    CompletedWrite, ExistingVolume, ManagedVolume, OwnerObject, VolumeError, VolumeStage,
+    VolumeWriteOrder, VolumeWriteResult, inspect, write,
+};
 use super::pod_status::PodReport;
-use super::managed_volume::{CompletedWrite, ExistingVolume, VolumeWriteResult, VolumeWriteOrder, OwnerObject, VolumeStage, VolumeError, ManagedVolume, inspect, write};
-use super::snapshot::{VolumeSnapshot, SnapshotSources};
+use super::pod_teardown::PodTeardown;
+use super::pod_volumes::PodOwnership;
+use super::pod_volumes_root::PodVolumesRoot;
+use super::report::DeliveredAnchors;
+use super::snapshot::{SnapshotSources, VolumeSnapshot};
 use crate::clock::ClockReading;
-use crate::node_certificates::Backoff;
 use crate::metrics::volumes::SourceType;
+use crate::node_certificates::Backoff;
 use crate::projections::HostProjection;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectId;
 use crate::volume::definition::VolumeDefinition;
-use crate::volume::id::{VolumeOwner, VolumeId};
+use crate::volume::id::{VolumeId, VolumeOwner};
 use crate::volume::plan::BlockedReason;
 use crate::volume::writer::WriteOutcome;
 
@@ -56,7 +59,7 @@ pub struct VolumeLoop {
     pub deletion_at: Option<OffsetDateTime>,
     /// When to look for directories that belong to no pod.
     pub sweep_at: Option<Duration>,
-    /// The machine's own.
+    /// Host projections that are managed, by volume.
     pub hosts: BTreeMap<VolumeId, Arc<HostProjection>>,
     pub jobs: JoinSet<LoopTaskResult>,
     /// What each of them is for.
@@ -73,7 +76,7 @@ pub struct VolumeLoop {
 /// Something that goes on beside the loop.
 #[derive(Clone, Debug)]
 pub enum LoopTask {
-    /// Work on a volume.
+    /// A job on this volume, with the serial number of the volume.
     Volume(VolumeId, u64),
     /// The end of a pod.
     Teardown(String),
@@ -83,7 +86,7 @@ pub enum LoopTask {
     Tidy,
 }
 
-/// How it ended.
+/// The result of a `LoopTask`, returned to the loop.
 pub enum LoopTaskResult {
     Inspected(Result<ExistingVolume, String>),
     Written(VolumeWriteResult, Vec<Arc<SelectionState>>, Arc<BundleView>),
@@ -182,8 +185,10 @@ impl VolumeLoop {
     /// Watches all objects that volumes name, and no others.
     pub fn watch_objects(&mut self) {
         let volumes = self.volumes.values();
-        let named = volumes.filter_map(|volume| volume.valid_definition().map(|good| (volume, good)));
-        let wanted = named.flat_map(|(volume, good)| dependencies::objects(good, volume.namespace()));
+        let named =
+            volumes.filter_map(|volume| volume.valid_definition().map(|good| (volume, good)));
+        let wanted =
+            named.flat_map(|(volume, good)| dependencies::objects(good, volume.namespace()));
         let wanted = wanted.collect();
         if self.wanted != wanted {
             self.manager.objects.set_watched(&wanted);
@@ -310,7 +315,13 @@ impl VolumeLoop {
                 let order = VolumeWriteOrder {
                     definition: definition.clone(),
                     readers: volume.readers,
-                    gathered: VolumeSnapshot::new(id, definition, pod, volume.namespace(), &sources),
+                    gathered: VolumeSnapshot::new(
+                        id,
+                        definition,
+                        pod,
+                        volume.namespace(),
+                        &sources,
+                    ),
                     writer: writer.clone(),
                     projection,
                     ready: volume.ready,
@@ -334,7 +345,9 @@ impl VolumeLoop {
             Err(error) => (error.id(), Err(format!("broke down: {error}"))),
         };
         match self.running.remove(&id) {
-            Some(LoopTask::Volume(volume, serial)) => self.finish_volume_task(&volume, serial, finished),
+            Some(LoopTask::Volume(volume, serial)) => {
+                self.finish_volume_task(&volume, serial, finished)
+            }
             Some(LoopTask::Teardown(uid)) => self.finish_teardown_step(&uid, finished),
             Some(LoopTask::Sweep) => self.finish_sweep(finished),
             Some(LoopTask::Tidy) | None => {}
@@ -342,13 +355,20 @@ impl VolumeLoop {
     }
 
     /// Something was done to a volume.
-    fn finish_volume_task(&mut self, id: &VolumeId, serial: u64, finished: Result<LoopTaskResult, String>) {
+    fn finish_volume_task(
+        &mut self,
+        id: &VolumeId,
+        serial: u64,
+        finished: Result<LoopTaskResult, String>,
+    ) {
         self.busy.remove(id);
         if self.volumes.get(id).is_some_and(|volume| volume.serial == serial) {
             match finished {
                 Ok(LoopTaskResult::Inspected(Ok(found))) => self.finish_inspection(id, found),
                 Ok(LoopTaskResult::Inspected(Err(why))) | Err(why) => self.disk_failed(id, why),
-                Ok(LoopTaskResult::Written(made, seen, view)) => self.finish_write(id, made, &seen, &view),
+                Ok(LoopTaskResult::Written(made, seen, view)) => {
+                    self.finish_write(id, made, &seen, &view)
+                }
                 Ok(_) => {}
             }
             self.publish(id);
@@ -370,7 +390,13 @@ impl VolumeLoop {
         self.queue(id);
     }
 
-    fn finish_write(&mut self, id: &VolumeId, made: VolumeWriteResult, seen: &[Arc<SelectionState>], view: &BundleView) {
+    fn finish_write(
+        &mut self,
+        id: &VolumeId,
+        made: VolumeWriteResult,
+        seen: &[Arc<SelectionState>],
+        view: &BundleView,
+    ) {
         let now = self.now();
         let Some(volume) = self.volumes.get_mut(id) else { return };
         if let Ok(definition) = &volume.definition {
@@ -456,7 +482,10 @@ impl VolumeLoop {
     }
 
     /// The volumes that name an object.
-    fn volumes_referencing<'a>(&'a self, object: &'a ObjectId) -> impl Iterator<Item = VolumeId> + 'a {
+    fn volumes_referencing<'a>(
+        &'a self,
+        object: &'a ObjectId,
+    ) -> impl Iterator<Item = VolumeId> + 'a {
         let names = |volume: &ManagedVolume| {
             let good = volume.valid_definition();
             good.is_some_and(|good| {
@@ -469,7 +498,11 @@ impl VolumeLoop {
 
 /// Something to be done to a volume.
 enum VolumeJob {
-    Inspect(Option<Arc<PodVolumesRoot>>, crate::volume::writer::VolumeWriter, Option<Arc<VolumeDefinition>>),
+    Inspect(
+        Option<Arc<PodVolumesRoot>>,
+        crate::volume::writer::VolumeWriter,
+        Option<Arc<VolumeDefinition>>,
+    ),
     Write(Box<VolumeWriteOrder>, Vec<Arc<SelectionState>>, Arc<BundleView>),
 }
 

@@ -18,17 +18,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tower::Service as _;
 use windlass_controllers::{csr_signer, signers};
-use windlass_node::volume_certificates::{VolumeCertificateManager, VolumeCertificateConfig, CertificateSubject, CertificateSpec};
 use windlass_node::clock::{Clock, ClockReading};
-use windlass_node::files::FileSystem;
 use windlass_node::feature_gates::FeatureGates;
+use windlass_node::files::FileSystem;
 use windlass_node::sources::{SourceChange, bundles};
-use windlass_node::volume::id::{VolumeOwner, SourceId, VolumeId};
+use windlass_node::volume::id::{SourceId, VolumeId, VolumeOwner};
 use windlass_node::volume::plan::{CredentialBundle, CredentialState};
+use windlass_node::volume_certificates::{
+    CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
+};
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{self, Server};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 pub use windlass_node::volume::definition::CertificateSource as Certificate;
 
@@ -56,7 +58,7 @@ signers:
 
 /// What is asked for by a host.
 pub mod host {
-    use super::{VolumeOwner, SourceId, VolumeId};
+    use super::{SourceId, VolumeId, VolumeOwner};
 
     pub const SIGNER: &str = "example.com/hosts";
 
@@ -75,7 +77,6 @@ pub struct IssuingFixture {
     version: &'static str,
 }
 
-/// Certificates that are kept.
 pub struct IssuingNode {
     pub certificates: Arc<VolumeCertificateManager>,
     setup: Arc<dyn Fn(mpsc::UnboundedSender<SourceChange>) -> VolumeCertificateConfig>,
@@ -178,7 +179,8 @@ impl IssuingFixture {
                 gates: FeatureGates::default(),
                 wakes,
                 look: Duration::from_secs(60),
-                bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default())).subscribe(),
+                bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default()))
+                    .subscribe(),
             }),
             state,
         )
@@ -188,7 +190,10 @@ impl IssuingFixture {
 const DAY: Duration = Duration::from_secs(86_400);
 
 impl IssuingNode {
-    fn start(setup: Arc<dyn Fn(mpsc::UnboundedSender<SourceChange>) -> VolumeCertificateConfig>, state: PathBuf) -> Self {
+    fn start(
+        setup: Arc<dyn Fn(mpsc::UnboundedSender<SourceChange>) -> VolumeCertificateConfig>,
+        state: PathBuf,
+    ) -> Self {
         let (wake, wakes) = mpsc::unbounded_channel();
         let certificates = VolumeCertificateManager::new(setup(wake));
         let task = tokio::spawn(certificates.clone().run());
@@ -211,7 +216,11 @@ impl IssuingNode {
     }
 
     /// Waits until what is served is such.
-    pub async fn until(&mut self, id: &SourceId, good: impl Fn(&CredentialState<CredentialBundle>) -> bool) {
+    pub async fn until(
+        &mut self,
+        id: &SourceId,
+        good: impl Fn(&CredentialState<CredentialBundle>) -> bool,
+    ) {
         let certificates = self.certificates.clone();
         let waiting = async {
             while !good(&certificates.get(id)) {
@@ -250,7 +259,11 @@ impl BoundPod {
     }
 
     pub fn certificate_spec(&self, source: Certificate, state: PathBuf) -> CertificateSpec {
-        CertificateSpec { source, subject: CertificateSubject::Pod { service_account: "frontend".into() }, state }
+        CertificateSpec {
+            source,
+            subject: CertificateSubject::Pod { service_account: "frontend".into() },
+            state,
+        }
     }
 }
 

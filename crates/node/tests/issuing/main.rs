@@ -12,11 +12,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use time::{Duration as Span, OffsetDateTime};
-use windlass_node::volume_certificates::{CertificateSubject, CertificateSpec};
 use windlass_node::volume::plan::{CredentialBundle, CredentialState};
+use windlass_node::volume_certificates::{CertificateSpec, CertificateSubject};
 use windlass_pki::{AltNames, ForeignCertificate, PodKeyType, PrivateKey, SubjectKey, pem};
 
-use fixture::{Certificate, SIGNER, IssuingFixture, host, source};
+use fixture::{Certificate, IssuingFixture, SIGNER, host, source};
 
 const TYPES: [(&str, PodKeyType); 6] = [
     ("RSA3072", PodKeyType::Rsa3072),
@@ -95,7 +95,11 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
         BTreeMap::from([("example.com/team".to_owned(), "payments".to_owned())]);
     let pod = world.create_pod("web", std::slice::from_ref(&source)).await;
     node.ensure(&pod.id(0), pod.certificate_spec(source, node.state()));
-    node.until(&pod.id(0), |got| matches!(got, CredentialState::Unavailable(why) if why.contains("denied"))).await;
+    node.until(
+        &pod.id(0),
+        |got| matches!(got, CredentialState::Unavailable(why) if why.contains("denied")),
+    )
+    .await;
     let request = world.requests().await.remove(0);
     let annotations = &request.data["spec"]["unverifiedUserAnnotations"];
     assert_eq!(*annotations, json!({"example.com/team": "payments"}));
@@ -106,7 +110,9 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
          \"example.com/team\" is not understood: this signer takes no annotations",
         request.name_any()
     );
-    assert!(matches!(node.certificates.get(&pod.id(0)), CredentialState::Unavailable(why) if why == expected));
+    assert!(
+        matches!(node.certificates.get(&pod.id(0)), CredentialState::Unavailable(why) if why == expected)
+    );
     let events: Api<Event> = Api::namespaced(world.admin(), "default");
     let told = async {
         loop {

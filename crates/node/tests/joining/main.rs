@@ -20,17 +20,20 @@ use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{approver, csr_signer};
+use windlass_node::cert_store::CertStore;
 use windlass_node::clock::{self, Clock, ClockReading};
 use windlass_node::files::FileSystem;
 use windlass_node::key_pair::CertificateKeyPair;
-use windlass_node::node_certificates::{FailureCause, ClientFactory, RequesterCredential, ManagerActivity, NodeCertificateManager, RetryPolicy, NodeCertificateReport, NodeCertificateConfig};
-use windlass_node::cert_store::CertStore;
+use windlass_node::node_certificates::{
+    ClientFactory, FailureCause, ManagerActivity, NodeCertificateConfig, NodeCertificateManager,
+    NodeCertificateReport, RequesterCredential, RetryPolicy,
+};
 use windlass_node::template::{CertificatePurpose, CertificateTemplate};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{self, Server};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -92,14 +95,16 @@ impl JoiningFixture {
         let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
         let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
         let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+        let pair =
+            CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
         let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
         std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
         std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let [certificate, key] = files;
         let ca = CaSource::from_files(certificate, key, clock.clone());
-        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
+        let signers =
+            KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         self.loops.spawn(csr_signer::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
         let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
@@ -118,7 +123,11 @@ impl JoiningFixture {
     }
 
     /// A manager of the node `n1`.
-    fn manager(&self, purpose: CertificatePurpose, template: CertificateTemplate) -> Arc<NodeCertificateManager> {
+    fn manager(
+        &self,
+        purpose: CertificatePurpose,
+        template: CertificateTemplate,
+    ) -> Arc<NodeCertificateManager> {
         let own = self.client_of("system:node:n1", &["system:nodes", "system:authenticated"]);
         let bootstrappers = ["system:bootstrappers", TOKENS, "system:authenticated"];
         let bootstrap = self.client_of("system:bootstrap:abcdef", &bootstrappers);
@@ -130,7 +139,8 @@ impl JoiningFixture {
             async { Ok(client) }.boxed()
         });
         let pki = self.dir.path().join("pki");
-        let (store, clock) = (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
+        let (store, clock) =
+            (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
         let loaded = store.load(clock().wall);
         let setup = NodeCertificateConfig {
             purpose,

@@ -24,13 +24,14 @@ use windlass_node::agent::volumes::VolumeRuntime;
 use windlass_node::clock::ClockReading;
 use windlass_node::node_status::NodeRegistration;
 use windlass_pki::{
-    CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity, parse_certificate_blocks,
+    CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    parse_certificate_blocks,
 };
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{self, Server, ServerOptions};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 const SIGNER: &str = "example.com/workloads";
 /// How many seconds are one.
@@ -81,7 +82,6 @@ pub struct PodVolumeFiles {
 }
 
 impl PodVolumeFiles {
-    /// What `..data` leads to.
     pub fn current(&self) -> Option<PathBuf> {
         fs::read_link(self.directory.join("..data")).ok()
     }
@@ -126,7 +126,8 @@ impl RotationFixture {
         let dir = tempfile::tempdir().unwrap();
         let clock = FastClock { began: Instant::now(), from: OffsetDateTime::now_utc() };
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
+        let store =
+            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
         let setup = ServerOptions {
             clock: Arc::new(move || clock.wall()),
             plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
@@ -194,7 +195,10 @@ impl RotationFixture {
         let options = windlass_node::AgentOptions {
             node_name: "n1".into(),
             root_dir: root.clone(),
-            clock: Arc::new(move || ClockReading { wall: clock.wall(), since: clock.began.elapsed() }),
+            clock: Arc::new(move || ClockReading {
+                wall: clock.wall(),
+                since: clock.began.elapsed(),
+            }),
             look: Duration::from_millis(100),
             tmpfs: false,
             ..windlass_node::AgentOptions::new(root.join("kubeconfig"), root.join("pki"))

@@ -6,15 +6,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
-mod peers;
 mod fixture;
+mod peers;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-use peers::TlsPeers;
 use fixture::{RootAuthority, RotationFixture};
+use peers::TlsPeers;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
@@ -24,7 +24,9 @@ async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
     world.apply_bundle("zero", "live", &[&root]).await;
     let (server, client) = (world.add_pod("server").await, world.add_pod("client").await);
     for volume in [&server, &client] {
-        world.until("there are no files", || volume.trusts(&root) && volume.is_issued_by(&root)).await;
+        world
+            .until("there are no files", || volume.trusts(&root) && volume.is_issued_by(&root))
+            .await;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let peers = Arc::new(TlsPeers::new(client.clone(), server.clone(), world.clock()));

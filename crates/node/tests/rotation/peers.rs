@@ -27,7 +27,6 @@ pub struct TlsPeers {
     shaken: AtomicUsize,
 }
 
-/// What TLS goes by.
 #[derive(Debug)]
 struct FastTimeProvider(FastClock);
 
@@ -40,7 +39,8 @@ impl TimeProvider for FastTimeProvider {
 
 impl TlsPeers {
     pub fn new(client: Arc<PodVolumeFiles>, server: Arc<PodVolumeFiles>, clock: FastClock) -> Self {
-        let (time, provider) = (Arc::new(FastTimeProvider(clock)), Arc::new(aws_lc_rs::default_provider()));
+        let (time, provider) =
+            (Arc::new(FastTimeProvider(clock)), Arc::new(aws_lc_rs::default_provider()));
         Self { client, server, time, provider, shaken: AtomicUsize::new(0) }
     }
 

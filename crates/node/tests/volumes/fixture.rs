@@ -19,15 +19,15 @@ use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{CustomSigner, pods as pod_signer};
 use windlass_node::agent::volumes::VolumeRuntime;
-use windlass_node::volume_manager::report::{VolumeReports, VolumeReport};
 use windlass_node::node_status::NodeRegistration;
+use windlass_node::volume_manager::report::{VolumeReport, VolumeReports};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{Server, ServerOptions, start};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 /// A test that waits longer than this has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,7 +51,8 @@ impl VolumesFixture {
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
+        let store =
+            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
         let key = PrivateKey::generate().unwrap();
         let server = start(ServerOptions {
             plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
@@ -63,7 +64,10 @@ impl VolumesFixture {
         let admin = Client::new(LocalClient::new(server.clone(), user), "default");
         let world = Self {
             admin,
-            volumes: VolumeRuntime::new(&windlass_node::AgentOptions::new(PathBuf::new(), PathBuf::new())),
+            volumes: VolumeRuntime::new(&windlass_node::AgentOptions::new(
+                PathBuf::new(),
+                PathBuf::new(),
+            )),
             server,
             dir,
             loops: JoinSet::new(),
@@ -93,13 +97,13 @@ impl VolumesFixture {
         RunningVolumeTasks(tasks)
     }
 
-    /// Signs certificates of pods.
     pub fn sign(&mut self) {
         let now = OffsetDateTime::now_utc();
         let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let (subject, key) = (Subject::new("workloads", &[]), PrivateKey::generate().unwrap());
-        let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+        let pair =
+            CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
         let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
         std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
         std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
@@ -204,7 +208,6 @@ pub fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// An authority, as text.
 pub fn anchor() -> String {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();

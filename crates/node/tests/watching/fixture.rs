@@ -26,7 +26,7 @@ use windlass_server::local_client::LocalClient;
 use windlass_server::server::{self, Server, ServerOptions};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 /// A test that waits longer than this has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,7 +67,6 @@ impl WatchingFixture {
         Self { server, down, _dir: dir, ahead: Arc::default() }
     }
 
-    /// Ends all watches.
     pub fn shut_down(&self) {
         self.down.send_replace(true);
     }

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use windlass_node::feature_gates::FeatureGates;
 use windlass_node::sources::bundles::{self, BundleView};
 use windlass_node::sources::pods;
-use windlass_node::volume::trust_anchors::TrustBundle;
 use windlass_node::volume::plan::OptionalApi;
+use windlass_node::volume::trust_anchors::TrustBundle;
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::feature_gates::ServerFeatureGates;
 
@@ -58,7 +58,10 @@ fn authority() -> String {
     let subject = Subject::new("test", &[]).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let key = PrivateKey::generate().unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    CertificateAuthority::self_signed(&subject, validity, key, serial)
+        .unwrap()
+        .certificate()
+        .to_pem()
 }
 
 fn bundle<'a>(view: &'a BundleView, name: &str) -> Option<&'a TrustBundle> {
@@ -94,8 +97,9 @@ async fn a_node_sees_bundles() {
     assert!((arrival.written.unwrap() - before).abs() < time::Duration::seconds(30));
     let both = first.clone() + &authority();
     change(&api, "early", json!({"spec": {"trustBundle": both}})).await;
-    let has_two =
-        |view: &Arc<BundleView>| bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2);
+    let has_two = |view: &Arc<BundleView>| {
+        bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2)
+    };
     let view = until(&mut told, "early has two", has_two).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["early", "late"]);
     delete(&api, "early").await;
@@ -105,7 +109,8 @@ async fn a_node_sees_bundles() {
 
 #[tokio::test]
 async fn bundles_may_come_later_and_go() {
-    let (without, with) = (WatchingFixture::start_with(without_bundles()).await, WatchingFixture::start().await);
+    let (without, with) =
+        (WatchingFixture::start_with(without_bundles()).await, WatchingFixture::start().await);
     let api: Api<ClusterTrustBundle> = Api::all(with.admin());
     create(&api, json!({"metadata": {"name": "a"}, "spec": {"trustBundle": authority()}})).await;
     let line = without.line();

@@ -1,9 +1,9 @@
 //! Algorithm identifiers, and which signature algorithm one stands for.
 
-use super::oid::Oid;
 use super::der_reader::{DerElement, DerReader, tag};
+use super::oid::Oid;
 
-/// `AlgorithmIdentifier`, RFC 5280 §4.1.1.2.
+/// `AlgorithmIdentifier` as defined by RFC 5280 §4.1.1.2.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AlgorithmIdentifier<'a> {
     pub oid: Oid<'a>,
@@ -39,13 +39,13 @@ impl<'a> AlgorithmIdentifier<'a> {
 /// How something is signed. What is not known is [`Self::Unknown`], and verifies nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureAlgorithm {
-    /// RSA, PKCS#1 v1.5.
+    /// RSA with PKCS#1 v1.5 padding over this hash.
     Rsa(HashAlgorithm),
     /// RSA-PSS, with a salt as long as the hash.
     RsaPss(HashAlgorithm),
-    /// ECDSA.
+    /// ECDSA with any curve over this hash.
     Ecdsa(HashAlgorithm),
-    /// Ed25519.
+    /// Pure Ed25519 (RFC 8032), which has no separate hash.
     Ed25519,
     /// DSA, which nobody verifies any more.
     Dsa(HashAlgorithm),
@@ -56,24 +56,24 @@ pub enum SignatureAlgorithm {
 /// The hash that is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashAlgorithm {
-    /// MD2, broken.
+    /// MD2, which is broken; its signatures are never accepted.
     Md2,
-    /// MD5, broken.
+    /// MD5, which is broken; its signatures are never accepted.
     Md5,
-    /// SHA-1.
+    /// SHA-1, deprecated because collisions are practical.
     Sha1,
-    /// SHA-256.
+    /// SHA-256 (FIPS 180-4), with a 32-byte digest.
     Sha256,
-    /// SHA-384.
+    /// SHA-384 (FIPS 180-4), with a 48-byte digest.
     Sha384,
-    /// SHA-512.
+    /// SHA-512 (FIPS 180-4), with a 64-byte digest.
     Sha512,
 }
 
-/// `1.2.840.113549.1.1`.
+/// OID prefix of the PKCS#1 algorithms: `1.2.840.113549.1.1`.
 const PKCS1: [u8; 8] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
 const MGF1: u8 = 8;
-/// `2.16.840.1.101.3.4.2`.
+/// OID prefix of the NIST hash algorithms: `2.16.840.1.101.3.4.2`.
 const NIST_HASHES: [u8; 8] = [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02];
 
 impl SignatureAlgorithm {
@@ -96,7 +96,9 @@ impl SignatureAlgorithm {
             // The same as SHA-1 with RSA, under a number of ISO's.
             [0x2b, 0x0e, 0x03, 0x02, 0x1d] => Self::Rsa(HashAlgorithm::Sha1),
             [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x03] => Self::Dsa(HashAlgorithm::Sha1),
-            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => Self::Dsa(HashAlgorithm::Sha256),
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => {
+                Self::Dsa(HashAlgorithm::Sha256)
+            }
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01] => Self::Ecdsa(HashAlgorithm::Sha1),
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02] => Self::Ecdsa(HashAlgorithm::Sha256),
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03] => Self::Ecdsa(HashAlgorithm::Sha384),
@@ -126,7 +128,11 @@ fn pss_hash(identifier: &AlgorithmIdentifier<'_>) -> Option<HashAlgorithm> {
     let mask_hash = DerReader::new(mask.parameters?.whole).sequence();
     let mask_hash = AlgorithmIdentifier::read(mask_hash?)?;
     let is_mgf1 = mask.oid.0.split_last() == Some((&MGF1, &PKCS1[..]));
-    if !hash.has_no_parameters() || !is_mgf1 || mask_hash.oid != hash.oid || !mask_hash.has_no_parameters() {
+    if !hash.has_no_parameters()
+        || !is_mgf1
+        || mask_hash.oid != hash.oid
+        || !mask_hash.has_no_parameters()
+    {
         return None;
     }
     let (&last, arcs) = hash.oid.0.split_last()?;

@@ -12,7 +12,7 @@ pub struct AltNames {
     pub dns_names: Vec<String>,
     /// E-mail addresses. Any ASCII, too.
     pub email_addresses: Vec<String>,
-    /// Addresses.
+    /// IP addresses, IPv4 or IPv6, in order of appearance.
     pub ip_addresses: Vec<IpAddr>,
     /// URIs, as Go prints them: this is what is looked at, and what is issued.
     pub uris: Vec<String>,
@@ -24,7 +24,7 @@ const URI: u8 = tag::context(6);
 const IP: u8 = tag::context(7);
 
 impl AltNames {
-    /// Whether there is none.
+    /// Returns true if there are no names of any kind.
     pub fn is_empty(&self) -> bool {
         self.dns_names.is_empty()
             && self.email_addresses.is_empty()
@@ -39,7 +39,8 @@ impl AltNames {
         let mut names = names.ok_or("invalid subject alternative names")?;
         while !names.is_empty() {
             let name = names.next_element().ok_or("invalid subject alternative name")?;
-            let ascii = || asn1_string::decode_ascii(name.value).ok_or("alternative name is not ASCII");
+            let ascii =
+                || asn1_string::decode_ascii(name.value).ok_or("alternative name is not ASCII");
             match name.tag {
                 EMAIL => found.email_addresses.push(ascii()?),
                 DNS => found.dns_names.push(ascii()?),

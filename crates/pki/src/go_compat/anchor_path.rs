@@ -50,7 +50,8 @@ mod tests {
     }
 
     fn read(authorities: &[&CertificateAuthority]) -> Vec<ForeignCertificate> {
-        let read = |each: &&CertificateAuthority| ForeignCertificate::from_der(each.certificate().der());
+        let read =
+            |each: &&CertificateAuthority| ForeignCertificate::from_der(each.certificate().der());
         authorities.iter().map(read).collect::<Result<_, _>>().unwrap()
     }
 

@@ -12,7 +12,7 @@ pub enum BundleError {
     /// A block is of another kind; a private key, perhaps.
     #[error("invalid PEM block in bundle: only CERTIFICATE blocks are permitted but found '{0}'")]
     Label(String),
-    /// A block has headers.
+    /// A PEM block has headers, which are not permitted.
     #[error("invalid PEM block in bundle; blocks are not permitted to have PEM headers")]
     Headers,
     /// A block is not one certificate.
@@ -20,7 +20,7 @@ pub enum BundleError {
     Malformed(String),
 }
 
-/// What a text holds.
+/// Certificates parsed from the PEM text of a Bundle source.
 #[derive(Debug, Clone, Default)]
 pub struct BundleCertificates {
     /// The certificates, in order; one may occur more than once.

@@ -6,10 +6,10 @@ use time::OffsetDateTime;
 
 use super::algorithm::{AlgorithmIdentifier, SignatureAlgorithm};
 use super::alt_names::AltNames;
+use super::der_reader::{DerElement, DerReader, tag};
+use super::distinguished_name::{self, DistinguishedName};
 use super::extensions::ForeignExtensions;
 use super::key::SubjectKey;
-use super::distinguished_name::{self, DistinguishedName};
-use super::der_reader::{DerElement, DerReader, tag};
 use super::time::read as read_time;
 use crate::Error;
 use crate::limits::MAX_FOREIGN_BYTES;
@@ -35,7 +35,11 @@ impl ForeignCertificate {
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         let mut reader = DerReader::new(der);
         let certificate = Self::next(&mut reader)?;
-        if reader.is_empty() { Ok(certificate) } else { Err(malformed_certificate("trailing data")) }
+        if reader.is_empty() {
+            Ok(certificate)
+        } else {
+            Err(malformed_certificate("trailing data"))
+        }
     }
 
     /// Reads certificates that stand one after the other, with nothing between them.
@@ -49,7 +53,8 @@ impl ForeignCertificate {
     }
 
     fn next(reader: &mut DerReader<'_>) -> Result<Self, Error> {
-        let certificate = reader.element(tag::SEQUENCE).ok_or_else(|| malformed_certificate("not a sequence"))?;
+        let certificate =
+            reader.element(tag::SEQUENCE).ok_or_else(|| malformed_certificate("not a sequence"))?;
         if certificate.whole.len() > MAX_FOREIGN_BYTES {
             return Err(Error::TooLarge { what: WHAT, limit: MAX_FOREIGN_BYTES });
         }
@@ -75,7 +80,8 @@ impl ForeignCertificate {
         let not_before = read_time(&mut validity).ok_or("malformed start of validity")?;
         let not_after = read_time(&mut validity).ok_or("malformed end of validity")?;
         let subject = tbs.element(tag::SEQUENCE).ok_or("malformed subject")?;
-        let (subject_der, subject) = (subject.whole, DistinguishedName::from_certificate(subject.whole)?);
+        let (subject_der, subject) =
+            (subject.whole, DistinguishedName::from_certificate(subject.whole)?);
         let key = tbs.element(tag::SEQUENCE).ok_or("malformed public key")?;
         let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::read)?;
         let extensions = extensions(version, &mut tbs)?;
@@ -92,12 +98,12 @@ impl ForeignCertificate {
         })
     }
 
-    /// Its bytes.
+    /// Returns the DER encoding, exactly the bytes that were parsed.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Its subject.
+    /// Returns the subject, decoded as Go decodes it.
     pub fn subject(&self) -> &DistinguishedName {
         &self.subject
     }
@@ -141,7 +147,7 @@ impl ForeignCertificate {
         self.not_after
     }
 
-    /// The key it certifies.
+    /// Returns the certified public key, which may use an unknown algorithm.
     pub fn public_key(&self) -> &SubjectKey {
         &self.public_key
     }
@@ -174,7 +180,7 @@ impl ForeignCertificate {
         })
     }
 
-    /// Who it speaks for.
+    /// Returns the subject alternative names, empty if the extension is absent.
     pub fn alt_names(&self) -> &AltNames {
         &self.extensions.alt_names
     }
@@ -230,7 +236,9 @@ fn extensions(version: u8, tbs: &mut DerReader<'_>) -> Result<ForeignExtensions,
     }
     match tbs.optional(tag::constructed(3)).ok_or("malformed extensions")? {
         None => Ok(ForeignExtensions::default()),
-        Some(list) => ForeignExtensions::read(DerReader::new(list).sequence().ok_or("malformed extensions")?),
+        Some(list) => {
+            ForeignExtensions::read(DerReader::new(list).sequence().ok_or("malformed extensions")?)
+        }
     }
 }
 

@@ -11,16 +11,16 @@ pub enum BlockError {
     /// A block is of another kind.
     #[error("only CERTIFICATE PEM blocks are allowed, found {0:?}")]
     Label(String),
-    /// A block has headers.
+    /// A PEM block has headers, which are not permitted.
     #[error("no PEM block headers are permitted")]
     Headers,
     /// A block does not hold certificates.
     #[error(transparent)]
     Malformed(Error),
-    /// A block holds nothing.
+    /// A `CERTIFICATE` block contains no certificate.
     #[error("found CERTIFICATE PEM block containing 0 certificates")]
     Empty,
-    /// There is no block.
+    /// The text contains no PEM block.
     #[error("must contain at least one CERTIFICATE PEM block")]
     Missing,
 }
@@ -65,7 +65,7 @@ pub struct IssuedChain<'a> {
 /// Why a text is not a chain. Displayed, each is what Kubernetes says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// There is no block.
+    /// The text contains no PEM block.
     #[error("issued certificate chain must contain at least one certificate")]
     Missing,
     /// The first block is of another kind.
@@ -111,7 +111,7 @@ impl<'a> IssuedChain<'a> {
         Ok(Self { leaf: leaf.map_err(|_| ChainError::MalformedLeaf)?, text })
     }
 
-    /// The first certificate.
+    /// Returns the first certificate of the chain, the leaf.
     pub fn leaf(&self) -> &ForeignCertificate {
         &self.leaf
     }

@@ -6,7 +6,7 @@
 
 use super::oid::Oid;
 
-/// Identifier octets.
+/// Identifier octets of the ASN.1 types in use (X.690 §8.1.2).
 pub(crate) mod tag {
     pub(crate) const BOOLEAN: u8 = 0x01;
     pub(crate) const INTEGER: u8 = 0x02;
@@ -25,12 +25,12 @@ pub(crate) mod tag {
     pub(crate) const SEQUENCE: u8 = 0x30;
     pub(crate) const SET: u8 = 0x31;
 
-    /// `[number]`, primitive.
+    /// Returns the identifier octet of a primitive context-specific tag, `[number]`.
     pub(crate) const fn context(number: u8) -> u8 {
         0x80 | number
     }
 
-    /// `[number]`, constructed.
+    /// Returns the identifier octet of a constructed context-specific tag, `[number]`.
     pub(crate) const fn constructed(number: u8) -> u8 {
         0xa0 | number
     }
@@ -42,14 +42,13 @@ pub(crate) struct DerReader<'a> {
     rest: &'a [u8],
 }
 
-/// One element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DerElement<'a> {
-    /// Its first octet.
+    /// Identifier octet: class, constructed bit and tag number.
     pub tag: u8,
-    /// Its contents.
+    /// Contents octets, without identifier and length.
     pub value: &'a [u8],
-    /// All of it.
+    /// The complete encoding: identifier, length and contents.
     pub whole: &'a [u8],
 }
 

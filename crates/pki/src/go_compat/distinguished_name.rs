@@ -1,7 +1,7 @@
 //! Distinguished names, as Go's `pkix.Name` sees them.
 
-use super::oid::Oid;
 use super::der_reader::{self, BitString, DerElement, DerReader, tag};
+use super::oid::Oid;
 use super::{asn1_string, time};
 
 /// A distinguished name: its attributes in order, however they are grouped.
@@ -31,7 +31,7 @@ impl DistinguishedName {
         self.values(ORGANIZATION).collect()
     }
 
-    /// All attributes, in order.
+    /// Returns all attributes in order of appearance, repeated types included.
     pub fn attributes(&self) -> &[NameAttribute] {
         &self.attributes
     }
@@ -94,7 +94,10 @@ pub(crate) fn check(name: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Reads a name of a certificate, where only text may be a value.
-fn visit_attributes(name: &[u8], mut each: impl FnMut(Oid<'_>, String)) -> Result<(), &'static str> {
+fn visit_attributes(
+    name: &[u8],
+    mut each: impl FnMut(Oid<'_>, String),
+) -> Result<(), &'static str> {
     let mut sets = DerReader::new(name).sequence().ok_or(INVALID)?;
     while !sets.is_empty() {
         let mut set = sets.nested(tag::SET).ok_or(INVALID)?;

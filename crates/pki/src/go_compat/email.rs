@@ -47,7 +47,6 @@ fn is_quoted(text: &str) -> bool {
     true
 }
 
-/// An address between brackets.
 fn is_literal(text: &str) -> bool {
     let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     inside.is_some_and(|inside| inside.parse::<std::net::IpAddr>().is_ok())

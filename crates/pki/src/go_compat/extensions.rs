@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::alt_names::AltNames;
-use super::oid::{self, Oid};
 use super::der_reader::{DerReader, int64, tag};
-use super::{domain_name, asn1_string};
+use super::oid::{self, Oid};
+use super::{asn1_string, domain_name};
 
 /// What the extensions say that somebody asks for.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,6 @@ impl ForeignExtensions {
     }
 }
 
-/// One extension.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawExtension<'a> {
     pub oid: Oid<'a>,
@@ -208,8 +207,9 @@ fn is_constraint(kind: u8, value: &[u8]) -> bool {
         DNS => value.is_ascii() && domain_name::is_valid(value, true),
         EMAIL if value.contains(&b'@') => value.is_ascii() && domain_name::is_mailbox(value),
         EMAIL => value.is_ascii() && domain_name::is_valid(value, true),
-        URI => asn1_string::decode_ascii(value)
-            .is_some_and(|name| name.parse::<IpAddr>().is_err() && domain_name::is_valid(value, true)),
+        URI => asn1_string::decode_ascii(value).is_some_and(|name| {
+            name.parse::<IpAddr>().is_err() && domain_name::is_valid(value, true)
+        }),
         IP => is_network(value),
         _ => true,
     }

@@ -8,10 +8,10 @@ use aws_lc_rs::signature::{
 };
 
 use super::algorithm::AlgorithmIdentifier;
-use super::p224;
 use super::der_reader::{BitString, DerElement, DerReader, tag};
-use crate::limits::MAX_SUBJECT_KEY_BYTES;
+use super::p224;
 use crate::der_syntax::encode_tlv;
+use crate::limits::MAX_SUBJECT_KEY_BYTES;
 use crate::{Error, PublicKey};
 
 /// A public key that somebody presents: the DER of a `SubjectPublicKeyInfo`, and what it says.
@@ -37,16 +37,16 @@ pub(super) enum KeyMaterial {
 /// What kind of key it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyAlgorithm {
-    /// RSA.
+    /// RSA with a modulus of any size.
     Rsa {
-        /// Bits of the modulus.
+        /// Length of the modulus in bits.
         modulus_bits: usize,
     },
-    /// ECDSA.
+    /// ECDSA on one of the NIST curves.
     Ecdsa(EllipticCurve),
-    /// Ed25519.
+    /// Ed25519 (RFC 8032), for signatures only.
     Ed25519,
-    /// X25519, which cannot sign.
+    /// X25519, for key agreement only; such a key cannot sign.
     X25519,
     /// DSA, which nobody verifies any more.
     Dsa,
@@ -54,33 +54,33 @@ pub enum KeyAlgorithm {
     Unknown,
 }
 
-/// A NIST curve.
+/// An elliptic curve standardized by NIST (FIPS 186-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EllipticCurve {
     /// P-224. Keys are read; their signatures are not verified.
     P224,
-    /// P-256.
+    /// P-256, also known as `prime256v1` and `secp256r1`.
     P256,
-    /// P-384.
+    /// P-384, also known as `secp384r1`.
     P384,
-    /// P-521.
+    /// P-521, also known as `secp521r1`.
     P521,
 }
 
 /// The kinds of key that a pod may have a certificate for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodKeyType {
-    /// RSA with 3072 bits.
+    /// RSA with a modulus of 3072 bits.
     Rsa3072,
-    /// RSA with 4096 bits.
+    /// RSA with a modulus of 4096 bits.
     Rsa4096,
-    /// ECDSA with P-256.
+    /// ECDSA on the NIST curve P-256.
     EcdsaP256,
-    /// ECDSA with P-384.
+    /// ECDSA on the NIST curve P-384.
     EcdsaP384,
-    /// ECDSA with P-521.
+    /// ECDSA on the NIST curve P-521.
     EcdsaP521,
-    /// Ed25519.
+    /// Ed25519 (RFC 8032), which has one key size.
     Ed25519,
 }
 
@@ -92,9 +92,9 @@ pub enum PodKeyError {
         /// Its size in whole bytes, as bits.
         bits: usize,
     },
-    /// ECDSA with another curve.
+    /// ECDSA on a curve that pods may not use.
     Curve(EllipticCurve),
-    /// Another algorithm.
+    /// An algorithm that pods may not use, such as DSA.
     Algorithm,
 }
 
@@ -184,14 +184,17 @@ impl SubjectKey {
                 let numbers = [unsigned(modulus), unsigned(exponent)].concat();
                 (RSA, NULL.to_vec(), encode_tlv(tag::SEQUENCE, &numbers))
             }
-            KeyMaterial::Ecdsa { curve, point } => (ECDSA, encode_tlv(tag::OID, curve.oid()), point.clone()),
+            KeyMaterial::Ecdsa { curve, point } => {
+                (ECDSA, encode_tlv(tag::OID, curve.oid()), point.clone())
+            }
             KeyMaterial::Ed25519(key) => (ED25519, Vec::new(), key.clone()),
             KeyMaterial::X25519(key) => (X25519, Vec::new(), key.clone()),
             KeyMaterial::Dsa(_) | KeyMaterial::Unknown => {
                 return Err(Error::UnsupportedKey("not RSA, ECDSA or Ed25519"));
             }
         };
-        let algorithm = encode_tlv(tag::SEQUENCE, &[encode_tlv(tag::OID, algorithm), parameters].concat());
+        let algorithm =
+            encode_tlv(tag::SEQUENCE, &[encode_tlv(tag::OID, algorithm), parameters].concat());
         let bits = encode_tlv(tag::BIT_STRING, &[&[0], bits.as_slice()].concat());
         Ok(encode_tlv(tag::SEQUENCE, &[algorithm, bits].concat()))
     }

@@ -7,7 +7,6 @@
 //! Every byte is looked at a constant number of times: a search never goes back behind the last
 //! end of a block.
 
-/// A block of PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScannedBlock<'a> {
     pub label: &'a [u8],

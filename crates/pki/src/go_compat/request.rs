@@ -5,11 +5,11 @@ use std::fmt;
 
 use super::algorithm::{AlgorithmIdentifier, SignatureAlgorithm};
 use super::alt_names::AltNames;
+use super::der_reader::{DerReader, tag};
+use super::distinguished_name::DistinguishedName;
 use super::extensions::RawExtension;
 use super::key::SubjectKey;
-use super::distinguished_name::DistinguishedName;
 use super::oid::Oid;
-use super::der_reader::{DerReader, tag};
 use super::pem_scan;
 use super::signature::SignatureError;
 use crate::limits::MAX_FOREIGN_BYTES;
@@ -51,7 +51,7 @@ pub enum RequestError {
 }
 
 const LABEL: &str = "CERTIFICATE REQUEST";
-/// `extensionRequest`, `1.2.840.113549.1.9.14`.
+/// OID of the `extensionRequest` attribute: `1.2.840.113549.1.9.14`.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
 const SUBJECT_ALT_NAME: u8 = 17;
 
@@ -92,7 +92,8 @@ impl CertificateRequest {
         let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::in_request)?;
         let subject = DistinguishedName::from_request(subject.whole)?;
         let extensions = requested_extensions(attributes)?;
-        let alt_names = extensions.iter().find(|extension| extension.is_extension(SUBJECT_ALT_NAME));
+        let alt_names =
+            extensions.iter().find(|extension| extension.is_extension(SUBJECT_ALT_NAME));
         let alt_names = alt_names.map(|extension| AltNames::read(&extension.value));
         Ok(Self {
             der: der.to_vec(),
@@ -111,12 +112,12 @@ impl CertificateRequest {
         self.public_key.verify(self.signature_algorithm, &self.signed, &self.signature)
     }
 
-    /// Its bytes.
+    /// Returns the DER encoding, exactly the bytes that were parsed.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The name asked for.
+    /// Returns the requested subject, decoded as Go decodes it.
     pub fn subject(&self) -> &DistinguishedName {
         &self.subject
     }
@@ -136,7 +137,7 @@ impl CertificateRequest {
         &self.alt_names
     }
 
-    /// How it is signed.
+    /// Returns the algorithm of the request's self-signature, which may be unknown.
     pub fn signature_algorithm(&self) -> SignatureAlgorithm {
         self.signature_algorithm
     }
@@ -175,7 +176,9 @@ impl RequestedExtension {
 }
 
 /// The extensions in all attributes. Attributes that cannot be read are passed over, as by Go.
-fn requested_extensions(mut attributes: DerReader<'_>) -> Result<Vec<RequestedExtension>, &'static str> {
+fn requested_extensions(
+    mut attributes: DerReader<'_>,
+) -> Result<Vec<RequestedExtension>, &'static str> {
     let mut requested = Vec::new();
     let mut seen = HashSet::new();
     while !attributes.is_empty() {

@@ -72,8 +72,12 @@ impl SubjectKey {
     pub fn verify_possession(&self, message: &[u8], proof: &[u8]) -> Result<(), SignatureError> {
         match &self.material {
             KeyMaterial::Ed25519(key) => verify_ed25519(key, message, proof),
-            KeyMaterial::Ecdsa { curve, point } => verify_ecdsa(*curve, HashAlgorithm::Sha256, point, message, proof),
-            KeyMaterial::Rsa { modulus, exponent } => verify_pss_any_salt(modulus, *exponent, message, proof),
+            KeyMaterial::Ecdsa { curve, point } => {
+                verify_ecdsa(*curve, HashAlgorithm::Sha256, point, message, proof)
+            }
+            KeyMaterial::Rsa { modulus, exponent } => {
+                verify_pss_any_salt(modulus, *exponent, message, proof)
+            }
             KeyMaterial::Dsa(_) | KeyMaterial::X25519(_) | KeyMaterial::Unknown => {
                 Err(SignatureError::Unsupported)
             }
@@ -176,7 +180,9 @@ fn ecdsa_algorithm(
 ) -> Option<&'static EcdsaVerificationAlgorithm> {
     use EllipticCurve::{P224, P256, P384, P521};
     match (curve, hash) {
-        (P224, _) | (_, HashAlgorithm::Md2 | HashAlgorithm::Md5) | (P384, HashAlgorithm::Sha1) => None,
+        (P224, _) | (_, HashAlgorithm::Md2 | HashAlgorithm::Md5) | (P384, HashAlgorithm::Sha1) => {
+            None
+        }
         (P256, HashAlgorithm::Sha1) => Some(&ECDSA_P256_SHA1_ASN1),
         (P256, HashAlgorithm::Sha256) => Some(&ECDSA_P256_SHA256_ASN1),
         (P256, HashAlgorithm::Sha384) => Some(&ECDSA_P256_SHA384_ASN1),

@@ -26,7 +26,7 @@ pub(crate) fn parse_utc_time(text: &[u8]) -> Option<OffsetDateTime> {
     fields.finish(date, [hour, minute, second])
 }
 
-/// `YYYYMMDDhhmmss` and a zone.
+/// Parses a GeneralizedTime: `YYYYMMDDhhmmss` followed by a time zone.
 pub(crate) fn parse_generalized_time(text: &[u8]) -> Option<OffsetDateTime> {
     let mut fields = TimeFields(text);
     let year = fields.number(4)?;
@@ -39,7 +39,9 @@ pub(crate) fn parse_generalized_time(text: &[u8]) -> Option<OffsetDateTime> {
 /// nine digits, the last of which is not zero.
 pub(crate) fn is_generalized_in_request(text: &[u8]) -> bool {
     let Some((seconds, rest)) = text.split_at_checked(14) else { return false };
-    let Some(fraction) = rest.strip_prefix(b".") else { return parse_generalized_time(text).is_some() };
+    let Some(fraction) = rest.strip_prefix(b".") else {
+        return parse_generalized_time(text).is_some();
+    };
     let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (fraction, zone) = fraction.split_at_checked(digits).unwrap_or_default();
     fraction.len() <= 9

@@ -20,7 +20,7 @@ pub enum AnchorError {
     },
     /// Some blocks are not trust anchors: at least one, each block at most once, in order.
     Entries(Vec<EntryError>),
-    /// There is no block.
+    /// The text contains no PEM block.
     Missing,
     /// Some anchors occur more than once: the indices of each such anchor, in order.
     Duplicates(Vec<Vec<usize>>),
@@ -40,7 +40,7 @@ pub struct EntryError {
 pub enum EntryFault {
     /// It is of another kind.
     Label(String),
-    /// It has headers.
+    /// The PEM block has headers, which are not permitted.
     Headers,
     /// It is not one certificate. This is why; Kubernetes does not tell.
     Malformed(String),
@@ -50,12 +50,12 @@ pub enum EntryFault {
 }
 
 impl TrustAnchor {
-    /// The certificate.
+    /// Returns the parsed certificate of the anchor.
     pub fn certificate(&self) -> &ForeignCertificate {
         &self.0
     }
 
-    /// Its bytes.
+    /// Returns the DER encoding of the certificate.
     pub fn der(&self) -> &[u8] {
         self.0.der()
     }
@@ -94,7 +94,11 @@ fn parse_anchor(block: &pem_scan::ScannedBlock<'_>) -> Result<TrustAnchor, Entry
     }
     let certificate = ForeignCertificate::from_der(&block.contents);
     let certificate = certificate.map_err(|error| EntryFault::Malformed(error.to_string()))?;
-    if certificate.is_authority() { Ok(TrustAnchor(certificate)) } else { Err(EntryFault::NotAuthority) }
+    if certificate.is_authority() {
+        Ok(TrustAnchor(certificate))
+    } else {
+        Err(EntryFault::NotAuthority)
+    }
 }
 
 /// The indices of anchors that are the same to the byte, in order of the first.

@@ -19,10 +19,11 @@ use super::CertificateTemplate;
 use crate::certificate::{
     AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
 };
-use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
 use crate::der_syntax::TbsFields;
+use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
 use crate::{
-    AltNames, CertificateAuthority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
+    AltNames, CertificateAuthority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey,
+    Validity,
 };
 
 /// Something that is looked at before or after signing.
@@ -57,7 +58,7 @@ pub enum IssuanceLint {
 /// What is odd about a certificate that Kubernetes would issue too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LintWarning {
-    /// It names nobody.
+    /// The certificate has neither a subject nor an alternative name.
     #[error("it has neither a subject nor an alternative name")]
     NoSubjectOrNames,
     /// No client looks for such a name.
@@ -78,7 +79,7 @@ pub enum LintWarning {
 }
 
 impl IssuanceLint {
-    /// Its name.
+    /// Returns the stable name of the lint in kebab case, as shown in errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KeyStrength => "key-strength",

@@ -1,8 +1,8 @@
 //! Subjects as Go writes them: the attributes it knows, in its order, whatever the request's was.
 
 use crate::DistinguishedName;
-use crate::go_compat::is_printable_string;
 use crate::der_syntax::encode_tlv;
+use crate::go_compat::is_printable_string;
 
 /// The subject of a certificate that somebody asked for, as DER.
 ///

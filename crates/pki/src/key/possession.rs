@@ -3,7 +3,7 @@
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P521_SHA256_ASN1_SIGNING, EcdsaKeyPair, RSA_PSS_SHA256};
 
-use super::{EcdsaCurve, SigningKeyPair, PrivateKey};
+use super::{EcdsaCurve, PrivateKey, SigningKeyPair};
 use crate::Error;
 
 impl PrivateKey {
@@ -12,7 +12,9 @@ impl PrivateKey {
     /// has none.
     pub fn prove_possession(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => self.sign(message),
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => {
+                self.sign(message)
+            }
             SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => {
                 Err(Error::UnsupportedKey("P-384 cannot sign over SHA-256"))
             }

@@ -37,7 +37,6 @@ const AES_256_CBC: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.1
 const SHA1_DIGEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 const SHA256_DIGEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1");
 
-/// What is encrypted.
 #[derive(Clone, Copy)]
 pub(super) enum EncryptedPart {
     Certificates,
@@ -62,7 +61,11 @@ pub(super) struct ContentEncryptor<'a> {
 
 impl<'a> ContentEncryptor<'a> {
     /// Takes all content that will be sealed.
-    pub(super) fn new(password: &'a KeystorePassword, profile: Pkcs12Profile, contents: &[&[u8]]) -> Self {
+    pub(super) fn new(
+        password: &'a KeystorePassword,
+        profile: Pkcs12Profile,
+        contents: &[&[u8]],
+    ) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(b"windlass keystore 1\0");
         context.update(profile.name().as_bytes());
@@ -100,13 +103,20 @@ impl<'a> ContentEncryptor<'a> {
             EncryptedPart::Key => ("key salt", "key vector"),
         };
         match self.profile.scheme(part) {
-            EncryptionScheme::Rc2 => self.encrypt_legacy::<Rc2>(RC2_40, 5, self.derive_bytes(salt_use)?, &plain),
-            EncryptionScheme::TripleDes => {
-                self.encrypt_legacy::<TdesEde3>(TRIPLE_DES, 24, self.derive_bytes(salt_use)?, &plain)
+            EncryptionScheme::Rc2 => {
+                self.encrypt_legacy::<Rc2>(RC2_40, 5, self.derive_bytes(salt_use)?, &plain)
             }
-            EncryptionScheme::Aes => {
-                self.encrypt_modern(self.derive_bytes(salt_use)?, self.derive_bytes(vector_use)?, plain)
-            }
+            EncryptionScheme::TripleDes => self.encrypt_legacy::<TdesEde3>(
+                TRIPLE_DES,
+                24,
+                self.derive_bytes(salt_use)?,
+                &plain,
+            ),
+            EncryptionScheme::Aes => self.encrypt_modern(
+                self.derive_bytes(salt_use)?,
+                self.derive_bytes(vector_use)?,
+                plain,
+            ),
         }
     }
 
@@ -191,8 +201,10 @@ impl<'a> ContentEncryptor<'a> {
         })
     }
 
-    /// Octets for one use.
-    fn derive_bytes<const LENGTH: usize>(&self, usage: &str) -> Result<[u8; LENGTH], KeystoreError> {
+    fn derive_bytes<const LENGTH: usize>(
+        &self,
+        usage: &str,
+    ) -> Result<[u8; LENGTH], KeystoreError> {
         let mut octets = [0; LENGTH];
         self.seed
             .expand(&[usage.as_bytes()], OutputLength(LENGTH))
@@ -218,7 +230,9 @@ impl Pkcs12Profile {
     const fn scheme(self, part: EncryptedPart) -> EncryptionScheme {
         match (self, part) {
             (Self::LegacyRc2, EncryptedPart::Certificates) => EncryptionScheme::Rc2,
-            (Self::LegacyRc2, EncryptedPart::Key) | (Self::LegacyDes, _) => EncryptionScheme::TripleDes,
+            (Self::LegacyRc2, EncryptedPart::Key) | (Self::LegacyDes, _) => {
+                EncryptionScheme::TripleDes
+            }
             (Self::Modern2023, _) => EncryptionScheme::Aes,
         }
     }

@@ -6,7 +6,7 @@
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
-use super::{TrustStoreEntry, KeystoreError, KeystorePassword};
+use super::{KeystoreError, KeystorePassword, TrustStoreEntry};
 
 const MAGIC: u32 = 0xFEED_FEED;
 const VERSION: u32 = 2;

@@ -13,8 +13,8 @@ use pkcs12::safe_bag::SafeBag;
 use x509_cert::attr::Attribute;
 use zeroize::Zeroizing;
 
-use super::encryption::{EncryptedPart, ContentEncryptor};
-use super::{TrustStoreEntry, KeystoreError, KeystorePassword, Pkcs12Profile, KeystoreProtection};
+use super::encryption::{ContentEncryptor, EncryptedPart};
+use super::{KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStoreEntry};
 
 const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.1");
 const ENCRYPTED_DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.6");
@@ -74,7 +74,11 @@ pub(super) fn key_store(
 
 fn certificate_bag(der: &[u8], attributes: Vec<Attribute>) -> Result<SafeBag, KeystoreError> {
     let cert_value = OctetString::new(der).map_err(too_large)?;
-    safe_bag(CERTIFICATE_BAG, CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(), attributes)
+    safe_bag(
+        CERTIFICATE_BAG,
+        CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(),
+        attributes,
+    )
 }
 
 fn safe_bag(
@@ -109,9 +113,12 @@ fn plain_content(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
     Ok(ContentInfo { content_type: DATA, content })
 }
 
-/// Certificates, encrypted.
-fn encrypted_content(sealer: &ContentEncryptor<'_>, contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
-    let (content_enc_alg, encrypted) = sealer.encrypt(EncryptedPart::Certificates, Zeroizing::new(contents))?;
+fn encrypted_content(
+    sealer: &ContentEncryptor<'_>,
+    contents: Vec<u8>,
+) -> Result<ContentInfo, KeystoreError> {
+    let (content_enc_alg, encrypted) =
+        sealer.encrypt(EncryptedPart::Certificates, Zeroizing::new(contents))?;
     let encrypted_content = Some(OctetString::new(encrypted).map_err(too_large)?);
     let enc_content_info =
         EncryptedContentInfo { content_type: DATA, content_enc_alg, encrypted_content };
@@ -119,10 +126,15 @@ fn encrypted_content(sealer: &ContentEncryptor<'_>, contents: Vec<u8>) -> Result
     Ok(ContentInfo { content_type: ENCRYPTED_DATA, content: parse_any(data.to_der())? })
 }
 
-fn encode_store(parts: Vec<ContentInfo>, sealer: Option<&ContentEncryptor<'_>>) -> Result<Vec<u8>, KeystoreError> {
+fn encode_store(
+    parts: Vec<ContentInfo>,
+    sealer: Option<&ContentEncryptor<'_>>,
+) -> Result<Vec<u8>, KeystoreError> {
     let parts = parts.to_der().map_err(too_large)?;
     let mac_data = sealer.map(|sealer| sealer.authenticate(&parts)).transpose()?;
-    Pfx { version: Version::V3, auth_safe: plain_content(parts)?, mac_data }.to_der().map_err(too_large)
+    Pfx { version: Version::V3, auth_safe: plain_content(parts)?, mac_data }
+        .to_der()
+        .map_err(too_large)
 }
 
 pub(super) fn parse_any(der: der::Result<Vec<u8>>) -> Result<Any, KeystoreError> {

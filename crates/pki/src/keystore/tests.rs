@@ -5,7 +5,8 @@ use time::macros::datetime;
 
 use super::*;
 use crate::{
-    CertificateAuthority, Certificate, LeafTemplate, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, Serial, Subject, SystemRandom,
+    Validity, issue,
 };
 
 mod jks;
@@ -64,8 +65,8 @@ fn password(text: &str) -> KeystorePassword {
 }
 
 fn protections<'a>(password: &'a KeystorePassword) -> Vec<(&'static str, KeystoreProtection<'a>)> {
-    let sealed =
-        Pkcs12Profile::ALL.map(|profile| (profile.name(), KeystoreProtection::Sealed { password, profile }));
+    let sealed = Pkcs12Profile::ALL
+        .map(|profile| (profile.name(), KeystoreProtection::Sealed { password, profile }));
     sealed.into_iter().chain([("open", KeystoreProtection::Open)]).collect()
 }
 
@@ -148,7 +149,11 @@ fn salts_depend_on_content_password_and_profile() {
     for profile in Pkcs12Profile::ALL {
         let base = salts(&one, &secret, profile);
         // The salts of encryption and authentication, and with AES a vector.
-        assert_eq!(base.len(), if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 }, "{profile:?}");
+        assert_eq!(
+            base.len(),
+            if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 },
+            "{profile:?}"
+        );
         for changed in [salts(&two, &secret, profile), salts(&one, &other, profile)] {
             assert!(base.iter().all(|salt| !changed.contains(salt)), "{profile:?}");
         }

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method, Response};
 use serde::{Deserialize, Serialize};
-use windlass_api::status::{StatusDetails, Status};
+use windlass_api::status::{Status, StatusDetails};
 use windlass_api::timestamp;
 
-use super::{RequestOutcome, OpenAuditRecord, AuditRecord, source_ips, uri};
+use super::{AuditRecord, OpenAuditRecord, RequestOutcome, source_ips, uri};
 use crate::body::ResponseBody;
 use crate::chain::authz::Decision;
 use crate::limits;
-use crate::request::info::{ResourcePath, RequestTarget};
+use crate::request::info::{RequestTarget, ResourcePath};
 use crate::user::User;
 
 #[derive(Serialize)]
@@ -163,7 +163,11 @@ fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::
 }
 
 /// The event of a request as a line of JSON.
-pub(super) fn line(record: &AuditRecord<'_>, open: &OpenAuditRecord<'_>, stage: AuditStage) -> Vec<u8> {
+pub(super) fn line(
+    record: &AuditRecord<'_>,
+    open: &OpenAuditRecord<'_>,
+    stage: AuditStage,
+) -> Vec<u8> {
     let parts = open.parts;
     let suppressed = match stage {
         AuditStage::RequestReceived | AuditStage::End(0) => None,
@@ -218,7 +222,10 @@ impl UserInfo<'_> {
     }
 }
 
-fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Option<AuditAnnotations<'_>> {
+fn annotations(
+    decision: Option<&Decision>,
+    suppressed: Option<String>,
+) -> Option<AuditAnnotations<'_>> {
     if decision.is_none() && suppressed.is_none() {
         return None;
     }
@@ -232,17 +239,24 @@ fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Optio
 fn end_stage(ending: &RequestOutcome) -> &'static str {
     match ending {
         RequestOutcome::Answered { watch: true, .. } => "ResponseStarted",
-        RequestOutcome::Answered { .. } | RequestOutcome::Failed(_) | RequestOutcome::Left => "ResponseComplete",
+        RequestOutcome::Answered { .. } | RequestOutcome::Failed(_) | RequestOutcome::Left => {
+            "ResponseComplete"
+        }
         RequestOutcome::Panicked => "Panic",
     }
 }
 
 fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectReference<'a> {
     let from_answer = match ending {
-        RequestOutcome::Answered { answer, .. } if answer.kind != "Status" => answer.metadata.name.as_str(),
+        RequestOutcome::Answered { answer, .. } if answer.kind != "Status" => {
+            answer.metadata.name.as_str()
+        }
         RequestOutcome::Failed(status) if repeats_secrets(path, status) => "",
         RequestOutcome::Failed(Status { details: Some(details), .. }) => details.name.as_str(),
-        RequestOutcome::Answered { .. } | RequestOutcome::Failed(_) | RequestOutcome::Panicked | RequestOutcome::Left => "",
+        RequestOutcome::Answered { .. }
+        | RequestOutcome::Failed(_)
+        | RequestOutcome::Panicked
+        | RequestOutcome::Left => "",
     };
     ObjectReference {
         resource: &path.resource,
@@ -257,15 +271,20 @@ fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectRe
 /// Who closed the connection is told nothing; nginx's code for it is the one that people know.
 const CLIENT_LEFT: u16 = 499;
 
-fn response_status<'a>(path: Option<&ResourcePath>, ending: &'a RequestOutcome) -> ResponseStatus<'a> {
+fn response_status<'a>(
+    path: Option<&ResourcePath>,
+    ending: &'a RequestOutcome,
+) -> ResponseStatus<'a> {
     let none = ResponseStatus::default();
     match ending {
-        RequestOutcome::Answered { code, answer, .. } if answer.kind == "Status" => ResponseStatus {
-            status: answer.status.as_deref(),
-            details: answer.details.as_ref(),
-            code: *code,
-            ..none
-        },
+        RequestOutcome::Answered { code, answer, .. } if answer.kind == "Status" => {
+            ResponseStatus {
+                status: answer.status.as_deref(),
+                details: answer.details.as_ref(),
+                code: *code,
+                ..none
+            }
+        }
         RequestOutcome::Answered { code, .. } => ResponseStatus { code: *code, ..none },
         RequestOutcome::Failed(status) => failure(path, status),
         RequestOutcome::Panicked => ResponseStatus {

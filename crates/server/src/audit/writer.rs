@@ -12,15 +12,11 @@ use super::file::LogFile;
 use crate::limits;
 use crate::server::Clock;
 
-/// Where lines end up.
 pub(super) enum AuditOutput {
-    /// In a file.
     File(Box<LogFile>),
-    /// On standard output.
     Stdout,
 }
 
-/// What is counted.
 #[derive(Default)]
 pub(super) struct AuditCounters {
     events: AtomicU64,
@@ -91,9 +87,14 @@ struct AuditLine {
 }
 
 impl AuditWriter {
-    /// Starts the thread.
-    pub fn start(output: AuditOutput, counts: Arc<AuditCounters>, clock: Clock) -> io::Result<AuditWriter> {
-        let shared = Arc::new(SharedAuditQueue { queue: Mutex::default(), wake: Condvar::new(), counts });
+    /// Spawns the writer thread; fails if the operating system cannot create it.
+    pub fn start(
+        output: AuditOutput,
+        counts: Arc<AuditCounters>,
+        clock: Clock,
+    ) -> io::Result<AuditWriter> {
+        let shared =
+            Arc::new(SharedAuditQueue { queue: Mutex::default(), wake: Condvar::new(), counts });
         let work = AuditWriterThread { shared: shared.clone(), output, clock, complained: None };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || work.run())?;
         let room = || Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
@@ -107,7 +108,7 @@ impl AuditWriter {
         self.room.clone().acquire_many_owned(permits_for(bytes)).await.ok()
     }
 
-    /// Hands a line over.
+    /// Queues a line without waiting for it to be written; `room` is released afterwards.
     pub fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
         self.enqueue(AuditLine { bytes, _room: room, waiter: None });
     }
@@ -141,7 +142,9 @@ impl AuditWriter {
 
     /// Hands a line over where nobody can wait: there is as much room again for such.
     pub fn push_late(&self, bytes: Vec<u8>) {
-        if let Ok(room) = self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len())) {
+        if let Ok(room) =
+            self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len()))
+        {
             return self.push(bytes, Some(room));
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
@@ -202,7 +205,6 @@ const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 /// How often a disk that fails is complained about.
 const COMPLAIN_EVERY: Duration = Duration::MINUTE;
 
-/// The thread's side.
 struct AuditWriterThread {
     shared: Arc<SharedAuditQueue>,
     output: AuditOutput,

@@ -16,7 +16,7 @@ pub struct ObjectChange {
     pub revision: u64,
     /// The object after it; for a deletion its last state, at the deletion's revision.
     pub object: Arc<Object>,
-    /// The object before it.
+    /// Object before the change; `None` if the change created it.
     pub previous: Option<Arc<Object>>,
     /// The revision of the change of this object before this one, if the window knew of it.
     pub before: Option<u64>,
@@ -61,11 +61,18 @@ impl ObjectChange {
             (None, Some(old)) => (old.deleted_at(event.revision), true),
             (None, None) => return Ok(None),
         };
-        Ok(Some(ObjectChange { deleted, ..ObjectChange::from_objects(kind, Arc::new(object), previous) }))
+        Ok(Some(ObjectChange {
+            deleted,
+            ..ObjectChange::from_objects(kind, Arc::new(object), previous)
+        }))
     }
 
     /// The change that made `object` of `previous`.
-    pub fn from_objects(kind: &'static Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> ObjectChange {
+    pub fn from_objects(
+        kind: &'static Kind,
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+    ) -> ObjectChange {
         ObjectChange {
             revision: object.revision,
             object,
@@ -118,7 +125,7 @@ impl ObjectChange {
     }
 }
 
-/// `{"type":…,"object":…}` and a newline.
+/// Encodes one watch event: `{"type":…,"object":…}` and a newline.
 pub fn line(event: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 40);
     out.extend_from_slice(b"{\"type\":\"");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{KindCache, CacheSnapshot, WalkAction};
+use super::{CacheSnapshot, KindCache, WalkAction};
 use crate::object::Object;
 
 impl KindCache {

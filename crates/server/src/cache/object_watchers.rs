@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::{ObjectChange, KindCache};
+use super::{KindCache, ObjectChange};
 
-/// Who watches which object.
+/// Watchers of single objects, by key. A key is present only while somebody watches it.
 #[derive(Default)]
 pub struct ObjectWatchers {
     by_key: Mutex<HashMap<Box<str>, WatchedObject>>,
@@ -65,7 +65,7 @@ pub struct ObjectWatcher {
 }
 
 impl ObjectWatcher {
-    /// From now on.
+    /// Registers a watcher that receives changes made after this call.
     pub fn new(cache: Arc<KindCache>, key: &str) -> ObjectWatcher {
         let newest = {
             let mut by_key = cache.object_watchers.lock();
@@ -80,7 +80,7 @@ impl ObjectWatcher {
         ObjectWatcher { cache, key: key.into(), newest, first }
     }
 
-    /// Which object.
+    /// Returns the key of the watched object within its kind.
     pub fn key(&self) -> &str {
         &self.key
     }

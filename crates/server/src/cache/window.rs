@@ -90,7 +90,11 @@ impl ChangeWindow {
     }
 
     /// Up to `most` changes after `revision`.
-    pub fn after(&self, revision: u64, most: usize) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
+    pub fn after(
+        &self,
+        revision: u64,
+        most: usize,
+    ) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
         if revision < self.floor {
             return Err(RevisionTooOld { floor: self.floor });
         }

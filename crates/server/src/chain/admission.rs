@@ -30,7 +30,7 @@ pub enum AdmissionOperation<'a> {
     Create,
     /// A change of this object.
     Update(&'a Value),
-    /// A deletion.
+    /// Deletion of one object or of each object in a collection.
     Delete,
 }
 
@@ -39,7 +39,7 @@ pub enum AdmissionOperation<'a> {
 pub struct AdmissionPlugins {
     /// Gives pods an account and a token.
     pub service_account: bool,
-    /// Keeps nodes to themselves.
+    /// NodeRestriction: limits kubelets to their own Node and the pods bound to it.
     pub node_restriction: bool,
 }
 
@@ -58,7 +58,11 @@ pub async fn wait_for_dependencies(call: &RequestContext<'_>, object: &Value) {
 }
 
 /// The rules that come before validation and may change the object.
-pub fn mutate(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &mut Value) -> Result<(), Error> {
+pub fn mutate(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &mut Value,
+) -> Result<(), Error> {
     let (plugins, faults) = (call.server.plugins, &call.server.faults);
     faults.check(AccessCheck::NamespaceLifecycle)?;
     namespace_lifecycle::admit(call, operation, object)?;
@@ -76,7 +80,11 @@ pub fn mutate(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, obje
 }
 
 /// The rules that come after validation.
-pub fn validate(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+pub fn validate(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &Value,
+) -> Result<(), Error> {
     call.server.faults.check(AccessCheck::Signers)?;
     pod_certificates::admit(call, operation, object)?;
     certificates::admit(call, operation, object)?;

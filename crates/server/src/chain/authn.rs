@@ -7,9 +7,9 @@
 // Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod credential_dependencies;
 pub mod bootstrap;
 pub mod client_cert;
+mod credential_dependencies;
 pub mod front_proxy;
 pub mod service_account;
 pub mod token_file;
@@ -22,8 +22,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use time::OffsetDateTime;
 
-pub use credential_dependencies::CredentialDependencies;
 use client_cert::ClientCas;
+pub use credential_dependencies::CredentialDependencies;
 use front_proxy::FrontProxy;
 use token_file::TokenFile;
 
@@ -34,13 +34,13 @@ use crate::server::Server;
 use crate::tokens::TokenVerifier;
 use crate::user::User;
 
-/// Finds out who calls.
+/// Authenticates requests by front proxy headers, client certificate or bearer token.
 pub struct Authenticator {
     /// A proxy that may say who calls.
     pub front_proxy: Option<FrontProxy>,
     /// The CAs that client certificates may come from, swapped when their file changes.
     pub client_cas: ArcSwap<ClientCas>,
-    /// Static tokens.
+    /// Static tokens of `--token-auth-file`; replaced when the file is reloaded.
     pub tokens: ArcSwap<TokenFile>,
     /// Checks the tokens of service accounts; without it they are nobody's.
     pub service_accounts: Option<Arc<TokenVerifier>>,
@@ -65,7 +65,7 @@ impl Default for Authenticator {
 
 /// Whom a token stands for.
 pub struct AuthenticatedToken {
-    /// The user.
+    /// User that the token authenticates, with groups and extra fields.
     pub user: Arc<User>,
     /// Those of the audiences asked about that the token is meant for.
     pub audiences: Vec<String>,
@@ -74,7 +74,7 @@ pub struct AuthenticatedToken {
 /// Why a token stands for nobody.
 #[derive(Debug)]
 pub enum TokenAuthError {
-    /// No authenticator knows it.
+    /// No authenticator recognizes the token, so it is rejected with 401.
     Unknown,
     /// One does, and refuses it. The text is for those who may review tokens, and has no secret.
     Refused(String),

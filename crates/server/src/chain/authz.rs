@@ -12,7 +12,7 @@ pub mod rbac;
 
 use std::sync::Arc;
 
-use attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use windlass_api::field::quote;
 
 use crate::cache::ResourceCaches;
@@ -25,7 +25,7 @@ use crate::user::{MASTERS, User};
 /// What an authorizer says of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes, and why.
+    /// The request is allowed; the reason goes to the audit log.
     Allow(String),
     /// No, and why; nobody else is asked.
     Deny(String),
@@ -39,7 +39,7 @@ impl Decision {
         matches!(self, Decision::Allow(_))
     }
 
-    /// Why.
+    /// Returns the authorizer's reason, whatever the decision is.
     pub fn reason(&self) -> &str {
         match self {
             Decision::Allow(why) | Decision::Deny(why) | Decision::NoOpinion(why) => why,
@@ -142,7 +142,9 @@ pub fn denied(asked: &AuthorizationAttributes<'_>, why: &str) -> Error {
 fn refusal(user: &User, verb: &str, target: &AuthorizationTarget<'_>) -> String {
     let who = quote(&user.name);
     let resource = match target {
-        AuthorizationTarget::Path(path) => return format!("User {who} cannot {verb} path {}", quote(path)),
+        AuthorizationTarget::Path(path) => {
+            return format!("User {who} cannot {verb} path {}", quote(path));
+        }
         AuthorizationTarget::Resource(resource) => resource,
     };
     let place = if resource.namespace.is_empty() {

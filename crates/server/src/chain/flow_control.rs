@@ -12,8 +12,8 @@
 //! apart ([`watch_limiter`]).
 
 mod flow_metrics;
-pub mod priority_level;
 pub mod pending_bytes;
+pub mod priority_level;
 pub mod seat_pool;
 pub mod watch_limiter;
 pub mod work_estimator;
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use flow_metrics::FlowMetrics;
-use priority_level::{RequestEffect, PriorityLevel};
 use pending_bytes::{ByteCharge, PendingBytes};
+use priority_level::{PriorityLevel, RequestEffect};
 use seat_pool::{PoolBounds, PoolEntry, SeatPool};
 use watch_limiter::{OpenWatch, WatchLimiter};
 
@@ -39,20 +39,19 @@ use crate::user::User;
 /// How many ordinary requests are worked on at a time. Leases and nodes have seats besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightLimits {
-    /// Requests that read (`--max-requests-inflight`).
+    /// Concurrent read requests (`--max-requests-inflight`); a started watch no longer counts.
     pub reads: usize,
-    /// Requests that write (`--max-mutating-requests-inflight`).
+    /// Concurrent write requests (`--max-mutating-requests-inflight`), including deletions.
     pub writes: usize,
 }
 
 impl Default for InflightLimits {
-    /// Kubernetes' own.
     fn default() -> InflightLimits {
         InflightLimits { reads: 400, writes: 200 }
     }
 }
 
-/// Lets requests in.
+/// Admits requests by priority level and queues those that exceed its seats.
 pub struct FlowController {
     levels: Arc<PriorityLevels>,
     watches: Arc<WatchLimiter>,
@@ -252,9 +251,7 @@ impl PriorityLevels {
 struct LevelCounts {
     /// Requests that have seats, or need none.
     executing: usize,
-    /// The seats they have.
     seats: usize,
-    /// Requests that wait.
     waiting: usize,
 }
 

@@ -8,13 +8,15 @@ use http::{Method, Response, StatusCode};
 use time::OffsetDateTime;
 use windlass_api::names;
 
-use crate::body::{self, ResponseBody, Incoming};
+use crate::body::{self, Incoming, ResponseBody};
 use crate::error::Error;
 use crate::metrics::RequestDimensions;
 use crate::object::Object;
-use crate::registry::kind::{SubresourceAction, ReviewKind, Scope};
+use crate::registry::kind::{ReviewKind, Scope, SubresourceAction};
 use crate::request::info::{RequestInfo, ResourcePath};
-use crate::request::negotiation::{self, OutputFormat, MetaVersion, OutputOptions, ObjectView, SupportedViews};
+use crate::request::negotiation::{
+    self, MetaVersion, ObjectView, OutputFormat, OutputOptions, SupportedViews,
+};
 use crate::request::options::ListOptions;
 use crate::request::query::QueryParameters;
 use crate::server::Server;
@@ -23,7 +25,7 @@ use crate::user::User;
 use crate::verbs::create::WriteResult;
 use crate::verbs::delete::DeleteOutcome;
 use crate::verbs::{
-    RequestContext, create, freshness, delete, get, list, patch, review, subresource, update, watch,
+    RequestContext, create, delete, freshness, get, list, patch, review, subresource, update, watch,
 };
 use crate::watch::EventEncoding;
 use crate::{documents, health, response};
@@ -71,8 +73,16 @@ pub async fn route(
     if path.watch_path {
         check_watch_path(&path, &parts.method)?;
     }
-    let call =
-        RequestContext { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
+    let call = RequestContext {
+        server,
+        kind,
+        served,
+        path: &path,
+        query,
+        headers: &parts.headers,
+        user,
+        now,
+    };
     check_path(&call)?;
     verb(&call, info.verb, &parts.method, body).await
 }
@@ -214,7 +224,10 @@ async fn subresource(
     }
 }
 
-async fn start_watch(call: &RequestContext<'_>, output: OutputOptions) -> Result<Response<ResponseBody>, Error> {
+async fn start_watch(
+    call: &RequestContext<'_>,
+    output: OutputOptions,
+) -> Result<Response<ResponseBody>, Error> {
     let options = ListOptions::parse(call.query, true)?;
     if output.format == OutputFormat::Yaml {
         return Err(Error::NotAcceptable("application/json"));
@@ -276,13 +289,14 @@ async fn deletion(
     match deleted {
         DeleteOutcome::Removed(object) if !call.kind.returns_deleted => {
             let uid = object.stored_value()["metadata"]["uid"].as_str().unwrap_or_default().into();
-            let status = windlass_api::status::Status::success(windlass_api::status::StatusDetails {
-                name: object.name().into(),
-                group: call.served.group.into(),
-                kind: call.kind.plural.into(),
-                uid,
-                ..Default::default()
-            });
+            let status =
+                windlass_api::status::Status::success(windlass_api::status::StatusDetails {
+                    name: object.name().into(),
+                    group: call.served.group.into(),
+                    kind: call.kind.plural.into(),
+                    uid,
+                    ..Default::default()
+                });
             Ok(response::status(&status, output))
         }
         DeleteOutcome::Removed(object) | DeleteOutcome::Terminating(object) => {

@@ -106,7 +106,10 @@ impl WatchAccess {
     fn capture(&self) -> AccessSnapshot {
         AccessSnapshot {
             authorizer: self.authorizer_version(),
-            credential: self.server.authenticator.credential_dependencies(&self.server, &self.headers),
+            credential: self
+                .server
+                .authenticator
+                .credential_dependencies(&self.server, &self.headers),
         }
     }
 

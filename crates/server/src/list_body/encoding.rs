@@ -9,17 +9,17 @@ use windlass_api::decode::{has_tabbed_block, to_yaml_in_style};
 use super::history::HistoricalObjects;
 use crate::object::Object;
 use crate::registry::kind::{Kind, ServedVersion};
-use crate::request::negotiation::{OutputFormat, MetaVersion, OutputOptions, ObjectView};
+use crate::request::negotiation::{MetaVersion, ObjectView, OutputFormat, OutputOptions};
 use crate::response::partial;
 use crate::table::RowEncoder;
 
-/// What surrounds the items.
+/// Encoded parts of a list around its items.
 pub struct ListEnvelope {
-    /// Before the first item.
+    /// Bytes before the first item, including the list's metadata.
     pub head: Vec<u8>,
-    /// Between two items.
+    /// Separator between two items, such as a comma.
     pub between: &'static [u8],
-    /// After the last item.
+    /// Bytes after the last item, which close the list.
     pub tail: Vec<u8>,
 }
 
@@ -95,7 +95,9 @@ impl ItemEncoder {
         match self.syntax {
             ListSyntax::Compact => compact(key, &before.into(), after),
             ListSyntax::Pretty => pretty(key, &before.into(), after),
-            ListSyntax::Yaml { block_scalars, .. } => yaml(key, &before.into(), after, block_scalars),
+            ListSyntax::Yaml { block_scalars, .. } => {
+                yaml(key, &before.into(), after, block_scalars)
+            }
         }
     }
 
@@ -113,7 +115,11 @@ impl ItemEncoder {
     }
 
     /// The length of all items, where they are the cache's bytes.
-    pub fn length(&self, objects: &[Arc<Object>], past: Option<&HistoricalObjects>) -> Option<usize> {
+    pub fn length(
+        &self,
+        objects: &[Arc<Object>],
+        past: Option<&HistoricalObjects>,
+    ) -> Option<usize> {
         let (ItemView::Object(_, ServedVersion { convert: None, .. }), ListSyntax::Compact) =
             (self.view, self.syntax)
         else {
@@ -141,7 +147,7 @@ impl ItemEncoder {
         }
     }
 
-    /// Writes an item.
+    /// Appends one encoded item to `out`, without a separator.
     pub fn write(&self, object: &Object, out: &mut Vec<u8>) {
         match (self.view, self.syntax) {
             (ItemView::Object(kind, served), ListSyntax::Compact) => {
@@ -242,5 +248,9 @@ fn yaml(key: &str, before: &Value, after: Map<String, Value>, block_scalars: boo
     } else {
         to_yaml_in_style(&after.into(), block_scalars)
     };
-    ListEnvelope { head: format!("{head}{key}:\n").into_bytes(), between: b"", tail: tail.into_bytes() }
+    ListEnvelope {
+        head: format!("{head}{key}:\n").into_bytes(),
+        between: b"",
+        tail: tail.into_bytes(),
+    }
 }

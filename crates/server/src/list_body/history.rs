@@ -23,7 +23,7 @@ pub struct HistoricalObjects {
     pub server: Arc<Server>,
     /// The kind of the objects.
     pub kind: &'static Kind,
-    /// Which objects.
+    /// Scope and selectors that objects must match to be sent.
     pub selection: ObjectSelection,
     /// The revision of the state.
     pub revision: u64,
@@ -97,7 +97,7 @@ impl HistoricalPage {
         std::future::poll_fn(|cx| self.poll_page(cx)).await
     }
 
-    /// As [`PastPage::next`].
+    /// Polls for the next objects, as `next` does; `None` after the last.
     pub fn poll_page(
         &mut self,
         cx: &mut Context<'_>,
@@ -121,7 +121,10 @@ impl HistoricalPage {
 
 impl HistoricalObjects {
     /// Takes the objects of a page, and goes on after it.
-    fn decode_page(&mut self, page: windlass_store::RangePage) -> Result<Vec<Arc<Object>>, BodyError> {
+    fn decode_page(
+        &mut self,
+        page: windlass_store::RangePage,
+    ) -> Result<Vec<Arc<Object>>, BodyError> {
         let mut objects = Vec::new();
         for (key, stored) in &page.items {
             let object = object(self.kind, key, stored)?;

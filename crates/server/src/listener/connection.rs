@@ -76,7 +76,6 @@ impl ConnectionState {
         self.idle_since.store(self.connections.now(), Relaxed);
     }
 
-    /// A request has arrived.
     pub(super) fn insert(&self, number: u64, exchange: &Arc<HttpExchange>) {
         self.requested.store(true, Relaxed);
         self.open.fetch_add(1, Relaxed);
@@ -90,7 +89,6 @@ impl ConnectionState {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// A request was authenticated.
     pub(super) fn set_authenticated(&self) {
         if !self.authenticated.swap(true, Relaxed) {
             self.connections.authenticated(self);

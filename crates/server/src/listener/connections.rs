@@ -21,7 +21,8 @@ use crate::rate_limit::RateLimit;
 /// Connections that may be open at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In total (`--max-connections`).
+    /// Open connections in total (`--max-connections`); further ones are refused or evict idle
+    /// ones.
     pub total: usize,
     /// From one address, or one /64 of IPv6 (`--max-connections-per-address`).
     pub per_address: usize,
@@ -58,7 +59,7 @@ pub struct ConnectionDeadlines {
     pub handshake: Duration,
     /// From the TLS handshake to the first complete request header.
     pub first_request: Duration,
-    /// Without an open request.
+    /// Longest time without an open request before graceful shutdown.
     pub idle: Duration,
     /// Without progress in writing an answer.
     pub unread: Duration,
@@ -97,7 +98,6 @@ pub struct ConnectionTracker {
 struct OpenConnections {
     total: usize,
     addresses: HashMap<IpAddr, usize>,
-    /// Oldest first.
     unauthenticated: BTreeMap<u64, Weak<ConnectionState>>,
 }
 
@@ -121,7 +121,7 @@ pub(super) enum ExceededLimit {
 }
 
 impl ConnectionTracker {
-    /// No connection yet.
+    /// Creates a tracker without connections, shared by all tasks of a listener.
     pub fn new(limits: ConnectionLimits, deadlines: ConnectionDeadlines) -> Arc<ConnectionTracker> {
         Arc::new(ConnectionTracker {
             deadlines,
@@ -136,7 +136,6 @@ impl ConnectionTracker {
         })
     }
 
-    /// Milliseconds since the start.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -147,7 +146,10 @@ impl ConnectionTracker {
     }
 
     /// Counts a new connection from `address`, if need be in the place of another.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionGuard, ExceededLimit> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        address: IpAddr,
+    ) -> Result<ConnectionGuard, ExceededLimit> {
         let address = prefix(address);
         let admitted = {
             let mut open = self.lock();
@@ -177,7 +179,9 @@ impl ConnectionTracker {
 
     fn refuse(&self, exceeded: ExceededLimit, address: IpAddr) {
         let (count, limit, flag) = match exceeded {
-            ExceededLimit::Total => (&self.counts.refused_total, self.limits.total, "--max-connections"),
+            ExceededLimit::Total => {
+                (&self.counts.refused_total, self.limits.total, "--max-connections")
+            }
             ExceededLimit::Address => (
                 &self.counts.refused_address,
                 self.limits.per_address,
@@ -237,7 +241,7 @@ impl ConnectionTracker {
         lock(&self.answers).remove(&number);
     }
 
-    /// The metrics of connections.
+    /// Returns the writer of the connection metrics, for registration with the server's metrics.
     pub fn source(self: &Arc<Self>) -> MetricsSource {
         let connections = self.clone();
         Box::new(move |out| connections.write(out))

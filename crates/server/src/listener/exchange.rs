@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::connection::ConnectionState;
-use crate::body::{ResponseBody, BodyError};
+use crate::body::{BodyError, ResponseBody};
 use crate::limits;
 
 tokio::task_local! {
@@ -131,7 +131,11 @@ pub(super) struct TrackedBody {
 }
 
 impl TrackedBody {
-    pub(super) fn new(body: ResponseBody, exchange: Arc<HttpExchange>, open: Option<Open>) -> TrackedBody {
+    pub(super) fn new(
+        body: ResponseBody,
+        exchange: Arc<HttpExchange>,
+        open: Option<Open>,
+    ) -> TrackedBody {
         // Watches end by themselves when the server does. One whose client does not read cannot
         // even do that, and is not waited for.
         let open = open.filter(|_| !matches!(body, ResponseBody::Watch(_)));

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
-use windlass_api::schema::{SchemaField, MergeStrategy, PatchStrategy, FieldPresence, Schema, ValueShape, ObjectType};
+use windlass_api::schema::{
+    FieldPresence, MergeStrategy, ObjectType, PatchStrategy, Schema, SchemaField, ValueShape,
+};
 
 use super::GroupVersionKind;
 
 /// Which of the two languages a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenApiVersion {
-    /// Swagger 2.0.
+    /// Swagger 2.0, served under `/openapi/v2`.
     V2,
-    /// OpenAPI 3.0.
+    /// OpenAPI 3.0, served under `/openapi/v3`.
     V3,
 }
 
@@ -43,24 +45,26 @@ pub enum SchemaDefinition {
 /// The types that are no objects with fields.
 #[derive(Clone, Copy, Debug)]
 pub enum OpaqueType {
-    /// Seconds.
+    /// RFC 3339 time with a precision of seconds.
     Time,
-    /// Microseconds.
+    /// RFC 3339 time with a precision of microseconds.
     MicroTime,
     /// A number with a suffix.
     Quantity,
     /// A number or a string.
     IntOrString,
-    /// Any object.
+    /// Object of any type, passed through unchanged.
     RawExtension,
-    /// A set of fields.
+    /// Set of field paths in managedFields, as a nested object.
     FieldsV1,
-    /// A patch.
+    /// Body of a PATCH request in any patch format.
     Patch,
 }
 
 /// Everything that the given types are made of, by name.
-pub fn reachable<'a>(roots: impl Iterator<Item = &'a str>) -> BTreeMap<&'static str, SchemaDefinition> {
+pub fn reachable<'a>(
+    roots: impl Iterator<Item = &'a str>,
+) -> BTreeMap<&'static str, SchemaDefinition> {
     let mut found = BTreeMap::new();
     for root in roots {
         if root == PATCH {
@@ -78,7 +82,11 @@ pub fn full_name(name: &str) -> Option<&'static str> {
 }
 
 /// The definition's schema. `kinds` are the group, version and kind under which it is served.
-pub fn render(definition: &SchemaDefinition, dialect: OpenApiVersion, kinds: &[GroupVersionKind]) -> Value {
+pub fn render(
+    definition: &SchemaDefinition,
+    dialect: OpenApiVersion,
+    kinds: &[GroupVersionKind],
+) -> Value {
     let (schema, ty) = match definition {
         SchemaDefinition::Type(schema, ty) => (*schema, *ty),
         SchemaDefinition::Leaf(leaf) => return leaf.render(dialect),
@@ -184,7 +192,12 @@ fn collect(
     }
 }
 
-fn property(schema: &Schema, field: &SchemaField, owner: &ObjectType, dialect: OpenApiVersion) -> Value {
+fn property(
+    schema: &Schema,
+    field: &SchemaField,
+    owner: &ObjectType,
+    dialect: OpenApiVersion,
+) -> Value {
     let mut out = value(schema, &field.shape, dialect);
     let by_value = matches!(field.presence, FieldPresence::Always | FieldPresence::NonEmpty);
     // A description beside a bare reference is ignored by version 3 readers, so it is wrapped.
@@ -341,7 +354,9 @@ impl OpaqueType {
                 "An amount: a decimal number with an optional suffix, such as 500m or 1Gi.",
                 match dialect {
                     OpenApiVersion::V2 => json!({ "type": "string" }),
-                    OpenApiVersion::V3 => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
+                    OpenApiVersion::V3 => {
+                        json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] })
+                    }
                 },
             ),
             (OpaqueType::IntOrString, dialect) => (

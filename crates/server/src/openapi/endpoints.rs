@@ -2,15 +2,15 @@
 
 use crate::discovery::verbs;
 use crate::registry::KindRegistry;
-use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
+use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
 use super::GroupVersionKind;
 use super::definitions::PATCH;
 use super::parameters::{self as p, OperationParameter};
 
-/// One path.
+/// One path of the API with its operations.
 pub struct ApiEndpoint {
-    /// `/api/v1/nodes/{name}`.
+    /// Path with parameters in braces, for example `/api/v1/nodes/{name}`.
     pub path: String,
     /// What can be done there.
     pub operations: Vec<EndpointOperation>,
@@ -18,11 +18,12 @@ pub struct ApiEndpoint {
 
 /// One method on a path.
 pub struct EndpointOperation {
-    /// `get`.
+    /// HTTP method in lower case, for example `get`.
     pub method: &'static str,
-    /// `readCoreV1Node`.
+    /// Unique operation ID, for example `readCoreV1Node`; client generators name functions after
+    /// it.
     pub id: String,
-    /// `core_v1`.
+    /// Group and version that clients sort operations by, for example `core_v1`.
     pub tag: String,
     /// What it does, in a few words.
     pub description: String,
@@ -32,7 +33,7 @@ pub struct EndpointOperation {
     pub kind: Option<GroupVersionKind>,
     /// Of the path and of the query, by name.
     pub parameters: Vec<OperationParameter>,
-    /// What it takes.
+    /// Request body that the operation accepts, if any.
     pub body: OperationBody,
     /// The type of a good answer.
     pub answer: String,
@@ -42,10 +43,10 @@ pub struct EndpointOperation {
     pub streams: bool,
 }
 
-/// What an operation takes.
+/// Request body that an operation accepts.
 #[derive(Clone, Copy)]
 pub enum OperationBody {
-    /// Nothing.
+    /// The operation accepts no request body.
     None,
     /// An object of this type.
     Required(&'static str),
@@ -85,20 +86,20 @@ pub fn group_endpoint(group: &str) -> ApiEndpoint {
     )
 }
 
-/// `/api/`.
+/// Returns the discovery endpoint of the core group, `/api/`.
 pub fn core_endpoint() -> ApiEndpoint {
     let id = "getCoreAPIVersions".to_owned();
     let answer = format!("{META}.APIVersions");
     fixed("/api/".into(), id, "core".into(), "List the versions of the core group", answer)
 }
 
-/// `/apis/`.
+/// Returns the discovery endpoint of all named groups, `/apis/`.
 pub fn groups_endpoint() -> ApiEndpoint {
     let answer = format!("{META}.APIGroupList");
     fixed("/apis/".into(), "getAPIVersions".into(), "apis".into(), "List the groups", answer)
 }
 
-/// `/version/`.
+/// Returns the endpoint of the server's version, `/version/`.
 pub fn version_endpoint() -> ApiEndpoint {
     let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
     let id = "getCodeVersion".to_owned();
@@ -145,11 +146,11 @@ fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> A
 
 /// A group-version, as paths and names of operations have it.
 struct GroupVersionPath {
-    /// `/apis/certificates.k8s.io/v1`.
+    /// Path prefix, for example `/apis/certificates.k8s.io/v1`.
     base: String,
-    /// `CertificatesV1`.
+    /// Prefix of operation IDs, for example `CertificatesV1`.
     title: String,
-    /// `certificates_v1`.
+    /// Tag of the operations, for example `certificates_v1`.
     tag: String,
 }
 
@@ -288,10 +289,13 @@ impl ResourceEndpoints<'_> {
             operation.id.push_str(&upper_first(sub.name));
             p::insert(&mut operation.parameters, p::NAME);
         }
-        ApiEndpoint { path: format!("{}/{{name}}/{}", self.collection_path(), sub.name), operations }
+        ApiEndpoint {
+            path: format!("{}/{{name}}/{}", self.collection_path(), sub.name),
+            operations,
+        }
     }
 
-    /// Read, replace and patch.
+    /// Returns the get, put and patch operations of an object or subresource.
     fn views(&self, what: &str) -> Vec<EndpointOperation> {
         let patch = EndpointOperation {
             body: OperationBody::Patch,
@@ -372,7 +376,8 @@ impl ResourceEndpoints<'_> {
     }
 }
 
-/// `rbac.authorization.k8s.io` is `RbacAuthorization`.
+/// Converts a group to camel case without its domain: `rbac.authorization.k8s.io` becomes
+/// `RbacAuthorization`.
 fn camel(group: &str) -> String {
     group.trim_end_matches(".k8s.io").split('.').map(upper_first).collect()
 }

@@ -14,7 +14,7 @@ pub struct GnosticDocument {
 }
 
 impl GnosticDocument {
-    /// An empty document.
+    /// Creates a document that has `info` and no paths yet.
     pub fn new(info: &Value) -> GnosticDocument {
         let mut head = ProtobufMessage::default();
         head.text(1, "2.0");
@@ -22,10 +22,14 @@ impl GnosticDocument {
         message.text(1, text(info, "title"));
         message.text(2, text(info, "version"));
         head.message(2, &message);
-        GnosticDocument { head, paths: ProtobufMessage::default(), definitions: ProtobufMessage::default() }
+        GnosticDocument {
+            head,
+            paths: ProtobufMessage::default(),
+            definitions: ProtobufMessage::default(),
+        }
     }
 
-    /// Adds a path item.
+    /// Appends one path with its operations; call it once per path.
     pub fn path(&mut self, path: &str, item: &Value) {
         let mut message = ProtobufMessage::default();
         for (method, tag) in [("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("patch", 8)] {
@@ -39,12 +43,12 @@ impl GnosticDocument {
         self.paths.message(2, &named(path, &message));
     }
 
-    /// Adds a definition.
+    /// Appends one schema definition under `name`; names must be unique.
     pub fn definition(&mut self, name: &str, definition: &Value) {
         self.definitions.message(1, &named(name, &schema(definition)));
     }
 
-    /// The encoded document.
+    /// Returns the complete document in gnostic's protobuf encoding.
     pub fn finish(self) -> Vec<u8> {
         let mut out = self.head;
         out.message(8, &self.paths);

@@ -3,13 +3,13 @@
 /// One parameter, of the path or of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationParameter {
-    /// `labelSelector`.
+    /// Name in the path or query, for example `labelSelector`.
     pub name: &'static str,
     /// Whether it is a part of the path, and so required.
     pub in_path: bool,
-    /// `string`, `integer` or `boolean`.
+    /// JSON type of the value: `string`, `integer` or `boolean`.
     pub kind: &'static str,
-    /// What it is for.
+    /// Purpose of the parameter, in one sentence.
     pub description: &'static str,
 }
 
@@ -21,8 +21,12 @@ pub fn insert(parameters: &mut Vec<OperationParameter>, parameter: OperationPara
 }
 
 /// Of everything that names one object.
-pub const NAME: OperationParameter =
-    OperationParameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
+pub const NAME: OperationParameter = OperationParameter {
+    name: "name",
+    in_path: true,
+    kind: "string",
+    description: "The object's name.",
+};
 
 /// Of everything in a namespace.
 pub const NAMESPACE: OperationParameter = OperationParameter {
@@ -32,8 +36,9 @@ pub const NAMESPACE: OperationParameter = OperationParameter {
     description: "The object's namespace.",
 };
 
-/// Of everything.
-pub const PRETTY: OperationParameter = query("pretty", "string", "If true, the answer is indented.");
+/// Query parameter that every operation accepts.
+pub const PRETTY: OperationParameter =
+    query("pretty", "string", "If true, the answer is indented.");
 
 /// Of everything that selects objects.
 pub const LIST: &[OperationParameter] = &[
@@ -61,11 +66,11 @@ pub const WRITE: &[OperationParameter] = &[
     query("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
 ];
 
-/// Of patches.
+/// Query parameters of patches only; `force` belongs to server-side apply.
 pub const FORCE: &[OperationParameter] =
     &[query("force", "boolean", "Whether an applied patch takes fields from other owners.")];
 
-/// Of everything that deletes.
+/// Query parameters of delete and deletecollection.
 pub const DELETE: &[OperationParameter] = &[
     DRY_RUN,
     query("gracePeriodSeconds", "integer", "How long to wait before the object is gone."),
@@ -82,8 +87,13 @@ pub const DELETE: &[OperationParameter] = &[
     ),
 ];
 
-const DRY_RUN: OperationParameter = query("dryRun", "string", "All: check everything and store nothing.");
+const DRY_RUN: OperationParameter =
+    query("dryRun", "string", "All: check everything and store nothing.");
 
-const fn query(name: &'static str, kind: &'static str, description: &'static str) -> OperationParameter {
+const fn query(
+    name: &'static str,
+    kind: &'static str,
+    description: &'static str,
+) -> OperationParameter {
     OperationParameter { name, in_path: false, kind, description }
 }

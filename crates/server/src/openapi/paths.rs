@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::GroupVersionKind;
 use super::definitions::{OpenApiVersion, PATCH};
-use super::endpoints::{OperationBody, ApiEndpoint, EndpointOperation};
+use super::endpoints::{ApiEndpoint, EndpointOperation, OperationBody};
 use super::parameters::OperationParameter;
 
 /// The path item of an endpoint.
@@ -70,7 +70,9 @@ fn version_3(operation: &EndpointOperation, out: &mut Map<String, Value>) {
         OperationBody::Required(name) => {
             Some(json!({ "content": content(&mut ["*/*"].iter(), name), "required": true }))
         }
-        OperationBody::Optional(name) => Some(json!({ "content": content(&mut ["*/*"].iter(), name) })),
+        OperationBody::Optional(name) => {
+            Some(json!({ "content": content(&mut ["*/*"].iter(), name) }))
+        }
         OperationBody::Patch => {
             Some(json!({ "content": content(&mut PATCH_TYPES.iter(), PATCH), "required": true }))
         }
@@ -83,7 +85,11 @@ fn version_3(operation: &EndpointOperation, out: &mut Map<String, Value>) {
     out.insert("responses".into(), responses);
 }
 
-fn version_2(operation: &EndpointOperation, out: &mut Map<String, Value>, parameters: &mut Vec<Value>) {
+fn version_2(
+    operation: &EndpointOperation,
+    out: &mut Map<String, Value>,
+    parameters: &mut Vec<Value>,
+) {
     let body = match operation.body {
         OperationBody::None => None,
         OperationBody::Required(name) => Some((name, true)),
@@ -98,7 +104,8 @@ fn version_2(operation: &EndpointOperation, out: &mut Map<String, Value>, parame
         }
         parameters.insert(0, body);
     }
-    let consumes = if matches!(operation.body, OperationBody::Patch) { PATCH_TYPES } else { &["*/*"] };
+    let consumes =
+        if matches!(operation.body, OperationBody::Patch) { PATCH_TYPES } else { &["*/*"] };
     out.insert("consumes".into(), json!(consumes));
     out.insert("produces".into(), answer_types(operation).copied().collect());
     out.insert("schemes".into(), json!(["https"]));
@@ -139,7 +146,9 @@ fn parameter(parameter: &OperationParameter, dialect: OpenApiVersion) -> Value {
             out["type"] = parameter.kind.into();
             out["uniqueItems"] = true.into();
         }
-        OpenApiVersion::V3 => out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true }),
+        OpenApiVersion::V3 => {
+            out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true })
+        }
     }
     out
 }

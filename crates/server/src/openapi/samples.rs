@@ -1,7 +1,7 @@
 //! Kinds of every sort, for the tests of the documents.
 
 use crate::registry::KindRegistry;
-use crate::registry::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
+use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
 /// A registry with kinds of every sort.
 pub fn registry() -> KindRegistry {
@@ -43,7 +43,10 @@ static NAMESPACES: Kind = Kind {
     short_names: &["ns"],
     scope: Scope::Cluster,
     served: &[served("", "v1", "io.k8s.api.core.v1.Namespace")],
-    subresources: &[view("status"), Subresource { name: "finalize", action: SubresourceAction::Finalize }],
+    subresources: &[
+        view("status"),
+        Subresource { name: "finalize", action: SubresourceAction::Finalize },
+    ],
     delete_collection: false,
     ..Kind::DEFAULT
 };
@@ -160,14 +163,21 @@ static ROLES: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-const fn served(group: &'static str, version: &'static str, type_name: &'static str) -> ServedVersion {
+const fn served(
+    group: &'static str,
+    version: &'static str,
+    type_name: &'static str,
+) -> ServedVersion {
     ServedVersion { group, version, type_name, convert: None }
 }
 
 const fn view(name: &'static str) -> Subresource {
     Subresource {
         name,
-        action: SubresourceAction::View { prepare_update: |_, _, _| {}, validate_update: |_, _, _, _| {} },
+        action: SubresourceAction::View {
+            prepare_update: |_, _, _| {},
+            validate_update: |_, _, _, _| {},
+        },
     }
 }
 

@@ -292,13 +292,21 @@ fn a_hash_leads_to_its_document() {
     let address = root["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
     let (path, hash) = address.split_once("?hash=").unwrap();
     assert_eq!(path, "/openapi/v3/api/v1");
-    let DocumentResponse::Found { document, immutable: true } = documents.v3_document("api/v1", Some(hash)) else {
+    let DocumentResponse::Found { document, immutable: true } =
+        documents.v3_document("api/v1", Some(hash))
+    else {
         panic!("the current hash is not the document's");
     };
     assert_eq!(document.etag, etag(&document.body));
     assert_eq!(document.etag, format!("\"{hash}\""));
-    assert_eq!(documents.v3_document("api/v1", Some("0")), DocumentResponse::Moved(address.to_owned()));
-    assert!(matches!(documents.v3_document("api/v1", None), DocumentResponse::Found { immutable: false, .. }));
+    assert_eq!(
+        documents.v3_document("api/v1", Some("0")),
+        DocumentResponse::Moved(address.to_owned())
+    );
+    assert!(matches!(
+        documents.v3_document("api/v1", None),
+        DocumentResponse::Found { immutable: false, .. }
+    ));
     for path in ["", "api/v2", "apis/nope", "apis/certificates.k8s.io/v9", "api/", "apis//v1"] {
         let found = matches!(documents.v3_document(path, None), DocumentResponse::Found { .. });
         assert_eq!(found, path == "api/", "{path}");

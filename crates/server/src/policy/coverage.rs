@@ -9,7 +9,8 @@ use crate::chain::authz::rbac::{PolicyRule, rule_coverage};
 /// Whether everything that `rule` allows is allowed by one of `rules` or other, piece by piece. A rule that cannot
 /// be read covers nothing and is not covered.
 pub fn covers(rules: &[Value], rule: &Value) -> bool {
-    let held: Vec<Arc<PolicyRule>> = rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
+    let held: Vec<Arc<PolicyRule>> =
+        rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
     let Some(wanted) = PolicyRule::parse(rule) else { return false };
     rule_coverage::missing(&held, &[wanted]).is_ok_and(|missing| missing.is_empty())
 }
@@ -37,7 +38,10 @@ mod tests {
             (vec![resource_rule(&["get"], &[""], &["pods"], &[])], read.clone(), false),
             // Several together.
             (
-                vec![resource_rule(&["get"], &[""], &["pods"], &[]), resource_rule(&["list"], &[""], &["pods"], &[])],
+                vec![
+                    resource_rule(&["get"], &[""], &["pods"], &[]),
+                    resource_rule(&["list"], &[""], &["pods"], &[]),
+                ],
                 read.clone(),
                 true,
             ),
@@ -64,11 +68,19 @@ mod tests {
                 resource_rule(&["get"], &[""], &["pods/log"], &[]),
                 false,
             ),
-            (vec![path_rule(&["get"], &["/api*"])], path_rule(&["get"], &["/api", "/apis/x"]), true),
+            (
+                vec![path_rule(&["get"], &["/api*"])],
+                path_rule(&["get"], &["/api", "/apis/x"]),
+                true,
+            ),
             (vec![path_rule(&["get"], &["/api/*"])], path_rule(&["get"], &["/api"]), false),
             (vec![path_rule(&["*"], &["*"])], path_rule(&["get"], &["/metrics"]), true),
             (vec![path_rule(&["*"], &["*"])], read.clone(), false),
-            (vec![resource_rule(&["*"], &["*"], &["*"], &[])], path_rule(&["get"], &["/metrics"]), false),
+            (
+                vec![resource_rule(&["*"], &["*"], &["*"], &[])],
+                path_rule(&["get"], &["/metrics"]),
+                false,
+            ),
         ];
         for (rules, rule, expected) in table {
             assert_eq!(covers(&rules, &rule), expected, "{rules:?} on {rule}");

@@ -11,15 +11,15 @@ pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// What to do about an object.
 #[derive(Debug, PartialEq)]
 pub enum MergeAction {
-    /// Nothing.
+    /// Leave the existing object unchanged: it grants everything, or opted out.
     Keep,
-    /// Make it.
+    /// Create the default object, because none exists.
     Create,
     /// Put this in its place.
     Update(Value),
     /// Delete it and make it again: it is a binding of another role, which cannot be changed.
     Replace {
-        /// Which one to delete.
+        /// UID of the binding to delete, as a precondition.
         uid: String,
     },
 }
@@ -130,11 +130,17 @@ mod tests {
     fn metadata_is_completed() {
         let default = object(known_metadata(), json!({ "rules": [] }));
         let mut existing = object(json!({"labels": {"l": "2", "m": "3"}}), json!({ "rules": [] }));
-        let MergeAction::Update(object) = plan_merge(&default, Some(&existing)) else { panic!("no update") };
+        let MergeAction::Update(object) = plan_merge(&default, Some(&existing)) else {
+            panic!("no update")
+        };
         assert_eq!(object["metadata"]["labels"], json!({"l": "2", "m": "3"}), "values stay");
         assert_eq!(object["metadata"]["annotations"], json!({AUTOUPDATE: "true"}));
         existing["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
-        assert_eq!(plan_merge(&default, Some(&existing)), MergeAction::Keep, "it was to be left alone");
+        assert_eq!(
+            plan_merge(&default, Some(&existing)),
+            MergeAction::Keep,
+            "it was to be left alone"
+        );
     }
 
     #[test]

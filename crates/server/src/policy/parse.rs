@@ -30,7 +30,7 @@ use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROL
 
 /// An object that a server has by default.
 pub struct DefaultObject {
-    /// Its kind.
+    /// Kind of the default: role, cluster role, or one of the bindings.
     pub kind: &'static Kind,
     /// `namespace/name`, or `name` at cluster scope.
     pub key: String,
@@ -48,7 +48,7 @@ impl DefaultObject {
         }
     }
 
-    /// Its own path.
+    /// Returns the API path of the object itself, below its collection.
     pub fn path(&self) -> String {
         let name = self.key.split_once('/').map_or(self.key.as_str(), |(_, name)| name);
         format!("{}/{name}", self.collection())

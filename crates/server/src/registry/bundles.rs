@@ -9,11 +9,11 @@ use windlass_api::trust_bundle::{
     validate_schema,
 };
 
+use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
+use super::object_fields::{list, map, non_null, restore_field, text};
 use super::table_cells;
-use super::kind::{SubresourceAction, Kind, Scope, ServedVersion, Subresource};
-use super::object_fields::{non_null, list, map, restore_field, text};
 
-/// Bundles.
+/// Descriptor of Bundle, the cluster-wide kind of trust-manager.
 pub const KIND: Kind = Kind {
     name: NAME,
     plural: PLURAL,

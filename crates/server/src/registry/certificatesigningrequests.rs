@@ -16,15 +16,17 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::names::path_segment_rule;
 
-use super::table_cells;
-use super::kind::{SubresourceAction, Kind, ResetFields, Scope, SelectableField, ServedVersion, Subresource};
+use super::kind::{
+    Kind, ResetFields, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction,
+};
 use super::object_fields::{integer, list, text};
+use super::table_cells;
 
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
 
-/// CertificateSigningRequests.
+/// Descriptor of CertificateSigningRequest, with approval and status subresources.
 pub const KIND: Kind = Kind {
     name: "CertificateSigningRequest",
     plural: "certificatesigningrequests",
@@ -54,7 +56,11 @@ pub const KIND: Kind = Kind {
         },
     ],
     name_rule: path_segment_rule,
-    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
+    selectable: &[SelectableField {
+        label: "spec.signerName",
+        pointers: &["/spec/signerName"],
+        absent: "",
+    }],
     columns: &[
         table_cells::NAME,
         table_cells::AGE,

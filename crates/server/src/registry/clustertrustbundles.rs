@@ -11,11 +11,11 @@ use windlass_api::signer_name::{SignerName, trust_bundle_name_rule};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{AnchorError, parse_trust_anchors};
 
-use super::table_cells;
 use super::kind::{Kind, Scope, SelectableField, ServedVersion};
 use super::object_fields::text;
+use super::table_cells;
 
-/// ClusterTrustBundles.
+/// Descriptor of ClusterTrustBundle in `certificates.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "ClusterTrustBundle",
     plural: "clustertrustbundles",
@@ -28,7 +28,11 @@ pub const KIND: Kind = Kind {
     ],
     // The rule depends on the signer: see `validate_names`.
     name_rule: |_, _| Vec::new(),
-    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
+    selectable: &[SelectableField {
+        label: "spec.signerName",
+        pointers: &["/spec/signerName"],
+        absent: "",
+    }],
     columns: &[
         table_cells::NAME,
         table_cells::column(
@@ -85,7 +89,10 @@ const fn served(version: &'static str, type_name: &'static str) -> ServedVersion
 /// A bundle of a signer is named after it, one of nobody in particular is not.
 fn validate_names(bundle: &Value, errors: &mut FieldErrors) {
     let (signer, metadata) = (text(bundle, "/spec/signerName"), FieldPath::new("metadata"));
-    let (prefix, name) = (ObjectMetaView::from_object(bundle).generate_name(), ObjectMetaView::from_object(bundle).name());
+    let (prefix, name) = (
+        ObjectMetaView::from_object(bundle).generate_name(),
+        ObjectMetaView::from_object(bundle).name(),
+    );
     for (field, value, is_prefix) in [("generateName", prefix, true), ("name", name, false)] {
         if value.is_empty() {
             continue;

@@ -4,14 +4,14 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::config_map_key;
 
-use super::table_cells;
 use super::kind::{Kind, ServedVersion};
-use super::object_fields::{count, decoded_len, entries, non_null, bool_at};
+use super::object_fields::{bool_at, count, decoded_len, entries, non_null};
+use super::table_cells;
 
 /// The most bytes all values of a ConfigMap or Secret may have together.
 pub const MAX_DATA: usize = 1024 * 1024;
 
-/// ConfigMaps.
+/// Descriptor of ConfigMap in the core group.
 pub const KIND: Kind = Kind {
     name: "ConfigMap",
     plural: "configmaps",

@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::table_cells;
 use super::kind::{Kind, Scope, ServedVersion};
-use super::object_fields::{count, default, non_null, immutable, integer, list, part, text, texts, bool_at};
+use super::object_fields::{
+    bool_at, count, default, immutable, integer, list, non_null, part, text, texts,
+};
+use super::table_cells;
 
-/// CSIDrivers.
+/// Descriptor of CSIDriver in `storage.k8s.io`, read by kubelets.
 pub const KIND: Kind = Kind {
     name: "CSIDriver",
     plural: "csidrivers",

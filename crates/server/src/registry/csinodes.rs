@@ -7,16 +7,16 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, qualified_name};
 
-use super::table_cells;
 use super::kind::{Kind, Scope, ServedVersion};
 use super::object_fields::{count, integer, list, map, text, texts};
+use super::table_cells;
 
 /// The most bytes a driver's name may have.
 const DRIVER_MAX: usize = 63;
 /// The most bytes a driver's name for a node may have.
 const NODE_ID_MAX: usize = 192;
 
-/// CSINodes.
+/// Descriptor of CSINode in `storage.k8s.io`, written by kubelets.
 pub const KIND: Kind = Kind {
     name: "CSINode",
     plural: "csinodes",
@@ -40,7 +40,11 @@ pub const KIND: Kind = Kind {
         table_cells::AGE,
     ],
     row: |object, now| {
-        vec![table_cells::name(object), count(object, "/spec/drivers").into(), table_cells::age(object, now)]
+        vec![
+            table_cells::name(object),
+            count(object, "/spec/drivers").into(),
+            table_cells::age(object, now),
+        ]
     },
     unconditional_update: false,
     validate_create: validate,

@@ -7,9 +7,9 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label, dns1123_subdomain, in_range, ip_address, qualified_name};
 
-use super::table_cells;
 use super::kind::{Kind, ServedVersion};
-use super::object_fields::{count, default, non_null, integer, list, map, text};
+use super::object_fields::{count, default, integer, list, map, non_null, text};
+use super::table_cells;
 
 /// The protocols of ports, in the order in which Kubernetes lists them.
 pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -17,7 +17,7 @@ pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// How many addresses or ports a cell shows.
 pub const SHOWN: usize = 3;
 
-/// Endpoints.
+/// Descriptor of Endpoints in the core group.
 pub const KIND: Kind = Kind {
     name: "Endpoints",
     plural: "endpoints",
@@ -42,7 +42,9 @@ pub const KIND: Kind = Kind {
         ),
         table_cells::AGE,
     ],
-    row: |object, now| vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)],
+    row: |object, now| {
+        vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)]
+    },
     create_on_update: true,
     defaults,
     validate_create: validate,

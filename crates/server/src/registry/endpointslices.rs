@@ -9,10 +9,10 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names::{dns1123_label, dns1123_subdomain, ip_address, label_value};
 
-use super::table_cells;
 use super::endpoints::{SHOWN, validate_endpoint_ip, validate_protocols};
 use super::kind::{Kind, ServedVersion};
-use super::object_fields::{count, entries, non_null, integer, list, map, text, texts};
+use super::object_fields::{count, entries, integer, list, map, non_null, text, texts};
+use super::table_cells;
 
 const ADDRESS_TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 
@@ -23,7 +23,7 @@ const MAX_PORTS: usize = 20_000;
 const MAX_TOPOLOGY_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 
-/// EndpointSlices.
+/// Descriptor of EndpointSlice in `discovery.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "EndpointSlice",
     plural: "endpointslices",
@@ -194,7 +194,13 @@ fn validate_endpoints(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn validate_address(kind: &str, address: &str, path: &FieldPath, index: usize, errors: &mut FieldErrors) {
+fn validate_address(
+    kind: &str,
+    address: &str,
+    path: &FieldPath,
+    index: usize,
+    errors: &mut FieldErrors,
+) {
     let at = path.index(index);
     match (kind, address.parse::<IpAddr>()) {
         ("IPv4" | "IPv6", Err(_)) => {

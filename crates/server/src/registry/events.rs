@@ -9,18 +9,23 @@ mod validation;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
+use super::kind::{Kind, SelectableField, ServedVersion, VersionConversion};
+use super::object_fields::{integer, non_null, text};
 use super::table_cells;
-use super::kind::{VersionConversion, Kind, SelectableField, ServedVersion};
-use super::object_fields::{non_null, integer, text};
 
-/// Events.
+/// Descriptor of Event, served in the core group and in `events.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "Event",
     plural: "events",
     singular: "event",
     short_names: &["ev"],
     served: &[
-        ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Event", convert: None },
+        ServedVersion {
+            group: "",
+            version: "v1",
+            type_name: "io.k8s.api.core.v1.Event",
+            convert: None,
+        },
         ServedVersion {
             group: "events.k8s.io",
             version: "v1",
@@ -59,13 +64,19 @@ pub const KIND: Kind = Kind {
             "Source",
             "The component reporting this event. Should be a short machine understandable string.",
         )),
-        table_cells::column("Message", "A human-readable description of the status of this operation."),
+        table_cells::column(
+            "Message",
+            "A human-readable description of the status of this operation.",
+        ),
         table_cells::wide(table_cells::column(
             "First Seen",
             "The time at which the event was first recorded. (Time of server receipt is in \
              TypeMeta.)",
         )),
-        table_cells::wide(table_cells::column("Count", "The number of times this event has occurred.")),
+        table_cells::wide(table_cells::column(
+            "Count",
+            "The number of times this event has occurred.",
+        )),
         table_cells::wide(table_cells::NAME),
     ],
     row,
@@ -78,13 +89,21 @@ pub const KIND: Kind = Kind {
 
 /// The `involvedObject` labels are those of `v1`, the `regarding` ones those of `events.k8s.io`.
 const SELECTABLE: &[SelectableField] = &[
-    SelectableField { label: "involvedObject.kind", pointers: &["/involvedObject/kind"], absent: "" },
+    SelectableField {
+        label: "involvedObject.kind",
+        pointers: &["/involvedObject/kind"],
+        absent: "",
+    },
     SelectableField {
         label: "involvedObject.namespace",
         pointers: &["/involvedObject/namespace"],
         absent: "",
     },
-    SelectableField { label: "involvedObject.name", pointers: &["/involvedObject/name"], absent: "" },
+    SelectableField {
+        label: "involvedObject.name",
+        pointers: &["/involvedObject/name"],
+        absent: "",
+    },
     SelectableField { label: "involvedObject.uid", pointers: &["/involvedObject/uid"], absent: "" },
     SelectableField {
         label: "involvedObject.apiVersion",
@@ -103,20 +122,40 @@ const SELECTABLE: &[SelectableField] = &[
     },
     SelectableField { label: "reason", pointers: &["/reason"], absent: "" },
     SelectableField { label: "reportingComponent", pointers: &["/reportingComponent"], absent: "" },
-    SelectableField { label: "source", pointers: &["/source/component", "/reportingComponent"], absent: "" },
+    SelectableField {
+        label: "source",
+        pointers: &["/source/component", "/reportingComponent"],
+        absent: "",
+    },
     SelectableField { label: "type", pointers: &["/type"], absent: "" },
     SelectableField { label: "regarding.kind", pointers: &["/involvedObject/kind"], absent: "" },
-    SelectableField { label: "regarding.namespace", pointers: &["/involvedObject/namespace"], absent: "" },
+    SelectableField {
+        label: "regarding.namespace",
+        pointers: &["/involvedObject/namespace"],
+        absent: "",
+    },
     SelectableField { label: "regarding.name", pointers: &["/involvedObject/name"], absent: "" },
     SelectableField { label: "regarding.uid", pointers: &["/involvedObject/uid"], absent: "" },
-    SelectableField { label: "regarding.apiVersion", pointers: &["/involvedObject/apiVersion"], absent: "" },
+    SelectableField {
+        label: "regarding.apiVersion",
+        pointers: &["/involvedObject/apiVersion"],
+        absent: "",
+    },
     SelectableField {
         label: "regarding.resourceVersion",
         pointers: &["/involvedObject/resourceVersion"],
         absent: "",
     },
-    SelectableField { label: "regarding.fieldPath", pointers: &["/involvedObject/fieldPath"], absent: "" },
-    SelectableField { label: "reportingController", pointers: &["/reportingComponent"], absent: "" },
+    SelectableField {
+        label: "regarding.fieldPath",
+        pointers: &["/involvedObject/fieldPath"],
+        absent: "",
+    },
+    SelectableField {
+        label: "reportingController",
+        pointers: &["/reportingComponent"],
+        absent: "",
+    },
 ];
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {

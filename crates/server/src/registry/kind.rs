@@ -12,21 +12,21 @@ use crate::user::User;
 /// [`Kind::DEFAULT`] has the values most kinds share; a descriptor overrides what differs:
 /// `Kind { name: "Pod", plural: "pods", …, ..Kind::DEFAULT }`.
 pub struct Kind {
-    /// `Pod`.
+    /// Kind as manifests write it, for example `Pod`.
     pub name: &'static str,
-    /// `pods`.
+    /// Resource name in paths and RBAC rules, for example `pods`.
     pub plural: &'static str,
-    /// `pod`.
+    /// Lower-case singular for discovery, for example `pod`.
     pub singular: &'static str,
-    /// `po`.
+    /// Abbreviations that kubectl accepts, for example `po`; may be empty.
     pub short_names: &'static [&'static str],
-    /// `all`.
+    /// Groups of resources that kubectl expands, for example `all`; may be empty.
     pub categories: &'static [&'static str],
     /// Whether objects live in a namespace.
     pub scope: Scope,
     /// The group-versions it is served in, most preferred first within a group. The first is the one it is stored in.
     pub served: &'static [ServedVersion],
-    /// `status` and the like.
+    /// Subresources in addition to the object itself, for example `status`.
     pub subresources: &'static [Subresource],
     /// The grammar of its names.
     pub name_rule: NameRule,
@@ -101,9 +101,9 @@ impl std::fmt::Debug for Kind {
 /// Whether objects of a kind live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// `/api/v1/nodes/n`
+    /// Objects have no namespace, as in `/api/v1/nodes/n`.
     Cluster,
-    /// `/api/v1/namespaces/x/pods/p`
+    /// Objects live in a namespace, as in `/api/v1/namespaces/x/pods/p`.
     Namespaced,
 }
 
@@ -111,7 +111,7 @@ pub enum Scope {
 pub struct ServedVersion {
     /// Empty for the core group.
     pub group: &'static str,
-    /// `v1`.
+    /// Version within the group, for example `v1`.
     pub version: &'static str,
     /// Its type in the schema: `io.k8s.api.core.v1.Pod`.
     pub type_name: &'static str,
@@ -138,9 +138,9 @@ pub struct VersionConversion {
 
 /// A view on an object, or something done with it, under a name of its own.
 pub struct Subresource {
-    /// `status`.
+    /// Last segment of the path, for example `status`.
     pub name: &'static str,
-    /// What it does.
+    /// Methods that the subresource supports and how they are handled.
     pub action: SubresourceAction,
 }
 
@@ -155,7 +155,7 @@ impl Subresource {
     };
 }
 
-/// What a subresource does.
+/// How requests to a subresource are handled.
 pub enum SubresourceAction {
     /// GET, PUT and PATCH of the whole object, of which only a part may change.
     View {
@@ -169,9 +169,9 @@ pub enum SubresourceAction {
     Create {
         /// The group of the posted kind (`authentication.k8s.io`).
         group: &'static str,
-        /// Its version.
+        /// Version of the posted kind, for example `v1`.
         version: &'static str,
-        /// Its name (`TokenRequest`).
+        /// Name of the posted kind, for example `TokenRequest`.
         kind: &'static str,
         /// Its type in the schema.
         type_name: &'static str,
@@ -185,7 +185,7 @@ pub enum SubresourceAction {
 pub struct ResetFields {
     /// Empty for the object itself.
     pub subresource: &'static str,
-    /// Paths of fields.
+    /// Field paths, each as a list of keys from the object's root.
     pub fields: &'static [&'static [&'static str]],
 }
 
@@ -201,17 +201,17 @@ pub struct CertificateIssuance {
 /// A question that a kind stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
-    /// Whose token is it?
+    /// TokenReview: which user does a token authenticate?
     Token,
-    /// Who am I?
+    /// SelfSubjectReview: who is the caller, after impersonation?
     SelfSubject,
-    /// May they do it?
+    /// SubjectAccessReview: may the given user perform an action?
     SubjectAccess,
     /// May they do it in this namespace?
     LocalSubjectAccess,
-    /// May I do it?
+    /// SelfSubjectAccessReview: may the caller perform an action?
     SelfSubjectAccess,
-    /// What may I do?
+    /// SelfSubjectRulesReview: which rules apply to the caller in a namespace?
     SelfSubjectRules,
 }
 
@@ -231,9 +231,9 @@ pub struct SelectableField {
 
 /// A column of a kind's table.
 pub struct TableColumn {
-    /// The heading.
+    /// Heading of the column, which kubectl prints in upper case.
     pub name: &'static str,
-    /// `string`, `integer`, `date`, …
+    /// OpenAPI type of the cells: `string`, `integer`, `date`, …
     pub kind: &'static str,
     /// `name` for the column that holds the object's name, else empty.
     pub format: &'static str,
@@ -294,7 +294,7 @@ impl Kind {
 }
 
 impl ServedVersion {
-    /// `v1` or `group/version`.
+    /// Returns the `apiVersion` field: `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()

@@ -4,11 +4,11 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::qualified_name;
 
-use super::table_cells;
 use super::kind::{Kind, ServedVersion};
-use super::object_fields::{non_null, integer, text};
+use super::object_fields::{integer, non_null, text};
+use super::table_cells;
 
-/// Leases.
+/// Descriptor of Lease in `coordination.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "Lease",
     plural: "leases",

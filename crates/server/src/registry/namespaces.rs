@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label_rule, qualified_name};
 
+use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
+use super::object_fields::{map, non_null, part, restore_field, text, texts};
 use super::table_cells;
-use super::kind::{SubresourceAction, Kind, Scope, SelectableField, ServedVersion, Subresource};
-use super::object_fields::{non_null, map, part, restore_field, text, texts};
 
 /// The finalizer that every namespace is born with.
 pub const FINALIZER: &str = "kubernetes";
@@ -14,7 +14,7 @@ pub const FINALIZER: &str = "kubernetes";
 /// The label that repeats a namespace's name, so that selectors can find it.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces.
+/// Descriptor of Namespace, with the finalize and status subresources.
 pub const KIND: Kind = Kind {
     name: "Namespace",
     plural: "namespaces",
@@ -38,10 +38,22 @@ pub const KIND: Kind = Kind {
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" }],
-    columns: &[table_cells::NAME, table_cells::column("Status", "The status of the namespace"), table_cells::AGE],
+    selectable: &[SelectableField {
+        label: "status.phase",
+        pointers: &["/status/phase"],
+        absent: "",
+    }],
+    columns: &[
+        table_cells::NAME,
+        table_cells::column("Status", "The status of the namespace"),
+        table_cells::AGE,
+    ],
     row: |object, now| {
-        vec![table_cells::name(object), text(object, "/status/phase").into(), table_cells::age(object, now)]
+        vec![
+            table_cells::name(object),
+            text(object, "/status/phase").into(),
+            table_cells::age(object, now),
+        ]
     },
     defaults: |object| {
         default_phase(object);
@@ -106,7 +118,11 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(object: &Value, at: fn(&FieldPath, usize) -> FieldPath, errors: &mut FieldErrors) {
+fn validate_finalizers(
+    object: &Value,
+    at: fn(&FieldPath, usize) -> FieldPath,
+    errors: &mut FieldErrors,
+) {
     let path = FieldPath::new("spec").child("finalizers");
     for (i, finalizer) in texts(object, "/spec/finalizers").enumerate() {
         let path = at(&path, i);
@@ -138,7 +154,7 @@ fn validate_status(new: &Value, _old: &Value, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, created, refusals, error_texts};
+    use super::super::object_fields::tests::{cells, created, error_texts, refusals};
     use super::*;
 
     #[test]

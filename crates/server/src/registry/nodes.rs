@@ -6,9 +6,9 @@ mod validate;
 
 use serde_json::{Value, json};
 
-use super::kind::{SubresourceAction, Kind, Scope, SelectableField, ServedVersion, Subresource};
+use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
 
-/// The kind Node.
+/// Descriptor of Node in the core group.
 pub const KIND: Kind = Kind {
     name: "Node",
     plural: "nodes",

@@ -7,13 +7,13 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::selector::labels::validate_label_selector;
 
+use super::kind::{Kind, Scope, ServedVersion, TableColumn};
+use super::object_fields::{count, integer, list, non_null, text, texts};
 use super::table_cells;
-use super::kind::{TableColumn, Kind, Scope, ServedVersion};
-use super::object_fields::{count, non_null, integer, list, text, texts};
 
 /// Sources in a report. A node has some hundred pods, and most of them ask for the same.
 pub const SOURCES: usize = 1024;
-/// Bundles in a source.
+/// Most bundles that one source of a NodeTrust may list.
 pub const BUNDLES: usize = 1024;
 /// Volumes of a source that are named.
 pub const VOLUMES: usize = 256;
@@ -22,7 +22,7 @@ pub const NAME: usize = 1024;
 /// The bytes of a message.
 pub const MESSAGE: usize = 1024;
 
-/// NodeTrusts.
+/// Descriptor of NodeTrust, in which nodes report the trust anchors of their volumes.
 pub const KIND: Kind = Kind {
     name: "NodeTrust",
     plural: "nodetrusts",
@@ -127,7 +127,12 @@ fn validate_digest(digest: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-fn validate_non_negative(object: &Value, pointer: &str, path: &FieldPath, errors: &mut FieldErrors) {
+fn validate_non_negative(
+    object: &Value,
+    pointer: &str,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     if let Some(number) = integer(object, pointer).filter(|n| *n < 0) {
         errors.invalid(path, &number.into(), "must be greater than or equal to 0");
     }

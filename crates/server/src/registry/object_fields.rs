@@ -13,12 +13,12 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The integer at `pointer`.
+/// Returns the integer at the JSON pointer; `None` if absent or of another type.
 pub fn integer(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
 
-/// The boolean at `pointer`.
+/// Returns the boolean at the JSON pointer; `None` if absent or of another type.
 pub fn bool_at(object: &Value, pointer: &str) -> Option<bool> {
     object.pointer(pointer).and_then(Value::as_bool)
 }
@@ -95,7 +95,13 @@ pub fn restore_field(new: &mut Value, old: &Value, field: &str) {
 }
 
 /// The rule that what stands at `pointer` may not change; `path` is where the error is said to be.
-pub fn immutable(new: &Value, old: &Value, pointer: &str, path: &FieldPath, errors: &mut FieldErrors) {
+pub fn immutable(
+    new: &Value,
+    old: &Value,
+    pointer: &str,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     if non_null(new, pointer) != non_null(old, pointer) {
         let shown = non_null(new, pointer).unwrap_or(&Value::Null);
         errors.invalid(path, shown, "field is immutable");

@@ -7,15 +7,15 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_label, dns1123_subdomain};
 use windlass_api::selector::labels::validate_label_selector;
 
-use super::table_cells;
 use super::kind::{Kind, ServedVersion, Subresource};
-use super::object_fields::{count, default, non_null, immutable, map, part, restore_field, text};
+use super::object_fields::{count, default, immutable, map, non_null, part, restore_field, text};
 use super::persistentvolumes::{
     access_modes, amount, class, or_unset, phase, validate_access_modes,
     validate_attributes_class_stays, validate_class, validate_positive, validate_volume_mode,
 };
+use super::table_cells;
 
-/// PersistentVolumeClaims.
+/// Descriptor of PersistentVolumeClaim in the core group.
 pub const KIND: Kind = Kind {
     name: "PersistentVolumeClaim",
     plural: "persistentvolumeclaims",
@@ -30,7 +30,10 @@ pub const KIND: Kind = Kind {
     subresources: &[Subresource::STATUS],
     columns: &[
         table_cells::NAME,
-        table_cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
+        table_cells::column(
+            "Status",
+            "phase represents the current phase of PersistentVolumeClaim.",
+        ),
         table_cells::column(
             "Volume",
             "volumeName is the binding reference to the PersistentVolume backing this claim.",

@@ -6,11 +6,13 @@ use time::OffsetDateTime;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::dns1123_subdomain;
 
-use super::table_cells;
 use super::kind::{Kind, Scope, ServedVersion, Subresource};
-use super::object_fields::{count, default, entries, non_null, immutable, map, part, restore_field, text, texts};
+use super::object_fields::{
+    count, default, entries, immutable, map, non_null, part, restore_field, text, texts,
+};
+use super::table_cells;
 
-/// PersistentVolumes.
+/// Descriptor of PersistentVolume, which is cluster-scoped.
 pub const KIND: Kind = Kind {
     name: "PersistentVolume",
     plural: "persistentvolumes",
@@ -206,7 +208,8 @@ fn validate_source(object: &Value, errors: &mut FieldErrors) {
     let recycled = text(object, "/spec/persistentVolumeReclaimPolicy") == "Recycle";
     let path = text(object, "/spec/hostPath/path");
     let is_root = !path.is_empty() && path.split('/').all(|part| ["", "."].contains(&part));
-    if non_null(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled {
+    if non_null(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled
+    {
         let path = spec.child("persistentVolumeReclaimPolicy");
         errors.forbidden(&path, "may not be 'recycle' for a hostPath mount of '/'");
     }
@@ -237,7 +240,12 @@ pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut F
 }
 
 /// The rule on the name of a storage class or the like in `spec`.
-pub(super) fn validate_class(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
+pub(super) fn validate_class(
+    object: &Value,
+    spec: &FieldPath,
+    field: &str,
+    errors: &mut FieldErrors,
+) {
     let name = text(object, &format!("/spec/{field}"));
     if !name.is_empty() {
         for message in dns1123_subdomain(name) {
@@ -312,7 +320,7 @@ pub(super) fn amount(object: &Value, pointer: &str) -> String {
     }
 }
 
-/// Access modes, abbreviated.
+/// Abbreviates access modes as kubectl does, for example `RWO,ROX`.
 pub(super) fn access_modes(object: &Value, pointer: &str) -> String {
     let modes: Vec<&str> = texts(object, pointer).collect();
     let short: Vec<&str> = [

@@ -1,25 +1,27 @@
 //! PodCertificateRequests: a node asks for a certificate that one of its pods will use, and a signer
 //! issues, denies or fails, once and for all.
 
+mod certificate_times;
 mod key_material;
 mod prepare;
 mod status;
 #[cfg(test)]
 mod tests;
-mod certificate_times;
 mod validate;
 
 use serde_json::Value;
 
-use super::table_cells;
-use super::kind::{SubresourceAction, VersionConversion, Kind, SelectableField, ServedVersion, Subresource};
+use super::kind::{
+    Kind, SelectableField, ServedVersion, Subresource, SubresourceAction, VersionConversion,
+};
 use super::object_fields::{entries, list, text};
+use super::table_cells;
 
 const ISSUED: &str = "Issued";
 const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
 
-/// PodCertificateRequests.
+/// Descriptor of PodCertificateRequest in `certificates.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",

@@ -2,18 +2,18 @@
 //! volumes of the pods that are bound to its node.
 
 mod admission_defaults;
-mod nano_quantity;
 mod columns;
 mod defaults;
+mod fields;
+mod nano_quantity;
 mod prepare;
 mod qos;
-mod fields;
 mod row;
 mod validate;
 
-use super::kind::{SubresourceAction, Kind, SelectableField, ServedVersion, Subresource};
+use super::kind::{Kind, SelectableField, ServedVersion, Subresource, SubresourceAction};
 
-/// The kind Pod.
+/// Descriptor of Pod in the core group.
 pub const KIND: Kind = Kind {
     name: "Pod",
     plural: "pods",
@@ -71,14 +71,26 @@ pub const KIND: Kind = Kind {
     ],
     selectable: &[
         SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
-        SelectableField { label: "spec.restartPolicy", pointers: &["/spec/restartPolicy"], absent: "" },
-        SelectableField { label: "spec.schedulerName", pointers: &["/spec/schedulerName"], absent: "" },
+        SelectableField {
+            label: "spec.restartPolicy",
+            pointers: &["/spec/restartPolicy"],
+            absent: "",
+        },
+        SelectableField {
+            label: "spec.schedulerName",
+            pointers: &["/spec/schedulerName"],
+            absent: "",
+        },
         SelectableField {
             label: "spec.serviceAccountName",
             pointers: &["/spec/serviceAccountName"],
             absent: "",
         },
-        SelectableField { label: "spec.hostNetwork", pointers: &["/spec/hostNetwork"], absent: "false" },
+        SelectableField {
+            label: "spec.hostNetwork",
+            pointers: &["/spec/hostNetwork"],
+            absent: "false",
+        },
         SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" },
         SelectableField { label: "status.podIP", pointers: &["/status/podIP"], absent: "" },
         SelectableField {

@@ -5,9 +5,9 @@ mod validate;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::table_cells;
-use super::kind::{TableColumn, Kind, Scope, ServedVersion};
+use super::kind::{Kind, Scope, ServedVersion, TableColumn};
 use super::object_fields::{default, list, map, part, text};
+use super::table_cells;
 
 /// The group of all four kinds.
 pub const GROUP: &str = "rbac.authorization.k8s.io";

@@ -7,10 +7,10 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{c_identifier, dns1123_label, dns1123_subdomain};
 
-use super::table_cells;
 use super::csinodes::validate_driver_name;
 use super::kind::{Kind, Scope, SelectableField, ServedVersion};
-use super::object_fields::{count, entries, non_null, immutable, integer, list, text, bool_at};
+use super::object_fields::{bool_at, count, entries, immutable, integer, list, non_null, text};
+use super::table_cells;
 
 const POOL_NAME_MAX: usize = 253;
 const DEVICES_MAX: usize = 128;
@@ -18,7 +18,7 @@ const DEVICES_WITH_TAINTS_OR_COUNTERS_MAX: usize = 64;
 const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
 const IDENTIFIER_MAX: usize = 32;
 
-/// ResourceSlices.
+/// Descriptor of ResourceSlice in `resource.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "ResourceSlice",
     plural: "resourceslices",

@@ -2,7 +2,7 @@
 
 use super::kind::{Kind, ReviewKind, Scope, ServedVersion};
 
-/// `kubectl auth whoami`.
+/// Descriptor of SelfSubjectReview, which `kubectl auth whoami` creates.
 pub const SELF_SUBJECT: Kind = Kind {
     name: "SelfSubjectReview",
     plural: "selfsubjectreviews",
@@ -11,7 +11,7 @@ pub const SELF_SUBJECT: Kind = Kind {
     ..question(ReviewKind::SelfSubject)
 };
 
-/// Whose token it is.
+/// Descriptor of TokenReview, which authenticates a bearer token.
 pub const TOKEN: Kind = Kind {
     name: "TokenReview",
     plural: "tokenreviews",

@@ -6,11 +6,11 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::validate_labels;
 use windlass_api::names::dns1123_label;
 
-use super::table_cells;
 use super::kind::{Kind, Scope, ServedVersion};
 use super::object_fields::{non_null, text};
+use super::table_cells;
 
-/// RuntimeClasses.
+/// Descriptor of RuntimeClass in `node.k8s.io`.
 pub const KIND: Kind = Kind {
     name: "RuntimeClass",
     plural: "runtimeclasses",
@@ -25,7 +25,11 @@ pub const KIND: Kind = Kind {
     // Kubernetes looks the second description up in the wrong place and finds none.
     columns: &[table_cells::NAME, table_cells::column("Handler", ""), table_cells::AGE],
     row: |object, now| {
-        vec![table_cells::name(object), text(object, "/handler").into(), table_cells::age(object, now)]
+        vec![
+            table_cells::name(object),
+            text(object, "/handler").into(),
+            table_cells::age(object, now),
+        ]
     },
     unconditional_update: false,
     validate_create: validate,

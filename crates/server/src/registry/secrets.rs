@@ -6,12 +6,12 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::config_map_key;
 
-use super::table_cells;
 use super::configmaps::{MAX_DATA, validate_frozen};
 use super::kind::{Kind, SelectableField, ServedVersion};
 use super::object_fields::{count, decoded_len, default, entries, immutable, map, part, text};
+use super::table_cells;
 
-/// Secrets.
+/// Descriptor of Secret in the core group.
 pub const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
@@ -103,7 +103,8 @@ fn validate_type(object: &Value, errors: &mut FieldErrors) {
             let annotations = object.pointer("/metadata/annotations");
             let name = annotations.and_then(|map| map.get(ANNOTATION)).and_then(Value::as_str);
             if name.unwrap_or_default().is_empty() {
-                errors.required(&FieldPath::new("metadata").child("annotations").key(ANNOTATION), "");
+                errors
+                    .required(&FieldPath::new("metadata").child("annotations").key(ANNOTATION), "");
             }
         }
         "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::table_cells;
-use super::kind::{SubresourceAction, Kind, ServedVersion, Subresource};
+use super::kind::{Kind, ServedVersion, Subresource, SubresourceAction};
 use super::object_fields::{count, text};
+use super::table_cells;
 
-/// ServiceAccounts.
+/// Descriptor of ServiceAccount, with the token subresource.
 pub const KIND: Kind = Kind {
     name: "ServiceAccount",
     plural: "serviceaccounts",
@@ -44,7 +44,11 @@ pub const KIND: Kind = Kind {
         table_cells::AGE,
     ],
     row: |object, now| {
-        vec![table_cells::name(object), count(object, "/secrets").into(), table_cells::age(object, now)]
+        vec![
+            table_cells::name(object),
+            count(object, "/secrets").into(),
+            table_cells::age(object, now),
+        ]
     },
     prepare_create: retain_names_only,
     prepare_update: |new, _| retain_names_only(new),

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_api::names::dns1035_label_rule;
 
-use super::table_cells;
 use super::kind::{Kind, SelectableField, ServedVersion, Subresource};
 use super::object_fields::{
-    count, default, entries, non_null, integer, list, map, part, restore_field, text, texts,
+    count, default, entries, integer, list, map, non_null, part, restore_field, text, texts,
 };
+use super::table_cells;
 
-/// Services.
+/// Descriptor of Service in the core group.
 pub const KIND: Kind = Kind {
     name: "Service",
     plural: "services",

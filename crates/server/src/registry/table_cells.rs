@@ -45,7 +45,7 @@ pub const fn with_type(kind: &'static str, column: TableColumn) -> TableColumn {
     TableColumn { kind, ..column }
 }
 
-/// The object's name.
+/// Returns the cell with the object's `metadata.name`.
 pub fn name(object: &Value) -> Value {
     text(object, "/metadata/name").into()
 }

@@ -8,18 +8,18 @@ use percent_encoding::percent_decode_str;
 pub struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, … for resources; the lower-case method elsewhere.
     pub verb: &'static str,
-    /// What it is about.
+    /// Resource or non-resource path that the request addresses.
     pub target: RequestTarget,
-    /// The decoded path.
+    /// Percent-decoded URL path, without the query.
     pub path: String,
 }
 
-/// What a path names.
+/// Classification of a URL path into resource and non-resource paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// `/api/v1/namespaces/n/pods/p/status`
+    /// Resource path, for example `/api/v1/namespaces/n/pods/p/status`
     Resource(ResourcePath),
-    /// `/healthz`, `/apis`, …
+    /// Non-resource path: `/healthz`, `/apis`, …
     Path,
 }
 
@@ -28,17 +28,17 @@ pub enum RequestTarget {
 pub struct ResourcePath {
     /// Empty for the core group.
     pub group: String,
-    /// `v1`.
+    /// API version within the group, for example `v1`.
     pub version: String,
     /// Empty at cluster scope and for lists across namespaces.
     pub namespace: String,
     /// Whether the path leads through the namespace; that of a namespace itself does not.
     pub inside: bool,
-    /// `pods`.
+    /// Plural resource name, for example `pods`.
     pub resource: String,
-    /// `status`, or empty.
+    /// Subresource, for example `status`; empty for the object itself.
     pub subresource: String,
-    /// Empty for the collection.
+    /// Object name; empty for requests on a collection.
     pub name: String,
     /// Whether the path has more parts than a resource can have.
     pub surplus: bool,
@@ -199,7 +199,11 @@ mod tests {
     #[test]
     fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
         for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
-            assert_eq!(RequestInfo::parse(&Method::GET, path, false, None), Err(InvalidPath), "{path}");
+            assert_eq!(
+                RequestInfo::parse(&Method::GET, path, false, None),
+                Err(InvalidPath),
+                "{path}"
+            );
         }
     }
 
@@ -210,7 +214,11 @@ mod tests {
             ("/api/v1/namespaces/n/pods/p", "get"),
             ("/api/v1/watch/namespaces/n/pods/p", "watch"),
         ] {
-            assert_eq!(RequestInfo::parse(&Method::GET, path, true, None).unwrap().verb, verb, "{path}");
+            assert_eq!(
+                RequestInfo::parse(&Method::GET, path, true, None).unwrap().verb,
+                verb,
+                "{path}"
+            );
         }
     }
 

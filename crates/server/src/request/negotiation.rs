@@ -9,33 +9,33 @@ use crate::error::Error;
 /// How to write an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputOptions {
-    /// JSON or YAML.
+    /// Syntax of the response body: JSON or YAML.
     pub format: OutputFormat,
     /// The object as it is, or one of the views on it.
     pub view: ObjectView,
-    /// Indented, for people.
+    /// Whether to indent the body; set by `?pretty` or the user agent.
     pub pretty: bool,
 }
 
-/// A syntax.
+/// Syntax of a response body, chosen by the `Accept` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// `application/json`
+    /// JSON, the default media type: `application/json`
     Json,
-    /// `application/yaml`
+    /// YAML, only where requested: `application/yaml`
     Yaml,
 }
 
 /// What of an object is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectView {
-    /// The object itself.
+    /// The whole object, in the requested version.
     Object,
     /// A `Table` of `meta.k8s.io` in the given version.
     Table(MetaVersion),
     /// A `PartialObjectMetadata` (or list) of `meta.k8s.io` in the given version.
     Metadata(MetaVersion),
-    /// Aggregated discovery.
+    /// Aggregated discovery: groups and resources in one document.
     Discovery,
 }
 
@@ -50,7 +50,7 @@ pub enum MetaVersion {
 /// Which views an endpoint has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupportedViews {
-    /// Objects, tables and metadata.
+    /// Objects, tables and partial metadata: the views of ordinary resources.
     Resource,
     /// Objects and metadata: reviews, and subresources for which Kubernetes has no table converter.
     Untabled,
@@ -63,24 +63,24 @@ pub enum SupportedViews {
 /// The syntax of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
-    /// `application/json`
+    /// JSON, the default media type: `application/json`
     Json,
-    /// `application/yaml`
+    /// YAML, converted before decoding: `application/yaml`
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`
+    /// Protobuf in the envelope of Kubernetes: `application/vnd.kubernetes.protobuf`
     Protobuf,
 }
 
 /// The four ways to patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
-    /// RFC 6902.
+    /// JSON patch as specified in RFC 6902.
     Json,
-    /// RFC 7386.
+    /// JSON merge patch as specified in RFC 7386.
     Merge,
-    /// Kubernetes' own.
+    /// Strategic merge patch, which merges lists by key.
     Strategic,
-    /// Server-side apply.
+    /// Server-side apply of a partial object by a field manager.
     Apply,
 }
 
@@ -88,7 +88,7 @@ const ANSWERS: &str = "application/json, application/yaml";
 const BODIES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl MetaVersion {
-    /// `v1` or `v1beta1`.
+    /// Returns the version as written in media types: `v1` or `v1beta1`.
     pub fn as_str(self) -> &'static str {
         match self {
             MetaVersion::V1 => "v1",
@@ -98,7 +98,11 @@ impl MetaVersion {
 }
 
 /// Chooses the form of the answer from the `Accept` header.
-pub fn output(headers: &HeaderMap, query: &QueryParameters, views: SupportedViews) -> Result<OutputOptions, Error> {
+pub fn output(
+    headers: &HeaderMap,
+    query: &QueryParameters,
+    views: SupportedViews,
+) -> Result<OutputOptions, Error> {
     let pretty = query.flag("pretty").unwrap_or_else(|| prefers_pretty(headers));
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("").trim();
     if accept.is_empty() {

@@ -11,9 +11,9 @@ use crate::error::Error;
 /// Options of list, watch and deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// The raw label selector.
+    /// Label selector as sent by the client; empty selects everything.
     pub label_selector: String,
-    /// The raw field selector.
+    /// Field selector as sent by the client; empty selects everything.
     pub field_selector: String,
     /// Which state of the collection is meant.
     pub version: ResourceVersionMatch,
@@ -23,7 +23,7 @@ pub struct ListOptions {
     pub continue_: String,
     /// How long a watch lasts.
     pub timeout: Option<Duration>,
-    /// Whether bookmarks are welcome.
+    /// Whether the watcher accepts bookmark events (`allowWatchBookmarks`).
     pub bookmarks: bool,
     /// A watch that begins with the current state and says when it is through.
     pub send_initial_events: Option<bool>,
@@ -32,14 +32,14 @@ pub struct ListOptions {
 /// Which state of a collection a read means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
-    /// Unset: the latest, consistently.
+    /// No resource version given: the newest state, read consistently.
     #[default]
     Latest,
     /// `0`: whatever is at hand.
     Any,
     /// A state no older than this.
     NotOlderThan(u64),
-    /// This state exactly.
+    /// The state at exactly this revision; fails with 410 if it was compacted.
     Exact(u64),
 }
 
@@ -59,12 +59,12 @@ pub struct WriteOptions {
 /// What happens to fields the schema does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped silently.
+    /// Unknown and duplicate fields are dropped without a warning.
     Ignore,
     /// They are dropped with a warning each.
     #[default]
     Warn,
-    /// They fail the request.
+    /// Unknown and duplicate fields are rejected with 400.
     Strict,
 }
 
@@ -75,11 +75,11 @@ pub struct DeleteOptions {
     pub dry_run: bool,
     /// The grace period the client asks for.
     pub grace_period: Option<i64>,
-    /// What happens to dependents.
+    /// Deletion policy for dependents; `None` if the client sends none.
     pub propagation: Option<DeletionPropagation>,
     /// Delete only the object with this uid.
     pub uid: Option<String>,
-    /// Delete only this version.
+    /// Precondition: delete only if the object has this resource version.
     pub resource_version: Option<String>,
 }
 
@@ -88,9 +88,9 @@ pub struct DeleteOptions {
 pub enum DeletionPropagation {
     /// They stay, without the owner.
     Orphan,
-    /// They are collected afterwards.
+    /// Dependents are garbage-collected after the owner is removed.
     Background,
-    /// They go first.
+    /// Dependents are removed before the owner, which a finalizer retains.
     Foreground,
 }
 
@@ -177,7 +177,12 @@ fn check_watch(errors: &mut FieldErrors, matching: &str, initial: Option<bool>, 
     }
 }
 
-fn read_version(text: &str, matching: &str, limit: usize, watch: bool) -> Result<ResourceVersionMatch, Error> {
+fn read_version(
+    text: &str,
+    matching: &str,
+    limit: usize,
+    watch: bool,
+) -> Result<ResourceVersionMatch, Error> {
     Ok(match (text, matching) {
         ("", _) => ResourceVersionMatch::Latest,
         ("0", _) => ResourceVersionMatch::Any,
@@ -302,7 +307,11 @@ impl DeleteOptions {
         let policy = body["propagationPolicy"].as_str();
         if orphan.is_some() && policy.is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.invalid_str(&FieldPath::new("propagationPolicy"), policy.unwrap_or_default(), why);
+            errors.invalid_str(
+                &FieldPath::new("propagationPolicy"),
+                policy.unwrap_or_default(),
+                why,
+            );
         }
         let propagation = match (policy, orphan) {
             (Some("Orphan"), _) | (None, Some(true)) => Some(DeletionPropagation::Orphan),
@@ -336,7 +345,8 @@ mod tests {
     use super::*;
 
     fn list(query: &str, watch: bool) -> Result<ListOptions, String> {
-        ListOptions::parse(&QueryParameters::parse(Some(query)), watch).map_err(|e| e.status().message)
+        ListOptions::parse(&QueryParameters::parse(Some(query)), watch)
+            .map_err(|e| e.status().message)
     }
 
     #[test]

@@ -27,7 +27,7 @@ struct FieldMatch {
 enum FieldSource {
     Name,
     Namespace,
-    /// The place in [`Kind::selectable`].
+    /// Index of the field in `Kind::selectable`.
     Indexed(usize),
 }
 
@@ -35,10 +35,10 @@ impl ObjectSelection {
     /// Reads the selectors; unknown fields and bad syntax are 400.
     pub fn parse(kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Self, Error> {
         let bad = |e: String| Error::BadRequest(e);
-        let labels =
-            labels::LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
-        let parsed =
-            fields::FieldSelector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
+        let labels = labels::LabelSelector::parse(&options.label_selector)
+            .map_err(|e| bad(e.to_string()))?;
+        let parsed = fields::FieldSelector::parse(&options.field_selector)
+            .map_err(|e| bad(e.to_string()))?;
         let mut fields = Vec::new();
         for term in parsed.requirements() {
             let of = field_of(kind, &term.field).ok_or_else(|| {
@@ -53,7 +53,11 @@ impl ObjectSelection {
     /// Narrows the selection to one name, unless it is empty.
     pub fn restrict_to_name(&mut self, name: &str) {
         if !name.is_empty() {
-            self.fields.push(FieldMatch { source: FieldSource::Name, value: name.into(), equal: true });
+            self.fields.push(FieldMatch {
+                source: FieldSource::Name,
+                value: name.into(),
+                equal: true,
+            });
         }
     }
 

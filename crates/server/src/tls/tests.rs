@@ -7,7 +7,8 @@ use rustls::{ClientConfig, ClientConnection, ServerConnection, SupportedProtocol
 use rustls_pki_types::ServerName;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, issue,
 };
 
 use super::*;
@@ -27,7 +28,11 @@ fn authority() -> CertificateAuthority {
     CertificateAuthority::self_signed(&subject, one_day(), key, serial()).unwrap()
 }
 
-fn certificate(ca: &CertificateAuthority, key: &PrivateKey, purpose: KeyPurpose) -> windlass_pki::Certificate {
+fn certificate(
+    ca: &CertificateAuthority,
+    key: &PrivateKey,
+    purpose: KeyPurpose,
+) -> windlass_pki::Certificate {
     let leaf = LeafTemplate {
         subject: Subject::new("jane", &[]).unwrap(),
         alt_names: vec![AltName::Dns("localhost".into())],

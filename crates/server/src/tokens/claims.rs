@@ -6,10 +6,10 @@ use serde::Deserialize;
 /// cannot be read, and neither can one that says a thing twice.
 #[derive(Deserialize)]
 pub struct TokenClaims {
-    /// Who issued it.
+    /// `iss`: URL of the server that issued the token.
     #[serde(rename = "iss")]
     pub issuer: String,
-    /// Whose it is: `system:serviceaccount:…`.
+    /// `sub`: user name of the account, `system:serviceaccount:<namespace>:<name>`.
     #[serde(rename = "sub")]
     pub subject: String,
     /// Whom it may be shown to.
@@ -18,13 +18,13 @@ pub struct TokenClaims {
     /// Until when it holds, in seconds since 1970.
     #[serde(rename = "exp")]
     pub expiry: i64,
-    /// From when on.
+    /// `nbf`: seconds since the epoch before which the token is invalid.
     #[serde(rename = "nbf")]
     pub not_before: Option<i64>,
-    /// When it was issued.
+    /// `iat`: time of issue in seconds since the epoch.
     #[serde(rename = "iat")]
     pub issued_at: Option<i64>,
-    /// Its own name.
+    /// `jti`: unique ID of the token; recorded with the user it authenticates.
     #[serde(rename = "jti")]
     pub id: Option<String>,
     /// The account, and what the token is bound to.
@@ -35,9 +35,9 @@ pub struct TokenClaims {
 /// Which account a token is for, and the objects that it does not outlive.
 #[derive(Deserialize)]
 pub struct KubernetesClaims {
-    /// The account's namespace.
+    /// Namespace of the service account and of the bound objects.
     pub namespace: String,
-    /// The account.
+    /// Service account by name and UID; both must still match.
     #[serde(rename = "serviceaccount")]
     pub account: ClaimReference,
     /// The pod it was made for.
@@ -51,7 +51,7 @@ pub struct KubernetesClaims {
 /// An object, and which one of those that have had its name.
 #[derive(Deserialize)]
 pub struct ClaimReference {
-    /// Its name.
+    /// Name of the object when the token was issued.
     pub name: String,
     /// Its UID. The node of a pod may not have been known by one.
     #[serde(default)]

@@ -7,11 +7,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use windlass_pki::JwkParameters;
 
-use super::verify::{VerificationKey, TokenVerifier};
+use super::verify::{TokenVerifier, VerificationKey};
 
-/// Where the keys are.
+/// Path of the JSON Web Key Set that verifies service account tokens.
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
-/// Where the description is.
+/// Path of the OpenID provider configuration, which names issuer and key set.
 pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 
 impl TokenVerifier {

@@ -88,7 +88,7 @@ impl TokenVerifier {
         Arc::ptr_eq(&self.keys.load(), keys)
     }
 
-    /// Who issues tokens here.
+    /// Returns the issuer of new tokens; tokens of further issuers may be accepted.
     pub fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
     }

@@ -16,7 +16,9 @@ use super::update::{record, store_error};
 use crate::cache::store_key;
 use crate::chain::admission::{self, AdmissionOperation};
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::error::Error;
 use crate::limits;
 use crate::object::{Object, encode};
@@ -28,9 +30,9 @@ use crate::request::options::{FieldValidation, WriteOptions};
 pub struct WriteResult {
     /// The object as it is now (or would be).
     pub object: Arc<Object>,
-    /// Whether it is new.
+    /// Whether the object was created (201) rather than updated (200).
     pub created: bool,
-    /// For the `Warning` headers.
+    /// Texts for the `Warning` headers of the response, in order.
     pub warnings: Vec<String>,
 }
 
@@ -115,8 +117,8 @@ async fn finish(
         Ok(())
     };
     call.run_offloaded(size, prepare).await?;
-    let generated =
-        ObjectMetaView::from_object(&value).name().is_empty() && !ObjectMetaView::from_object(&value).generate_name().is_empty();
+    let generated = ObjectMetaView::from_object(&value).name().is_empty()
+        && !ObjectMetaView::from_object(&value).generate_name().is_empty();
     for attempt in 0..=limits::NAME_RETRIES {
         if generated {
             let name = generate_name(ObjectMetaView::from_object(&value).generate_name());
@@ -134,7 +136,9 @@ async fn finish(
             Ok(stored)
         };
         let stored = call.run_offloaded(size, validate).await?;
-        match insert(call, ObjectMetaView::from_object(&value).name(), stored, options.dry_run).await {
+        match insert(call, ObjectMetaView::from_object(&value).name(), stored, options.dry_run)
+            .await
+        {
             Err(Error::AlreadyExists { .. }) if generated && attempt < limits::NAME_RETRIES => {}
             Err(Error::AlreadyExists { subject, deleting, .. }) => {
                 return Err(Error::AlreadyExists { subject, deleting, generated });
@@ -206,7 +210,11 @@ fn validate(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     meta::validate_object_meta(&value["metadata"], namespaced, call.kind.name_rule, &mut errors);
     meta::validate_finalizer_names(&value["metadata"], &mut errors);
     (call.kind.validate_create)(value, &mut errors);
-    if errors.is_empty() { Ok(()) } else { Err(call.invalid(ObjectMetaView::from_object(value).name(), errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(call.invalid(ObjectMetaView::from_object(value).name(), errors))
+    }
 }
 
 /// A PUT or PATCH that finds nothing creates, which its caller must have the right to as well. The
@@ -246,7 +254,8 @@ async fn insert(
     let key = call.key(name);
     let exists = || {
         let deleting = call.cache().ok().and_then(|c| c.get(&key));
-        let deleting = deleting.is_some_and(|o| ObjectMetaView::from_object(&o.stored_value()).is_deleting());
+        let deleting =
+            deleting.is_some_and(|o| ObjectMetaView::from_object(&o.stored_value()).is_deleting());
         Error::AlreadyExists { subject: call.subject(name), deleting, generated: false }
     };
     if dry_run {

@@ -19,9 +19,9 @@ use crate::request::options::FieldValidation;
 pub struct ExpectedType {
     /// Empty for the core group.
     pub group: &'static str,
-    /// `v1`.
+    /// API version of the endpoint, for example `v1`.
     pub version: &'static str,
-    /// `Pod`.
+    /// Kind that the body must be, for example `Pod`.
     pub kind: &'static str,
     /// Its type in the schema.
     pub type_name: &'static str,
@@ -34,7 +34,7 @@ pub const REDACTED: &str = "<secret contents redacted>";
 pub struct DecodedRequest {
     /// In normal form, in the version it came in.
     pub value: Value,
-    /// For the `Warning` headers.
+    /// Texts for the `Warning` headers of the response, in order.
     pub warnings: Vec<String>,
 }
 
@@ -139,7 +139,12 @@ pub fn in_normal_form(
     let normal = normalise(Schema::get(), expected.type_id()?, value).map_err(|e| {
         cannot_be_handled(expected, expected.kind, expected.version, &e.to_string())
     })?;
-    apply_field_validation(expected, normal.value, field_problems(duplicates, normal.unknown), validation)
+    apply_field_validation(
+        expected,
+        normal.value,
+        field_problems(duplicates, normal.unknown),
+        validation,
+    )
 }
 
 /// As [`in_normal_form`], for what is applied: a field that the schema does not know is refused
@@ -151,7 +156,12 @@ pub fn applied_in_normal_form(
     validation: FieldValidation,
 ) -> Result<DecodedRequest, Error> {
     let draft = in_normal_form(expected, value, Vec::new(), FieldValidation::Ignore)?;
-    apply_field_validation(expected, draft.value, field_problems(duplicates, Vec::new()), validation)
+    apply_field_validation(
+        expected,
+        draft.value,
+        field_problems(duplicates, Vec::new()),
+        validation,
+    )
 }
 
 fn apply_field_validation(
@@ -237,7 +247,11 @@ fn parsed(
     }
 }
 
-fn protobuf(call: &RequestContext<'_>, expected: ExpectedType, body: &[u8]) -> Result<Value, Error> {
+fn protobuf(
+    call: &RequestContext<'_>,
+    expected: ExpectedType,
+    body: &[u8],
+) -> Result<Value, Error> {
     let resolve = |api_version: &str, kind: &str| {
         if kind == expected.kind || kind.is_empty() {
             return expected.type_id().ok();

@@ -21,7 +21,7 @@ use crate::limits;
 use crate::list_body::HistoricalPage;
 use crate::object::{Object, encode};
 use crate::request::info::ResourcePath;
-use crate::request::options::{DeleteOptions, FieldValidation, ListOptions, DeletionPropagation};
+use crate::request::options::{DeleteOptions, DeletionPropagation, FieldValidation, ListOptions};
 
 /// What a deletion came to.
 pub enum DeleteOutcome {
@@ -44,7 +44,10 @@ pub async fn delete(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOut
 }
 
 /// Deletes what the path and the query select, one by one, and returns what it was.
-pub async fn delete_collection(call: &RequestContext<'_>, body: &Bytes) -> Result<ObjectList, Error> {
+pub async fn delete_collection(
+    call: &RequestContext<'_>,
+    body: &Bytes,
+) -> Result<ObjectList, Error> {
     let options = call.run_offloaded(body.len(), || self::options(call, body)).await?;
     let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
     delete_each(call, &options, &found.objects).await?;
@@ -93,7 +96,10 @@ fn options(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions, Err
 }
 
 /// Deletes the object the path names, with options read already.
-pub async fn delete_one(call: &RequestContext<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, Error> {
+pub async fn delete_one(
+    call: &RequestContext<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, Error> {
     for _ in 0..limits::UPDATE_RETRIES {
         let found = call.cache()?.get(&call.key(&call.path.name));
         let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
@@ -172,7 +178,8 @@ fn check_preconditions(
 
 /// Writes into an object that it is to be deleted: when, and what must happen first.
 fn mark_for_deletion(call: &RequestContext<'_>, options: &DeleteOptions, value: &mut Value) {
-    let mut finalizers: Vec<String> = ObjectMetaView::from_object(value).finalizers().map(str::to_owned).collect();
+    let mut finalizers: Vec<String> =
+        ObjectMetaView::from_object(value).finalizers().map(str::to_owned).collect();
     if let Some(policy) = options.propagation {
         finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
         match policy {

@@ -16,7 +16,10 @@ use crate::object::Object;
 
 /// Carries out a write on what the cache shows and, if that is refused, once more on the newest
 /// state.
-pub async fn write_and_retry<T, F>(call: &RequestContext<'_>, attempt: impl Fn() -> F) -> Result<T, Error>
+pub async fn write_and_retry<T, F>(
+    call: &RequestContext<'_>,
+    attempt: impl Fn() -> F,
+) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
@@ -34,7 +37,10 @@ where
 }
 
 /// The object, if it is certainly still there as it is; else a conflict.
-pub async fn confirm_unchanged(call: &RequestContext<'_>, object: Arc<Object>) -> Result<Arc<Object>, Error> {
+pub async fn confirm_unchanged(
+    call: &RequestContext<'_>,
+    object: Arc<Object>,
+) -> Result<Arc<Object>, Error> {
     call.server.catch_up().await?;
     match call.cache()?.get(&object.key) {
         Some(now) if now.revision == object.revision => Ok(now),

@@ -76,7 +76,10 @@ pub async fn list(call: &RequestContext<'_>, options: &ListOptions) -> Result<Ob
 }
 
 /// The exact revision to list at; `None` for the current one.
-async fn start_version(call: &RequestContext<'_>, version: ResourceVersionMatch) -> Result<Option<u64>, Error> {
+async fn start_version(
+    call: &RequestContext<'_>,
+    version: ResourceVersionMatch,
+) -> Result<Option<u64>, Error> {
     match version {
         ResourceVersionMatch::Latest => {
             call.server.catch_up().await?;

@@ -174,7 +174,11 @@ fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
 }
 
 /// Server-side apply: the fields in the body are the manager's, and are to be so.
-async fn apply(call: &RequestContext<'_>, body: &Bytes, options: &WriteOptions) -> Result<WriteResult, Error> {
+async fn apply(
+    call: &RequestContext<'_>,
+    body: &Bytes,
+    options: &WriteOptions,
+) -> Result<WriteResult, Error> {
     let decode =
         || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
     let decoded = call.run_offloaded(body.len(), decode).await?;

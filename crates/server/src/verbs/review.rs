@@ -18,7 +18,7 @@ use crate::request::options::WriteOptions;
 pub struct ReviewResponse {
     /// The body: what was asked, and `status`.
     pub value: Value,
-    /// For the `Warning` headers.
+    /// Texts for the `Warning` headers of the response, in order.
     pub warnings: Vec<String>,
 }
 
@@ -36,7 +36,11 @@ impl ReviewResponse {
 pub const CODE: StatusCode = StatusCode::CREATED;
 
 /// Answers the question in the body.
-pub async fn answer(call: &RequestContext<'_>, review: ReviewKind, body: &[u8]) -> Result<ReviewResponse, Error> {
+pub async fn answer(
+    call: &RequestContext<'_>,
+    review: ReviewKind,
+    body: &[u8],
+) -> Result<ReviewResponse, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);

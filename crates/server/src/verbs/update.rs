@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use windlass_api::apply::{self, FieldSet, FieldManager};
+use windlass_api::apply::{self, FieldManager, FieldSet};
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::meta::{self, ObjectMetaView};
 use windlass_api::schema::Schema;
@@ -13,14 +13,14 @@ use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
 use super::create::{self, WriteResult, check_size, committed_object, metadata, stored_form};
 use super::decode::{self, DecodedRequest, ExpectedType};
-use super::{RequestContext, freshness, delete};
+use super::{RequestContext, delete, freshness};
 use crate::cache::store_key;
 use crate::chain::admission::{self, AdmissionOperation};
 use crate::error::{Error, ErrorSubject};
 use crate::limits;
 use crate::object::{Object, encode};
 use crate::offload::size;
-use crate::registry::kind::{SubresourceAction, Scope, Subresource};
+use crate::registry::kind::{Scope, Subresource, SubresourceAction};
 use crate::registry::namespaces;
 use crate::request::options::WriteOptions;
 use crate::server::Server;
@@ -78,7 +78,9 @@ async fn create_instead(
     warnings: Vec<String>,
     options: &WriteOptions,
 ) -> Result<WriteResult, Error> {
-    if !ObjectMetaView::from_object(&value).resource_version().is_empty() || !ObjectMetaView::from_object(&value).uid().is_empty() {
+    if !ObjectMetaView::from_object(&value).resource_version().is_empty()
+        || !ObjectMetaView::from_object(&value).uid().is_empty()
+    {
         return Err(Error::NotFound(call.subject(&call.path.name)));
     }
     metadata(&mut value).insert("name".into(), json!(call.path.name));
@@ -91,7 +93,8 @@ async fn create_instead(
 
 /// The object in a body must be the one the path names.
 pub fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
-    let (name, namespace) = (ObjectMetaView::from_object(value).name(), ObjectMetaView::from_object(value).namespace());
+    let (name, namespace) =
+        (ObjectMetaView::from_object(value).name(), ObjectMetaView::from_object(value).namespace());
     let path = call.path;
     if name.is_empty() {
         return Err(Error::BadRequest(format!(
@@ -116,7 +119,8 @@ pub fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(), Error>
 }
 
 fn check_uid(call: &RequestContext<'_>, new: &Value, old: &Value) -> Result<(), Error> {
-    let (asked, there) = (ObjectMetaView::from_object(new).uid(), ObjectMetaView::from_object(old).uid());
+    let (asked, there) =
+        (ObjectMetaView::from_object(new).uid(), ObjectMetaView::from_object(old).uid());
     if asked.is_empty() || asked == there {
         return Ok(());
     }
@@ -126,7 +130,11 @@ fn check_uid(call: &RequestContext<'_>, new: &Value, old: &Value) -> Result<(), 
 }
 
 /// The resourceVersion in the body, if it has one, must be the current one.
-pub fn check_version(call: &RequestContext<'_>, new: &mut Value, old: &Object) -> Result<(), Error> {
+pub fn check_version(
+    call: &RequestContext<'_>,
+    new: &mut Value,
+    old: &Object,
+) -> Result<(), Error> {
     let asked = ObjectMetaView::from_object(new).resource_version().to_owned();
     if asked.is_empty() || asked == "0" {
         if !call.kind.unconditional_update {
@@ -187,7 +195,8 @@ pub fn reset_fields(call: &RequestContext<'_>) -> FieldSet {
     if let Some(reset) = own.find(|r| r.subresource == call.path.subresource) {
         return FieldSet::from_paths(reset.fields);
     }
-    let viewed = |s: &&Subresource| matches!(s.action, SubresourceAction::View { .. }) && s.name == "status";
+    let viewed =
+        |s: &&Subresource| matches!(s.action, SubresourceAction::View { .. }) && s.name == "status";
     if !call.kind.subresources.iter().any(|s| viewed(&s)) {
         return FieldSet::default();
     }

@@ -15,12 +15,18 @@ use crate::request::selection::ObjectSelection;
 use crate::watch::{EventEncoding, WatchPlan, WatchStream, expired};
 
 /// Starts a watch on what the path and the options select.
-pub async fn watch(call: &RequestContext<'_>, options: &ListOptions, shape: EventEncoding) -> Result<ResponseBody, Error> {
+pub async fn watch(
+    call: &RequestContext<'_>,
+    options: &ListOptions,
+    shape: EventEncoding,
+) -> Result<ResponseBody, Error> {
     let mut selection = ObjectSelection::parse(call.kind, &call.path.namespace, options)?;
     selection.restrict_to_name(&call.path.name);
     let cache = call.cache()?.clone();
     let start = match options.version {
-        ResourceVersionMatch::NotOlderThan(asked) | ResourceVersionMatch::Exact(asked) => Some(asked),
+        ResourceVersionMatch::NotOlderThan(asked) | ResourceVersionMatch::Exact(asked) => {
+            Some(asked)
+        }
         ResourceVersionMatch::Latest | ResourceVersionMatch::Any => None,
     };
     let wants_state = options.send_initial_events.unwrap_or(start.is_none());

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{TestResponse, MAPS, TestServer, config_map};
+use crate::fixture::{MAPS, TestResponse, TestServer, config_map};
 
 pub const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -16,7 +16,8 @@ async fn as_user(
     path: &str,
     body: &Value,
 ) -> TestResponse {
-    let asked = server.request(method, path).header("authorization", &format!("Bearer {user}-token"));
+    let asked =
+        server.request(method, path).header("authorization", &format!("Bearer {user}-token"));
     if body.is_null() { asked.send().await } else { asked.json(body).send().await }
 }
 
@@ -235,7 +236,13 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     patch(&server, "alice", &format!("{roles}/x"), "merge", &label).await.fails(403, "Forbidden");
 }
 
-async fn patch(server: &TestServer, user: &str, path: &str, how: &str, body: &Value) -> TestResponse {
+async fn patch(
+    server: &TestServer,
+    user: &str,
+    path: &str,
+    how: &str,
+    body: &Value,
+) -> TestResponse {
     let media = match how {
         "json" => "application/json-patch+json",
         "merge" => "application/merge-patch+json",

@@ -14,7 +14,7 @@ use windlass_server::chain::flow_control::InflightLimits;
 use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 use windlass_server::server::{ServerOptions, system_clock};
 
-use super::fixture::{TestResponse, MAPS, TestServer, config_map};
+use super::fixture::{MAPS, TestResponse, TestServer, config_map};
 
 /// A server that writes down what it does.
 struct AuditedServer {
@@ -257,7 +257,8 @@ fn pending_body() -> Incoming {
 #[tokio::test]
 async fn a_client_that_leaves_is_written_down() {
     let watched = AuditedServer::start().await;
-    let asked = watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
+    let asked =
+        watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     assert!(asked.open_with(pending_body()).now_or_never().is_none());
     let event = watched.event();
     assert_eq!((&event["verb"], &event["stage"]), (&json!("create"), &json!("ResponseComplete")));
@@ -267,8 +268,10 @@ async fn a_client_that_leaves_is_written_down() {
 
 #[tokio::test]
 async fn rejected_requests_are_logged() {
-    let watched = AuditedServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await;
-    let ask = || watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
+    let watched =
+        AuditedServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await;
+    let ask =
+        || watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     let mut held = Vec::new();
     for _ in 0..5 {
         let mut asked = Box::pin(ask().open_with(pending_body()));
@@ -309,12 +312,14 @@ async fn secrets_are_nowhere() {
             "{{\"metadata\": {{\"name\": \"t\"}}, \"type\": \"kubernetes.io/tls\", \"stringData\": {{\"tls.key\": \"{plain}\"}}}}"
         ),
     ] {
-        let asked = server.request(Method::POST, SECRETS).header("content-type", "application/json");
+        let asked =
+            server.request(Method::POST, SECRETS).header("content-type", "application/json");
         let answer = asked.raw_body(bad.clone()).send().await;
         assert!(matches!(answer.status.as_u16(), 400 | 422), "{bad}: {}", answer.status);
     }
     server.get(&format!("{MAPS}?access_token={plain}&token={plain}&{plain}")).await.expect(200);
-    let bearer = server.request(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
+    let bearer =
+        server.request(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
     bearer
         .header("cookie", plain)
         .header("x-remote-user", plain)

@@ -14,14 +14,14 @@ use http::Method;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    CertificateAuthority, CertificateDer, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity,
-    issue,
+    CertificateAuthority, CertificateDer, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, issue,
 };
 use windlass_server::server::Clock;
 
 pub use accounts::with_signer;
 
-use super::fixture::{TestResponse, TestRequest, MAPS, TestServer, config_map};
+use super::fixture::{MAPS, TestRequest, TestResponse, TestServer, config_map};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -62,7 +62,11 @@ fn authority(name: &str) -> CertificateAuthority {
 }
 
 /// A certificate for the next day.
-fn certificate(ca: &CertificateAuthority, subject: &Subject, purpose: KeyPurpose) -> CertificateDer<'static> {
+fn certificate(
+    ca: &CertificateAuthority,
+    subject: &Subject,
+    purpose: KeyPurpose,
+) -> CertificateDer<'static> {
     certificate_for(ca, subject, purpose, days(-1, 1))
 }
 
@@ -101,7 +105,10 @@ fn self_review_request(server: &TestServer) -> TestRequest<'_> {
 
 /// The user that the server takes the bearer of a token for.
 async fn bearer(server: &TestServer, token: &str) -> Value {
-    let answer = self_review_request(server).header("authorization", &format!("Bearer {token}")).send().await;
+    let answer = self_review_request(server)
+        .header("authorization", &format!("Bearer {token}"))
+        .send()
+        .await;
     answer.expect(201)["status"]["userInfo"].clone()
 }
 

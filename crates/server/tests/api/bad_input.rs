@@ -7,12 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::fixture::{TestResponse, TestRequest, MAPS, TestServer, config_map};
+use super::fixture::{MAPS, TestRequest, TestResponse, TestServer, config_map};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// Sends what must be refused: at once, without a trace, with the server going on.
-async fn refused(server: &TestServer, asked: TestRequest<'_>, code: u16, what: &str) -> TestResponse {
+async fn refused(
+    server: &TestServer,
+    asked: TestRequest<'_>,
+    code: u16,
+    what: &str,
+) -> TestResponse {
     let before = server.revision();
     let started = Instant::now();
     let answer = asked.send().await;
@@ -34,7 +39,8 @@ async fn null_is_an_object_without_fields() {
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     for media in ["application/json", "application/yaml"] {
         for path in [MAPS, requests] {
-            let ask = server.request(Method::POST, path).header("content-type", media).raw_body("null");
+            let ask =
+                server.request(Method::POST, path).header("content-type", media).raw_body("null");
             let answer = refused(&server, ask, 422, path).await;
             let causes = answer.json()["details"]["causes"].to_string();
             assert!(
@@ -43,7 +49,8 @@ async fn null_is_an_object_without_fields() {
             );
         }
         let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let ask = server.request(Method::POST, review).header("content-type", media).raw_body("null");
+        let ask =
+            server.request(Method::POST, review).header("content-type", media).raw_body("null");
         ask.send().await.expect(201);
     }
 }

@@ -8,14 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 use windlass_api::decode::to_yaml;
-use windlass_api::schema::{Schema, ValueShape, TypeId};
+use windlass_api::schema::{Schema, TypeId, ValueShape};
 use windlass_pki::pem;
 
 use super::fixture::TestServer;
 use super::mutations::{TestRng, scramble, swap_value};
 use super::protobuf::recorded;
 
-/// Per form.
 const ROUNDS: usize = 4_000;
 
 /// Many times what a body of this size takes on a busy machine.
@@ -122,16 +121,17 @@ fn samples() -> Vec<BodySample> {
         }),
         payloads: &["request"],
     });
-    let bundles = [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| BodySample {
-        version: "v1",
-        kind: "ClusterTrustBundle",
-        resource: "clustertrustbundles",
-        body: json!({
-            "metadata": {"name": "example.com:signer:a"},
-            "spec": {"signerName": "example.com/signer", "trustBundle": text(bundle)},
-        }),
-        payloads: &["trustBundle"],
-    });
+    let bundles =
+        [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| BodySample {
+            version: "v1",
+            kind: "ClusterTrustBundle",
+            resource: "clustertrustbundles",
+            body: json!({
+                "metadata": {"name": "example.com:signer:a"},
+                "spec": {"signerName": "example.com/signer", "trustBundle": text(bundle)},
+            }),
+            payloads: &["trustBundle"],
+        });
     let pods = json!({
         "signerName": "example.com/pods",
         "podName": "p",
@@ -274,7 +274,9 @@ fn value_into(bytes: &mut Vec<u8>, tag: u32, shape: &ValueShape, value: &Value) 
             bytes.extend(varint(u64::from(tag) << 3));
             bytes.extend(varint(number.as_i64().unwrap_or_default() as u64));
         }
-        (ValueShape::Object(id), Value::Object(_)) => bytes.extend(field(tag, &message(*id, value))),
+        (ValueShape::Object(id), Value::Object(_)) => {
+            bytes.extend(field(tag, &message(*id, value)))
+        }
         (ValueShape::List(of), Value::Array(all)) => {
             all.iter().for_each(|one| value_into(bytes, tag, of, one));
         }

@@ -104,11 +104,13 @@ async fn empty_values_differ_from_absent_values() {
 async fn apply_takes_sources_as_a_whole_and_conditions_one_by_one() {
     let server = TestServer::start().await;
     let spec = |text: &str, key: &str| json!({"sources": [{"inLine": text}], "target": {"configMap": {"key": key}}});
-    let made = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
+    let made =
+        server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
     let fields = &made["metadata"]["managedFields"][0]["fieldsV1"];
     let key = json!({"f:configMap": {"f:key": {}}});
     assert_eq!(*fields, json!({"f:spec": {"f:sources": {}, "f:target": key}}));
-    let again = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
+    let again =
+        server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
     assert_eq!(again, made);
     let said = server.patch(&path_with_manager("two"), "apply", &bundle(spec("y", "k"))).await;
     let said = said.fails(409, "Conflict");

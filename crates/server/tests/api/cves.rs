@@ -32,7 +32,12 @@ fn leaks_canary(body: &[u8]) -> bool {
 }
 
 /// A request of a user that needs no token: the administrator speaks for them.
-fn request_as<'a>(server: &'a TestServer, user: &str, method: Method, path: &str) -> TestRequest<'a> {
+fn request_as<'a>(
+    server: &'a TestServer,
+    user: &str,
+    method: Method,
+    path: &str,
+) -> TestRequest<'a> {
     server.request(method, path).header("impersonate-user", user)
 }
 
@@ -45,7 +50,6 @@ async fn grant_in(server: &TestServer, namespace: &str, user: &str, rules: &[Val
     server.post(&format!("{base}/rolebindings"), &bound).await.expect(201);
 }
 
-/// A rule for everything.
 fn everything() -> Value {
     rule(&["*"], "*", &["*"], &[])
 }

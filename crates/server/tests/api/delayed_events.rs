@@ -7,8 +7,8 @@ use std::time::Instant;
 use http::Method;
 use serde_json::{Value, json};
 use windlass_store::{
-    BoxFuture, CommittedWrite, EmbeddedStore, Error, ChangeEvent, FeedMessage, EmbeddedOptions, RangePage, KeyRange, Revision, Sink,
-    Store, WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, EmbeddedOptions, EmbeddedStore, Error, FeedMessage,
+    KeyRange, RangePage, Revision, Sink, Store, WriteRequest,
 };
 
 use super::fixture::{MAPS, TestServer, config_map, version};
@@ -47,7 +47,11 @@ impl Store for DelayedStore {
         self.inner.range(range)
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.inner.history(after, limit)
     }
 

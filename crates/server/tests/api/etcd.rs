@@ -19,7 +19,6 @@ impl TestEtcd {
         TestEtcd::start_with(&[])
     }
 
-    /// One with further arguments.
     pub fn start_with(args: &[&str]) -> TestEtcd {
         TestEtcd { cluster: EtcdCluster::start(1, &[&QUICK, args].concat()).unwrap() }
     }

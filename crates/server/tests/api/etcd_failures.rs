@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::Method;
 use serde_json::json;
 use windlass_store::{
-    BoxFuture, KeyChange, CommittedWrite, Error, ChangeEvent, WritePrecondition, RangePage, KeyRange, Revision, Sink, Store, WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyChange, KeyRange, RangePage, Revision, Sink,
+    Store, WritePrecondition, WriteRequest,
 };
 
 use super::etcd::TestEtcd;
@@ -77,7 +78,10 @@ impl CompactingStore {
         map["metadata"]["namespace"] = json!("default");
         let key = format!("core/configmaps/default/{name}");
         let change = KeyChange::Put(map.to_string().into());
-        self.store.commit(WriteRequest { key, expect: WritePrecondition::Any, change }).await.unwrap()
+        self.store
+            .commit(WriteRequest { key, expect: WritePrecondition::Any, change })
+            .await
+            .unwrap()
     }
 }
 
@@ -95,7 +99,11 @@ impl Store for CompactingStore {
         })
     }
 
-    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(
+        &self,
+        after: Revision,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.store.history(after, limit)
     }
 

@@ -8,10 +8,12 @@ use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use windlass_etcd_process::{EtcdCluster, MemberAddress};
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
-    pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, issue, pem,
 };
-use windlass_store::{KeyChange, Error, EtcdStore, EtcdOptions, WritePrecondition, Store, EtcdTlsFiles, WriteRequest};
+use windlass_store::{
+    Error, EtcdOptions, EtcdStore, EtcdTlsFiles, KeyChange, Store, WritePrecondition, WriteRequest,
+};
 
 /// A certificate authority, and a directory for what it issues.
 struct TlsFiles {
@@ -22,7 +24,8 @@ struct TlsFiles {
 impl TlsFiles {
     fn new(name: &str) -> TlsFiles {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), key());
-        let authority = CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
+        let authority =
+            CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
         let files = TlsFiles { authority, dir: tempfile::tempdir().unwrap() };
         let certificate = files.authority.certificate().der().to_vec();
         fs::write(files.path("ca.crt"), pem::encode_certificates([&certificate[..]])).unwrap();
@@ -93,7 +96,11 @@ fn open(url: &str, tls: EtcdTlsFiles, patience: u64) -> Result<EtcdStore, Error>
 }
 
 fn put(value: &'static str) -> WriteRequest {
-    WriteRequest { key: "k".into(), expect: WritePrecondition::Any, change: KeyChange::Put(value.into()) }
+    WriteRequest {
+        key: "k".into(),
+        expect: WritePrecondition::Any,
+        change: KeyChange::Put(value.into()),
+    }
 }
 
 /// Commits as often as it takes.
@@ -122,7 +129,10 @@ async fn only_who_has_the_right_certificates_gets_in() {
     for (what, tls, said) in [
         (
             "a member of another authority",
-            EtcdTlsFiles { ca: Some(strange.path("ca.crt")), identity: Some(files.issue("client")) },
+            EtcdTlsFiles {
+                ca: Some(strange.path("ca.crt")),
+                identity: Some(files.issue("client")),
+            },
             "invalid peer certificate: UnknownIssuer",
         ),
         ("no certificate", EtcdTlsFiles { ca: ca.clone(), identity: None }, "and none was given"),
@@ -159,7 +169,8 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     let with_old: Vec<_> = with_old.iter().map(String::as_str).collect();
     let mut cluster = EtcdCluster::start_at(vec![place], &with_old).unwrap();
     let (cert, key) = old.issue("client");
-    let tls = EtcdTlsFiles { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
+    let tls =
+        EtcdTlsFiles { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
     let store = open(&url, tls, 30).unwrap();
     store.commit(put("1")).await.unwrap();
     // Half of a pair has been replaced.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 
-use crate::fixture::{TestRequest, MAPS, PODS, TestServer, config_map, pod};
+use crate::fixture::{MAPS, PODS, TestRequest, TestServer, config_map, pod};
 
 /// Which check fails, and whether by a panic.
 type InjectedFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;
@@ -23,7 +23,8 @@ struct CheckedRequest {
 }
 
 fn decided() -> Vec<CheckedRequest> {
-    let decided = |check, token, path, body| CheckedRequest { check, token, path, body, acting_as: None };
+    let decided =
+        |check, token, path, body| CheckedRequest { check, token, path, body, acting_as: None };
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
     vec![

@@ -10,14 +10,14 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_pki::CertificateDer;
-use windlass_server::body::{ResponseBody, Incoming};
+use windlass_server::body::{Incoming, ResponseBody};
 use windlass_server::chain;
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::peer::Peer;
 use windlass_server::server::{Server, ServerOptions, start};
 use windlass_server::tokens::{TokenSigner, TokenVerifier};
-use windlass_store::{EmbeddedStore, EmbeddedOptions, Store};
+use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 /// A running server; its data goes with it.
 pub struct TestServer {
@@ -27,7 +27,6 @@ pub struct TestServer {
     dir: tempfile::TempDir,
 }
 
-/// What came back.
 pub struct TestResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -78,7 +77,10 @@ impl TestServer {
         TestServer::start_on_store_in(store, tempfile::tempdir().unwrap(), |_| {}).await
     }
 
-    async fn start_in(dir: tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)) -> TestServer {
+    async fn start_in(
+        dir: tempfile::TempDir,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> TestServer {
         let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
         TestServer::start_on_store_in(store, dir, change).await
     }
@@ -121,22 +123,18 @@ impl TestServer {
         asked.header("authorization", "Bearer admin-token")
     }
 
-    /// GET.
     pub async fn get(&self, path: &str) -> TestResponse {
         self.request(Method::GET, path).send().await
     }
 
-    /// POST of JSON.
     pub async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.request(Method::POST, path).json(body).send().await
     }
 
-    /// PUT of JSON.
     pub async fn put(&self, path: &str, body: &Value) -> TestResponse {
         self.request(Method::PUT, path).json(body).send().await
     }
 
-    /// DELETE without a body.
     pub async fn delete(&self, path: &str) -> TestResponse {
         self.request(Method::DELETE, path).send().await
     }
@@ -158,7 +156,6 @@ impl TestServer {
         self.request(Method::GET, path).watch().await
     }
 
-    /// The newest revision.
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }
@@ -170,7 +167,6 @@ impl TestServer {
 }
 
 impl TestRequest<'_> {
-    /// Sets a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
         self
@@ -188,13 +184,11 @@ impl TestRequest<'_> {
         self
     }
 
-    /// As nobody.
     pub fn anonymous(mut self) -> Self {
         self.headers.remove("authorization");
         self
     }
 
-    /// With a JSON body.
     pub fn json(self, body: &Value) -> Self {
         let typed = self.headers.contains_key("content-type");
         let asked = if typed { self } else { self.header("content-type", "application/json") };
@@ -270,14 +264,12 @@ impl TestResponse {
         all.map(|v| v.to_str().unwrap().to_owned()).collect()
     }
 
-    /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&self.body).into_owned()))
     }
 }
 
-/// A running watch.
 pub struct TestWatch {
     body: ResponseBody,
     pending: Vec<u8>,
@@ -317,7 +309,6 @@ impl TestWatch {
         self.pending.is_empty() && self.body.frame().now_or_never().is_none()
     }
 
-    /// Reads to the end.
     pub async fn rest(&mut self) -> Vec<Value> {
         let mut all = Vec::new();
         while let Some(event) = self.try_next().await {

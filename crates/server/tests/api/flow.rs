@@ -11,7 +11,7 @@ use windlass_server::chain::{self, flow_control::InflightLimits};
 use windlass_server::peer::Peer;
 use windlass_server::user::User;
 
-use super::fixture::{TestRequest, MAPS, TestServer, config_map};
+use super::fixture::{MAPS, TestRequest, TestServer, config_map};
 
 /// A server that works on one request that reads and one that writes at a time.
 async fn narrow() -> TestServer {
@@ -113,7 +113,8 @@ async fn the_last_frame_of_a_large_response_holds_the_seat() {
 
 #[tokio::test]
 async fn a_long_list_takes_more_seats() {
-    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 140, writes: 140 }).await;
+    let server =
+        TestServer::with(|setup| setup.flow = InflightLimits { reads: 140, writes: 140 }).await;
     let other = "/api/v1/namespaces/other/configmaps";
     let namespaces = "/api/v1/namespaces";
     server.post(namespaces, &json!({"metadata": {"name": "other"}})).await.expect(201);
@@ -204,7 +205,8 @@ async fn a_seat_is_free_again_when_its_client_leaves() {
 
 #[tokio::test]
 async fn slow_bodies_of_one_user_leave_seats_to_others() {
-    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
+    let server =
+        TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
     let mut held = Vec::new();
     for _ in 0..20 {
         // Every user may ask this.

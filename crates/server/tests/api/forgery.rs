@@ -3,8 +3,8 @@
 //!
 //! After each attempt the stored object may differ from what it was only where its writers may write.
 
-mod write_methods;
 mod field_locations;
+mod write_methods;
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use write_methods::WriteMethod;
 use field_locations::FieldChange;
+use write_methods::WriteMethod;
 
 use crate::fixture::TestServer;
 
@@ -193,7 +193,8 @@ async fn attack(target: ForgeryTarget) {
                 for how in WriteMethod::ALL {
                     let wanted = change.apply_to(&current);
                     let body = how.body(&current, &wanted, std::slice::from_ref(&change));
-                    let answer = write_methods::send(&server, "alice-token", &path, how, &body).await;
+                    let answer =
+                        write_methods::send(&server, "alice-token", &path, how, &body).await;
                     tried += 1;
                     let found = server.get(&target.path()).await.expect(200);
                     assert_ne!(
@@ -284,8 +285,10 @@ async fn nothing_is_forged_in_a_new_object() {
         let mut honest = target.object.clone();
         honest["apiVersion"] = json!(format!("certificates.k8s.io/{}", target.version));
         for place in field_locations::for_type(target.type_name) {
-            let change =
-                FieldChange { at: place.at.clone(), value: Some(field_locations::forged_value(place.shape.as_ref())) };
+            let change = FieldChange {
+                at: place.at.clone(),
+                value: Some(field_locations::forged_value(place.shape.as_ref())),
+            };
             let body = change.apply_to(&honest);
             let asked = server.request(http::Method::POST, &target.collection());
             let answer =
@@ -369,7 +372,8 @@ async fn no_namespace_grants_the_right_to_decide() {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
     let path = format!("{}/status", target.path());
-    let asked = server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
+    let asked =
+        server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
     let told = asked.json(&made).send().await.fails(422, "Invalid");
     assert!(told.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{told}");
 }

@@ -161,7 +161,8 @@ async fn items_are_the_objects_and_the_length_is_known() {
 async fn a_frame_has_a_bound() {
     let server = populated().await;
     for accept in VIEWS.map(|view| format!("application/json{view}")) {
-        let (_, _, mut body) = server.request(Method::GET, MAPS).header("accept", &accept).open().await;
+        let (_, _, mut body) =
+            server.request(Method::GET, MAPS).header("accept", &accept).open().await;
         let mut frames = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.unwrap().into_data().unwrap();

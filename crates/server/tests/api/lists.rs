@@ -399,7 +399,8 @@ async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
         assert_eq!(names(&page).len(), count, "{query}");
         assert_eq!(page["metadata"]["continue"].is_string(), has_more, "{query}");
     }
-    let yaml = server.request(Method::GET, &exact).header("accept", "application/yaml").send().await;
+    let yaml =
+        server.request(Method::GET, &exact).header("accept", "application/yaml").send().await;
     assert_eq!(yaml.body, windlass_api::decode::to_yaml(&list));
 }
 

@@ -10,7 +10,7 @@ mod requests;
 
 use std::fmt::Write as _;
 
-use callers::{TestCaller, MatrixFixture};
+use callers::{MatrixFixture, TestCaller};
 use requests::MatrixRequest;
 
 use crate::fixture::TestResponse;
@@ -20,9 +20,7 @@ use crate::fixture::TestResponse;
 enum AccessVerdict {
     /// It was done, or would have been.
     Allowed,
-    /// 403.
     Forbidden,
-    /// 401.
     Unknown,
 }
 
@@ -71,7 +69,12 @@ async fn every_cell_is_as_the_table_says() {
     compare(&world, &actual);
 }
 
-async fn cell(world: &MatrixFixture, request: &MatrixRequest, caller: &TestCaller, wrong: &mut Vec<String>) -> char {
+async fn cell(
+    world: &MatrixFixture,
+    request: &MatrixRequest,
+    caller: &TestCaller,
+    wrong: &mut Vec<String>,
+) -> char {
     let about = format!("{} {} as {}", request.verb, request.what, caller.name);
     let answer = request.send(world, caller, true).await;
     let code = answer.status.as_u16();

@@ -21,7 +21,8 @@ async fn requests_that_are_almost_right() {
         let base = &valid[random.below(valid.len())];
         let Some(request) = mutated(base, &mut random) else { continue };
         let before = server.revision();
-        let mut asked = server.request(request.method.clone(), &request.path).raw_body(request.body.clone());
+        let mut asked =
+            server.request(request.method.clone(), &request.path).raw_body(request.body.clone());
         if !request.media.is_empty() {
             asked = asked.header("content-type", request.media);
         }

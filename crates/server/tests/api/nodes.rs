@@ -8,7 +8,7 @@ mod races;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{TestResponse, TestRequest, TestServer, TestWatch};
+use crate::fixture::{TestRequest, TestResponse, TestServer, TestWatch};
 
 /// A server on which nodes are authorized to do everything, so that admission is all that is in their way.
 async fn permissive_server() -> TestServer {
@@ -26,7 +26,6 @@ async fn permissive_server() -> TestServer {
     server
 }
 
-/// Requests as a node.
 #[derive(Clone, Copy)]
 struct NodeClient<'a>(&'a TestServer, &'a str);
 

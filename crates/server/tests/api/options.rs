@@ -190,7 +190,8 @@ async fn answers_come_in_the_form_that_is_accepted() {
     }
     // A write that cannot be answered is not done.
     let before = server.revision();
-    let asked = server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
+    let asked =
+        server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
     asked.send().await.fails(406, "NotAcceptable");
     assert_eq!(server.revision(), before);
 }
@@ -219,7 +220,8 @@ async fn bodies_come_in_three_forms() {
             );
         }
     }
-    let asked = server.request(Method::POST, MAPS).raw_body("{\"metadata\":{\"name\":\"untyped\"}}");
+    let asked =
+        server.request(Method::POST, MAPS).raw_body("{\"metadata\":{\"name\":\"untyped\"}}");
     asked.send().await.expect(201);
 }
 
@@ -239,7 +241,8 @@ async fn yaml_goes_in_and_out() {
     assert_eq!(version(&seen), server.revision());
     // Failures too.
     let path = format!("{MAPS}/none");
-    let answer = server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
+    let answer =
+        server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
     assert_eq!(
         (answer.status.as_u16(), &answer.headers["content-type"]),
         (404, &"application/yaml".parse().unwrap())
@@ -277,7 +280,8 @@ async fn nobody_is_told_nothing() {
     let server = TestServer::start().await;
     let answer = server.request(Method::GET, MAPS).anonymous().send().await;
     answer.fails(403, "Forbidden");
-    let answer = server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
+    let answer =
+        server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
     assert_eq!(answer.fails(401, "Unauthorized"), "Unauthorized");
     let answer = server.request(Method::GET, "/api/v1/nothing").anonymous().send().await;
     answer.fails(403, "Forbidden");

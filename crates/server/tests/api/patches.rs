@@ -181,7 +181,8 @@ async fn patches_that_cannot_be() {
         ("", "{}".to_owned(), 415, "UnsupportedMediaType"),
     ] {
         let shown = body.chars().take(120).collect::<String>();
-        let asked = server.request(Method::PATCH, &path).header("content-type", media).raw_body(body);
+        let asked =
+            server.request(Method::PATCH, &path).header("content-type", media).raw_body(body);
         let answer = asked.send().await;
         let status = answer.json();
         assert_eq!(answer.status, code, "{media} {shown}: {status}");

@@ -263,6 +263,7 @@ async fn changes_of_a_pod_are_not_equipped() {
     assert_eq!(changed["spec"]["volumes"].as_array().unwrap().len(), 1);
     // Binding is a creation, but not of a pod.
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
-    let bound = server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
+    let bound =
+        server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
     bound.expect(201);
 }

@@ -13,7 +13,7 @@ use windlass_server::fault_injection::{AccessCheck, FaultInjection};
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{Server, ServerOptions, start};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use crate::fixture::{TestServer, names};
 
@@ -222,7 +222,8 @@ async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
         _ => Ok(()),
     });
     let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-    let server = start(ServerOptions { faults, ..ServerOptions::new(store, shutdown) }).await.unwrap();
+    let server =
+        start(ServerOptions { faults, ..ServerOptions::new(store, shutdown) }).await.unwrap();
     assert!(!server.policy.is_applied());
     failing.store(false, Ordering::SeqCst);
     let (code, words) = readyz(&server).await;

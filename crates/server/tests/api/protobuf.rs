@@ -149,7 +149,8 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
         map.remove(field);
     }
     let commit = |key: String, bytes: bytes::Bytes| {
-        let write = WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(bytes) };
+        let write =
+            WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(bytes) };
         server.store.commit(write)
     };
     while wanted.is_some_and(|wanted| server.revision() < wanted - 1) {

@@ -17,9 +17,10 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, issue,
 };
-use windlass_server::listener::{ConnectionLimits, ConnectionTracker, ConnectionDeadlines, serve};
+use windlass_server::listener::{ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve};
 use windlass_server::tls;
 
 use crate::fixture::TestServer;
@@ -139,7 +140,12 @@ fn certificates() -> (rustls::ServerConfig, TlsConnector) {
     let serial = || Serial::random(&SystemRandom::new()).unwrap();
     let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(1)).unwrap();
     let subject = Subject::new("transport-ca", &[]).unwrap();
-    let ca = CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial());
+    let ca = CertificateAuthority::self_signed(
+        &subject,
+        validity,
+        PrivateKey::generate().unwrap(),
+        serial(),
+    );
     let (ca, key) = (ca.unwrap(), PrivateKey::generate().unwrap());
     let leaf = LeafTemplate {
         subject: Subject::new("server", &[]).unwrap(),

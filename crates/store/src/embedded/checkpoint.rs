@@ -40,7 +40,11 @@ pub(super) struct CheckpointScheduler {
 
 impl CheckpointScheduler {
     /// Starts the thread, and counts the log's pages on the commit thread's connection.
-    pub(super) fn start(path: &Path, conn: &mut Connection, fuse: &FatalLatch) -> Result<Self, Error> {
+    pub(super) fn start(
+        path: &Path,
+        conn: &mut Connection,
+        fuse: &FatalLatch,
+    ) -> Result<Self, Error> {
         let pages = Arc::new(AtomicU32::new(0));
         let seen = Arc::clone(&pages);
         conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count: std::ffi::c_int| {
@@ -52,7 +56,8 @@ impl CheckpointScheduler {
         let (wake, woken) = sync_channel(1);
         let own = connect(path, AccessMode::Write)?;
         let failures = CheckpointBackoff::new(fuse);
-        let task = CheckpointTask { path: path.to_owned(), failures, working: Arc::clone(&working) };
+        let task =
+            CheckpointTask { path: path.to_owned(), failures, working: Arc::clone(&working) };
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".to_owned())
             .spawn(move || task.run(&own, &woken))
@@ -61,7 +66,7 @@ impl CheckpointScheduler {
         Ok(Self { path: path.to_owned(), failures, pages, working, wake, thread })
     }
 
-    /// Called after every commit.
+    /// Requests a checkpoint if the WAL has grown enough; called after every commit.
     pub(super) fn after_commit(&self, conn: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < START {

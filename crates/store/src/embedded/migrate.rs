@@ -12,8 +12,8 @@ use super::reader;
 use super::record::{ChangeRecord, to_sql};
 use super::schema::{self, AccessMode, DatabaseMeta, connect, db_path, importing_path, publish};
 use super::{create_dir, refuse_leftover_files, verify, watermark};
-use crate::migrate::{ImportPlan, MigrationSource, ImportStart, MigrationTarget};
-use crate::{Error, RangePage, KeyRange, Revision};
+use crate::migrate::{ImportPlan, ImportStart, MigrationSource, MigrationTarget};
+use crate::{Error, KeyRange, RangePage, Revision};
 
 /// How many objects are read at once.
 const PAGE: usize = 1_000;
@@ -74,7 +74,12 @@ impl MigrationSource for EmbeddedSource {
     }
 }
 
-fn page(path: &Path, conn: &Connection, at: Revision, after: Option<&str>) -> Result<RangePage, Error> {
+fn page(
+    path: &Path,
+    conn: &Connection,
+    at: Revision,
+    after: Option<&str>,
+) -> Result<RangePage, Error> {
     let range = KeyRange {
         prefix: String::new(),
         after: after.map(ToOwned::to_owned),

@@ -9,7 +9,9 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::failure::PathContext;
-use super::schema::{self, AccessMode, DatabaseMeta, create_file, connect, db_path, partial_path, publish};
+use super::schema::{
+    self, AccessMode, DatabaseMeta, connect, create_file, db_path, partial_path, publish,
+};
 use super::{verify, watermark};
 use crate::{Error, Revision};
 
@@ -22,17 +24,17 @@ pub const RESTORE_JUMP: Revision = 1_000_000;
 /// What a sound store holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreReport {
-    /// The database file.
+    /// Path of the SQLite database file.
     pub path: PathBuf,
     /// The random name the store was given when it was made.
     pub store: String,
-    /// The data format.
+    /// Version of the on-disk data format.
     pub format: i64,
-    /// The newest revision.
+    /// Newest committed revision in the database.
     pub revision: Revision,
     /// The oldest revision with complete history.
     pub floor: Revision,
-    /// How many keys exist.
+    /// Number of keys that currently exist, deleted keys excluded.
     pub keys: u64,
     /// How many changes are stored, current values included.
     pub records: u64,
@@ -132,7 +134,10 @@ fn begin_directory(path: &Path) -> Result<(), Error> {
     let there = fs::symlink_metadata(path).with_path(path)?;
     let is_own = there.uid() == rustix::process::geteuid().as_raw();
     if !(there.is_dir() && is_own && there.mode() & 0o077 == 0) {
-        return Err(refused_error(path, "was not made by an earlier backup of the same user; remove it"));
+        return Err(refused_error(
+            path,
+            "was not made by an earlier backup of the same user; remove it",
+        ));
     }
     schema::remove(&path.join("data"))
 }

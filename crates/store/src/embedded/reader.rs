@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::failure::PathContext;
 use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
 use super::schema::{AccessMode, DatabaseMeta, connect};
-use crate::{Error, ChangeEvent, RangePage, KeyRange, Revision};
+use crate::{ChangeEvent, Error, KeyRange, RangePage, Revision};
 
 /// A few read connections that async callers share.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ const RANGE: &str = "
     WHERE kv.value IS NOT NULL
     LIMIT ?4";
 
-/// Reads a page.
+/// Reads one page of keys, all at the same revision.
 pub(super) fn range(path: &Path, conn: &Connection, range: &KeyRange) -> Result<RangePage, Error> {
     let bounds = bounds(path, conn)?;
     let revision = range.at.unwrap_or(bounds.0);

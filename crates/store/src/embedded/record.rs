@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rusqlite::Row;
 
 use super::failure::PathContext;
-use crate::{Error, ChangeEvent, Revision, StoredValue};
+use crate::{ChangeEvent, Error, Revision, StoredValue};
 
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]

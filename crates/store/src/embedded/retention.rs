@@ -66,7 +66,14 @@ impl RetentionPolicy {
             }
             _ => {
                 let first = revision;
-                self.samples.push_back(HistorySample { begun: at, first, before, at, revision, total });
+                self.samples.push_back(HistorySample {
+                    begun: at,
+                    first,
+                    before,
+                    at,
+                    revision,
+                    total,
+                });
             }
         }
     }
@@ -137,7 +144,9 @@ pub(super) fn raise_floor(path: &Path, conn: &mut Connection, upto: Revision) ->
              (SELECT prev FROM kv WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",
         "DELETE FROM kv WHERE rev > ?1 AND rev <= ?2 AND value IS NULL",
     ] {
-        tx.prepare_cached(sql).and_then(|mut statement| statement.execute(bounds)).with_path(path)?;
+        tx.prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(bounds))
+            .with_path(path)?;
     }
     DatabaseMeta { floor: upto, ..meta }.write(path, &tx)?;
     tx.commit().with_path(path)

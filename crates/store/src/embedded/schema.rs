@@ -70,11 +70,9 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessMode {
-    /// Changing the database.
     Write,
     /// Looking at all of it, also at what is wrong with it, and leaving it as it is.
     Inspect,
-    /// Reading it.
     Read,
 }
 
@@ -136,8 +134,9 @@ pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
     let fresh = with_suffix(path, ".new");
     create_file(&fresh)?;
     let conn = connect(&fresh, AccessMode::Write)?;
-    let store: String =
-        conn.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0)).with_path(&fresh)?;
+    let store: String = conn
+        .query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))
+        .with_path(&fresh)?;
     conn.execute_batch("BEGIN IMMEDIATE").with_path(&fresh)?;
     for (_, sql) in OBJECTS {
         conn.execute_batch(sql).with_path(&fresh)?;
@@ -248,8 +247,10 @@ pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> 
     if tables == 0 {
         return Err(corrupt("it does not hold a store (it has no meta table)".to_owned()));
     }
-    let format: Option<i64> =
-        conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().with_path(path)?;
+    let format: Option<i64> = conn
+        .query_row("SELECT format FROM meta", [], |row| row.get(0))
+        .optional()
+        .with_path(path)?;
     refuse_foreign_header(path, conn)?;
     match format {
         None => return Err(corrupt("its meta table is empty".to_owned())),

@@ -37,7 +37,6 @@ fn delete(key: &str) -> WriteRequest {
     WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change: KeyChange::Delete }
 }
 
-/// Everything a store serves.
 #[derive(Debug, Clone, PartialEq)]
 struct StoreSnapshot {
     revision: Revision,

@@ -90,7 +90,8 @@ pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> R
     ];
     for (sql, problem) in checks {
         let mut statement = conn.prepare(sql).with_path(path)?;
-        let found = statement.query_row([to_sql(floor)], |row| row.get(0)).optional().with_path(path)?;
+        let found =
+            statement.query_row([to_sql(floor)], |row| row.get(0)).optional().with_path(path)?;
         if let Some(rev) = found {
             return Err(damaged_error(path, from_sql(path, rev)?, problem));
         }

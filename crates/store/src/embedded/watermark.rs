@@ -18,7 +18,7 @@ const FILE: &str = "revision";
 /// As wide as the largest revision, so that every write covers the one before.
 const WIDTH: usize = 20;
 
-/// The open note.
+/// The open file that records the newest acknowledged revision.
 #[derive(Debug)]
 pub(super) struct WatermarkFile {
     path: PathBuf,

@@ -19,9 +19,12 @@ use super::failure::{FatalLatch, PathContext};
 use super::lock::DirectoryLock;
 use super::reader;
 use super::record::{ChangeRecord, to_sql};
-use super::retention::{RetentionPolicy, CompactionStride, raise_floor};
+use super::retention::{CompactionStride, RetentionPolicy, raise_floor};
 use super::watermark::WatermarkFile;
-use crate::{KeyChange, CommittedWrite, Error, ChangeEvent, WritePrecondition, FeedMessage, Revision, Sink, WriteRequest};
+use crate::{
+    ChangeEvent, CommittedWrite, Error, FeedMessage, KeyChange, Revision, Sink, WritePrecondition,
+    WriteRequest,
+};
 
 /// The most writes in one transaction, which bounds how long the first of them waits.
 const BATCH_WRITES: usize = 256;
@@ -55,7 +58,7 @@ pub(super) struct StorePosition {
     pub(super) floor: AtomicU64,
 }
 
-/// The commit thread's state.
+/// State owned by the commit thread, the only writer of the database.
 pub(super) struct CommitWriter {
     pub(super) path: PathBuf,
     pub(super) conn: Connection,
@@ -169,8 +172,10 @@ impl CommitWriter {
     ) -> Result<(Vec<Result<CommittedWrite, Error>>, Vec<ChangeEvent>), Error> {
         let path = &self.path;
         let outcome = (|| {
-            let tx =
-                self.conn.transaction_with_behavior(TransactionBehavior::Immediate).with_path(path)?;
+            let tx = self
+                .conn
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .with_path(path)?;
             let mut revision = self.position.revision.load(Ordering::Acquire);
             let mut answers = Vec::with_capacity(batch.len());
             let mut events = Vec::with_capacity(batch.len());

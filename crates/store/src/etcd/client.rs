@@ -18,10 +18,10 @@ use tonic_prost::ProstCodec;
 
 use super::Options;
 use super::keys::KeySpace;
-use super::members::{MemberConnection, ClusterMembers, ConnectionPurpose};
+use super::members::{ClusterMembers, ConnectionPurpose, MemberConnection};
 use super::wire::{
-    self, CompactionRequest, CompactionResponse, ResponseHeader, KeyValue, RangeRequest, RangeResponse,
-    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    self, CompactionRequest, CompactionResponse, KeyValue, RangeRequest, RangeResponse,
+    ResponseHeader, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::Error;
 use crate::embedded::FatalLatch;
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a stream that was dropped may take to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Why a call failed.
+/// Why a call to etcd failed, and whether it may be retried.
 #[derive(Debug)]
 pub(super) enum CallFailure {
     /// The revision asked for has been compacted.
@@ -93,7 +93,9 @@ impl WatchStream {
     /// A way to ask how far the stream is, if its member can be believed.
     pub(super) fn progress_requester(&self) -> ProgressRequester {
         match &self.open {
-            Some((requests, _)) if self.link.true_progress => ProgressRequester(Arc::downgrade(requests)),
+            Some((requests, _)) if self.link.true_progress => {
+                ProgressRequester(Arc::downgrade(requests))
+            }
             _ => ProgressRequester::default(),
         }
     }
@@ -127,10 +129,20 @@ pub(super) struct EtcdClient {
 
 impl EtcdClient {
     /// Finds out whether the members that answer are of one cluster.
-    pub(super) async fn open(options: &Options, name: PathBuf, fuse: FatalLatch) -> Result<Self, Error> {
+    pub(super) async fn open(
+        options: &Options,
+        name: PathBuf,
+        fuse: FatalLatch,
+    ) -> Result<Self, Error> {
         let members = ClusterMembers::new(options, name.clone(), fuse.clone())?;
         members.verify().await?;
-        Ok(Self { members, name, attempt: options.attempt, patience: options.patience, latch: fuse })
+        Ok(Self {
+            members,
+            name,
+            attempt: options.attempt,
+            patience: options.patience,
+            latch: fuse,
+        })
     }
 
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, CallFailure> {
@@ -175,14 +187,20 @@ impl EtcdClient {
     }
 
     /// The newest revision of the cluster and the mark of a store, confirmed by a quorum.
-    pub(super) async fn get_meta_key(&self, keys: &KeySpace) -> Result<(i64, Option<KeyValue>), CallFailure> {
+    pub(super) async fn get_meta_key(
+        &self,
+        keys: &KeySpace,
+    ) -> Result<(i64, Option<KeyValue>), CallFailure> {
         let request = RangeRequest { key: keys.meta_key(), ..RangeRequest::default() };
         let answer = self.range(request).await?;
         Ok((self.check(answer.header)?, answer.kvs.into_iter().next()))
     }
 
     /// Opens a stream of changes; it ends by itself when its member loses the leader.
-    pub(super) async fn watch(&self, order: wire::WatchCreateRequest) -> Result<WatchStream, CallFailure> {
+    pub(super) async fn watch(
+        &self,
+        order: wire::WatchCreateRequest,
+    ) -> Result<WatchStream, CallFailure> {
         let create = WatchRequest { order: Some(wire::WatchOrder::Create(order)) };
         // The stream of requests must stay open for as long as answers are wanted.
         let (sender, requests) = unbounded();
@@ -293,7 +311,9 @@ impl EtcdClient {
         let begun = Instant::now();
         loop {
             match self.try_once(path, request.clone()).await {
-                Err(CallFailure::NotApplied(_) | CallFailure::Unknown(_)) if begun.elapsed() < self.patience => {
+                Err(CallFailure::NotApplied(_) | CallFailure::Unknown(_))
+                    if begun.elapsed() < self.patience =>
+                {
                     tokio::time::sleep(PAUSE).await;
                 }
                 answer => return answer,
@@ -418,8 +438,13 @@ mod tests {
         let name = PathBuf::from("etcd");
         let fuse = FatalLatch::new(name.clone());
         let members = ClusterMembers::new(&options, name.clone(), fuse.clone()).unwrap();
-        let client =
-            EtcdClient { members, name, attempt: options.attempt, patience: options.patience, latch: fuse };
+        let client = EtcdClient {
+            members,
+            name,
+            attempt: options.attempt,
+            patience: options.patience,
+            latch: fuse,
+        };
         let meaning = |code, text: &str| match client.explain(&Status::new(code, text)) {
             CallFailure::Compacted => "compacted",
             CallFailure::Future => "future",

@@ -23,10 +23,8 @@ use crate::{Error, KeyRange, Revision};
 /// How often to look at least whether somebody has compacted.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Who has compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompactedBy {
-    /// This store.
     ThisStore,
     /// Another server on the same store.
     Sibling,
@@ -80,7 +78,10 @@ impl Compactor {
     }
 
     /// Compacts if it is time, and else looks whether somebody has; says who has since the last round.
-    pub(super) async fn round(&mut self, now: Instant) -> Result<Option<(CompactedBy, Revision)>, Error> {
+    pub(super) async fn round(
+        &mut self,
+        now: Instant,
+    ) -> Result<Option<(CompactedBy, Revision)>, Error> {
         let target = match &mut self.plan {
             Some(plan) => {
                 plan.record(now, self.core.newest_revision().await?);
@@ -109,7 +110,10 @@ impl Compactor {
             None
         });
         let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
-        Ok(Some((if claimed == Some(floor) { CompactedBy::Sibling } else { CompactedBy::Other }, floor)))
+        Ok(Some((
+            if claimed == Some(floor) { CompactedBy::Sibling } else { CompactedBy::Other },
+            floor,
+        )))
     }
 
     /// The revision that history is there from.

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, oneshot, watch};
 
-use super::client::{EtcdClient, CallFailure, ProgressRequester};
+use super::applied_revision::AppliedRevision;
+use super::client::{CallFailure, EtcdClient, ProgressRequester};
 use super::keys::KeySpace;
 use super::meta_key::{self, MetaKeyValue};
-use super::applied_revision::AppliedRevision;
-use super::watcher::{WatchEnd, WatchBatch, EtcdWatcher, compacted_at};
+use super::watcher::{EtcdWatcher, WatchBatch, WatchEnd, compacted_at};
 use super::wire::RangeRequest;
 use crate::embedded::FatalLatch;
-use crate::{Error, ChangeEvent, Revision};
+use crate::{ChangeEvent, Error, Revision};
 
 /// How long the feed may take before it is suspected that nothing of ours is on its way: what is comes
 /// within a few milliseconds, and where others write to the same etcd, every reader waits this long.
@@ -29,8 +29,9 @@ pub(super) enum ReplayControl {
     Stop,
 }
 
-/// Receives history in pieces.
-pub(super) type EventCallback<'a> = &'a mut (dyn FnMut(&[ChangeEvent]) -> Result<ReplayControl, Error> + Send);
+/// Callback that receives history in chunks, in revision order.
+pub(super) type EventCallback<'a> =
+    &'a mut (dyn FnMut(&[ChangeEvent]) -> Result<ReplayControl, Error> + Send);
 
 /// Somebody who wants to know when the sinks have caught up.
 type CatchUpWaiter = oneshot::Sender<Result<Revision, Error>>;
@@ -73,7 +74,11 @@ pub(super) struct EtcdCore {
 
 impl EtcdCore {
     /// Finds out where the cluster is.
-    pub(super) async fn open(client: EtcdClient, mut keys: KeySpace, fuse: FatalLatch) -> Result<Self, Error> {
+    pub(super) async fn open(
+        client: EtcdClient,
+        mut keys: KeySpace,
+        fuse: FatalLatch,
+    ) -> Result<Self, Error> {
         let fail = |failure: CallFailure| failure.into_error(&client.name);
         let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;
         keys.offset = meta_key::serving_offset(&client, found.as_ref())?;
@@ -245,7 +250,8 @@ impl EtcdCore {
     pub(super) async fn verify_meta_key(&self) -> Result<(), Error> {
         let found = self.client.get_meta_key(&self.keys).await;
         let (_, found) = found.map_err(|failure| failure.into_error(&self.client.name))?;
-        let same = MetaKeyValue::parse(found.as_ref()) == Some(MetaKeyValue::Serving(self.keys.offset));
+        let same =
+            MetaKeyValue::parse(found.as_ref()) == Some(MetaKeyValue::Serving(self.keys.offset));
         if same { Ok(()) } else { Err(self.client.fail_offset_changed()) }
     }
 
@@ -380,7 +386,8 @@ impl EtcdCore {
         tell: EventCallback<'_>,
     ) -> Result<(), WatchEnd> {
         let broken = |failure: CallFailure| WatchEnd::Broken(failure.into_error(&self.client.name));
-        let mut watcher = EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
+        let mut watcher =
+            EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
         while *told < target {
             let next = watcher.next(&self.client, &self.keys);
             let news = match tokio::time::timeout(self.client.attempt, next).await {

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::core::{EtcdCore, ReplayControl};
 use super::reader;
-use super::watcher::{WatchEnd, WatchBatch, EtcdWatcher};
-use crate::embedded::{deliver_changes, deliver};
-use crate::{Error, ChangeEvent, FeedMessage, KeyRange, Revision, Sink};
+use super::watcher::{EtcdWatcher, WatchBatch, WatchEnd};
+use crate::embedded::{deliver, deliver_changes};
+use crate::{ChangeEvent, Error, FeedMessage, KeyRange, Revision, Sink};
 
 /// The first and the longest pause before the stream is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -194,7 +194,9 @@ pub(super) async fn replay(
     sink: &mut Sink,
 ) -> Result<Revision, Error> {
     let mut seen = after;
-    let mut tell_changes = |events: &[ChangeEvent]| deliver_new(sink, &mut seen, events).map(|()| ReplayControl::Continue);
+    let mut tell_changes = |events: &[ChangeEvent]| {
+        deliver_new(sink, &mut seen, events).map(|()| ReplayControl::Continue)
+    };
     match core.replay(after, upto, &mut tell_changes).await {
         Ok(()) => Ok(seen.max(upto)),
         Err(Error::Compacted { floor }) => {
@@ -222,14 +224,19 @@ async fn next_batch(
     }
     tokio::time::sleep_until(retry).await;
     let started = EtcdWatcher::start(&core.client, &core.keys, core.position()).await;
-    let started = started.map_err(|failure| WatchEnd::Broken(failure.into_error(&core.client.name)))?;
+    let started =
+        started.map_err(|failure| WatchEnd::Broken(failure.into_error(&core.client.name)))?;
     core.set_progress_requester(started.progress_requester());
     *watcher = Some(started);
     Ok(None)
 }
 
 /// Gives a sink those events it has not seen.
-pub(super) fn deliver_new(sink: &mut Sink, seen: &mut Revision, events: &[ChangeEvent]) -> Result<(), Error> {
+pub(super) fn deliver_new(
+    sink: &mut Sink,
+    seen: &mut Revision,
+    events: &[ChangeEvent],
+) -> Result<(), Error> {
     let fresh = events.partition_point(|event| event.revision <= *seen);
     let Some(events) = events.get(fresh..) else { return Ok(()) };
     let Some(last) = events.last() else { return Ok(()) };

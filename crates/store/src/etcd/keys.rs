@@ -20,7 +20,10 @@ pub(super) struct KeySpace {
 impl KeySpace {
     /// Keys below a prefix, which is made to end in `/`.
     pub(super) fn with_prefix(prefix: &str) -> Self {
-        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), offset: RevisionOffset::default() }
+        Self {
+            prefix: format!("{}/", prefix.trim_end_matches('/')),
+            offset: RevisionOffset::default(),
+        }
     }
 
     pub(super) fn meta_key(&self) -> Bytes {

@@ -23,7 +23,7 @@ use super::client::{CallFailure, append_causes, unary};
 use super::keys::KeySpace;
 use super::version::has_reliable_progress;
 use super::wire::{self, RangeRequest, RangeResponse, StatusRequest, StatusResponse};
-use super::{Options, EtcdTlsFiles};
+use super::{EtcdTlsFiles, Options};
 use crate::Error;
 use crate::embedded::FatalLatch;
 
@@ -46,7 +46,7 @@ pub(super) enum ConnectionPurpose {
 /// A connection to a member of the cluster.
 pub(super) struct MemberConnection {
     pub(super) channel: Channel,
-    /// Where it leads.
+    /// Client URL of the member, one of the configured endpoints.
     pub(super) url: String,
     /// Whether the member, asked how far a stream is, tells the truth.
     pub(super) true_progress: bool,
@@ -128,7 +128,11 @@ impl ClusterMembers {
     /// Those that do not answer now are asked when they do.
     pub(super) async fn verify(&self) -> Result<(), Error> {
         let ask = |at| async move {
-            let _ = tokio::time::timeout(self.attempt, self.connection_to(at, ConnectionPurpose::Calls)).await;
+            let _ = tokio::time::timeout(
+                self.attempt,
+                self.connection_to(at, ConnectionPurpose::Calls),
+            )
+            .await;
         };
         join_all((0..self.list.len()).map(ask)).await;
         let found = |member: &ClusterMember| {
@@ -151,7 +155,10 @@ impl ClusterMembers {
     }
 
     /// A connection to the member whose turn it is, made if there is none.
-    pub(super) async fn connection(&self, purpose: ConnectionPurpose) -> Result<Arc<MemberConnection>, CallFailure> {
+    pub(super) async fn connection(
+        &self,
+        purpose: ConnectionPurpose,
+    ) -> Result<Arc<MemberConnection>, CallFailure> {
         let at = self.current_index(purpose).load(Ordering::Relaxed);
         let linked = tokio::time::timeout(self.attempt, self.connection_to(at, purpose)).await;
         let linked = linked.unwrap_or_else(|_| {
@@ -225,7 +232,11 @@ impl ClusterMembers {
         &self.list[at % self.list.len()]
     }
 
-    async fn connection_to(&self, at: usize, purpose: ConnectionPurpose) -> Result<Arc<MemberConnection>, CallFailure> {
+    async fn connection_to(
+        &self,
+        at: usize,
+        purpose: ConnectionPurpose,
+    ) -> Result<Arc<MemberConnection>, CallFailure> {
         let slot = self.member(at).slot(purpose);
         if let Some(link) = slot.current() {
             return Ok(link);
@@ -239,11 +250,16 @@ impl ClusterMembers {
         Ok(link)
     }
 
-    async fn connect(&self, at: usize, purpose: ConnectionPurpose) -> Result<MemberConnection, CallFailure> {
+    async fn connect(
+        &self,
+        at: usize,
+        purpose: ConnectionPurpose,
+    ) -> Result<MemberConnection, CallFailure> {
         let member = self.member(at);
         let url = member.url.clone();
-        let refused =
-            |what: String| CallFailure::NotApplied(self.unavailable(format!("{}: {what}", member.url)));
+        let refused = |what: String| {
+            CallFailure::NotApplied(self.unavailable(format!("{}: {what}", member.url)))
+        };
         let endpoint = self.fresh_endpoint(&url).map_err(CallFailure::NotApplied)?;
         let channel = endpoint
             .connect_with_connector(single_use(self.attempt))

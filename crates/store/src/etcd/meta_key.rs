@@ -15,7 +15,7 @@ use super::wire::{
 };
 use crate::{Error, Revision};
 
-/// How a store counts.
+/// How the store's revisions are derived from etcd's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RevisionOffset {
     /// What is added to etcd's revisions.
@@ -25,7 +25,7 @@ pub(super) struct RevisionOffset {
     pub(super) floor: Revision,
 }
 
-/// What the mark holds.
+/// Parsed value of the store's meta key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MetaKeyValue {
     /// A store that counts so. A store that never was moved has no mark, or an empty one.
@@ -98,7 +98,11 @@ pub(super) fn confirm_requests(keys: &KeySpace) -> Vec<TxnRequest> {
 }
 
 /// A transaction that changes the mark if it is still the one that was read.
-pub(super) fn replace_request(keys: &KeySpace, read: Option<&KeyValue>, mark: &MetaKeyValue) -> TxnRequest {
+pub(super) fn replace_request(
+    keys: &KeySpace,
+    read: Option<&KeyValue>,
+    mark: &MetaKeyValue,
+) -> TxnRequest {
     let condition = match read {
         None => key_absent(keys),
         Some(kv) => {
@@ -110,7 +114,10 @@ pub(super) fn replace_request(keys: &KeySpace, read: Option<&KeyValue>, mark: &M
 }
 
 /// How a store counts that may be served.
-pub(super) fn serving_offset(client: &EtcdClient, found: Option<&KeyValue>) -> Result<RevisionOffset, Error> {
+pub(super) fn serving_offset(
+    client: &EtcdClient,
+    found: Option<&KeyValue>,
+) -> Result<RevisionOffset, Error> {
     let what = match MetaKeyValue::parse(found) {
         Some(MetaKeyValue::Serving(count)) => return Ok(count),
         Some(MetaKeyValue::Importing { .. }) => UNFINISHED,
@@ -153,7 +160,10 @@ mod tests {
         for (text, mark) in [
             ("", Some(count(0, 0))),
             ("base 7 floor 12", Some(count(7, 12))),
-            ("importing ab base 7", Some(MetaKeyValue::Importing { digest: "ab".to_owned(), base: 7 })),
+            (
+                "importing ab base 7",
+                Some(MetaKeyValue::Importing { digest: "ab".to_owned(), base: 7 }),
+            ),
             ("7", None),
             ("base 7", None),
             ("base -7 floor 12", None),

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::client::{EtcdClient, CallFailure};
+use super::client::{CallFailure, EtcdClient};
 use super::keys::KeySpace;
 use super::meta_key::{self, MetaKeyValue};
 use super::wire::{KeyValue, RangeRequest};
 use super::{EtcdOptions, runtime};
 use crate::embedded::FatalLatch;
 use crate::migrate::MigrationSource;
-use crate::{Error, RangePage, KeyRange, Revision};
+use crate::{Error, KeyRange, RangePage, Revision};
 pub(crate) use target::EtcdTarget;
 
 /// How many objects are read at once.
@@ -43,7 +43,10 @@ impl BlockingClient {
         Ok(Self { runtime: Some(runtime), client: Arc::new(client), keys })
     }
 
-    fn wait<T>(&self, call: impl Future<Output = Result<T, CallFailure>>) -> Result<T, CallFailure> {
+    fn wait<T>(
+        &self,
+        call: impl Future<Output = Result<T, CallFailure>>,
+    ) -> Result<T, CallFailure> {
         match &self.runtime {
             Some(runtime) => runtime.block_on(call),
             None => Err(CallFailure::Final(Error::Closed)),
@@ -57,7 +60,8 @@ impl BlockingClient {
     /// Changes the mark if it is the one that was read.
     fn replace(&self, read: Option<&KeyValue>, mark: &MetaKeyValue) -> Result<bool, Error> {
         let request = meta_key::replace_request(&self.keys, read, mark);
-        let answer = self.wait(self.client.txn(request)).map_err(|failure| self.call_error(failure))?;
+        let answer =
+            self.wait(self.client.txn(request)).map_err(|failure| self.call_error(failure))?;
         Ok(answer.succeeded)
     }
 
@@ -74,7 +78,8 @@ impl BlockingClient {
         let request = RangeRequest { limit: PAGE, revision: number, ..self.full_range(after) };
         let answer = self.wait(self.client.range(request))?;
         let items = answer.kvs.into_iter();
-        let items = items.filter_map(|kv| Some((self.keys.store_key(&kv.key)?, self.keys.stored_value(kv))));
+        let items = items
+            .filter_map(|kv| Some((self.keys.store_key(&kv.key)?, self.keys.stored_value(kv))));
         let revision = self.keys.revision(number);
         Ok(RangePage { revision, items: items.collect(), more: answer.more })
     }

@@ -4,7 +4,7 @@ use super::client::CallFailure;
 use super::core::EtcdCore;
 use super::keys::successor;
 use super::wire::{KeyValue, RangeRequest};
-use crate::{Error, RangePage, KeyRange, Revision};
+use crate::{Error, KeyRange, RangePage, Revision};
 
 /// How many keys are asked for at once, at first and at most. For each answer a member walks over all
 /// keys that follow, so there should be few; but none should block it for long.
@@ -42,7 +42,8 @@ pub(super) async fn range(core: &EtcdCore, range: &KeyRange) -> Result<RangePage
 }
 
 async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailure> {
-    let at = range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
+    let at =
+        range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
     // A range without keys has a revision all the same.
     let (mut key, range_end) =
         core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
@@ -98,7 +99,7 @@ fn to_item(core: &EtcdCore, kv: KeyValue) -> Option<(String, crate::StoredValue)
     core.keys.store_key(&kv.key).map(|key| (key, core.keys.stored_value(kv)))
 }
 
-/// Forgets history; see [`crate::Store::compact`].
+/// Compacts history up to a revision; see [`crate::Store::compact`].
 pub(super) async fn compact(core: &EtcdCore, upto: Revision) -> Result<(), Error> {
     if upto <= core.floor() {
         return Ok(());

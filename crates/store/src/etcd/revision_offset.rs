@@ -1,13 +1,13 @@
 //! Raising the revisions of a store, after etcd's have gone back.
 
-use super::client::{EtcdClient, CallFailure};
+use super::client::{CallFailure, EtcdClient};
 use super::keys::KeySpace;
-use super::meta_key::{self, RevisionOffset, HIGHEST, MetaKeyValue};
-use super::{EtcdOptions, runtime, block_on};
+use super::meta_key::{self, HIGHEST, MetaKeyValue, RevisionOffset};
+use super::{EtcdOptions, block_on, runtime};
 use crate::embedded::FatalLatch;
 use crate::{Error, Revision};
 
-/// What [`raise_revision`] did.
+/// Result of [`raise_revision`]: the revision before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaisedRevision {
     /// The revision the store was at.
@@ -30,7 +30,11 @@ pub fn raise_revision(options: EtcdOptions, by: u64) -> Result<RaisedRevision, E
     raised
 }
 
-async fn raise_offset(client: &EtcdClient, mut keys: KeySpace, by: u64) -> Result<RaisedRevision, Error> {
+async fn raise_offset(
+    client: &EtcdClient,
+    mut keys: KeySpace,
+    by: u64,
+) -> Result<RaisedRevision, Error> {
     let fail = |failure: CallFailure| failure.into_error(&client.name);
     loop {
         let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;

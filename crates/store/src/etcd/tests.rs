@@ -4,15 +4,15 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
-mod retries;
 mod compaction;
-mod revision_offset;
 mod faults;
 mod members;
 mod pauses;
 mod process;
 mod replicas;
 mod reset;
+mod retries;
+mod revision_offset;
 
 use bytes::Bytes;
 

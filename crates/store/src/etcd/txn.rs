@@ -8,7 +8,7 @@ use super::wire::{
     Compare, CompareResult, CompareTarget, CompareTo, DeleteRangeRequest, KeyValue, PutRequest,
     RangeRequest, Request, Response, TxnRequest, TxnResponse,
 };
-use crate::{KeyChange, CommittedWrite, Error, WritePrecondition, Revision, WriteRequest};
+use crate::{CommittedWrite, Error, KeyChange, Revision, WritePrecondition, WriteRequest};
 
 /// Makes a change; see [`crate::Store::commit`].
 pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<CommittedWrite, Error> {
@@ -89,7 +89,9 @@ fn parse_outcome(answer: TxnResponse) -> TxnOutcome {
     let response = answer.responses.into_iter().next().and_then(|op| op.response);
     match response {
         Some(Response::Put(put)) => TxnOutcome::Done(put.prev_kv),
-        Some(Response::DeleteRange(deleted)) => TxnOutcome::Done(deleted.prev_kvs.into_iter().next()),
+        Some(Response::DeleteRange(deleted)) => {
+            TxnOutcome::Done(deleted.prev_kvs.into_iter().next())
+        }
         Some(Response::Range(found)) => TxnOutcome::Refused(found.kvs.into_iter().next()),
         None => TxnOutcome::Unknown,
     }
@@ -108,7 +110,9 @@ fn build_txn(core: &EtcdCore, write: WriteRequest) -> TxnRequest {
     let condition = match write.expect {
         WritePrecondition::Any if delete => Some(exists(true)),
         WritePrecondition::Any => None,
-        WritePrecondition::Absent if delete => return TxnRequest { success: look, ..TxnRequest::default() },
+        WritePrecondition::Absent if delete => {
+            return TxnRequest { success: look, ..TxnRequest::default() };
+        }
         WritePrecondition::Absent => Some(exists(false)),
         WritePrecondition::Revision(expected) => match core.keys.etcd_revision(expected) {
             Some(at) => {
@@ -118,7 +122,9 @@ fn build_txn(core: &EtcdCore, write: WriteRequest) -> TxnRequest {
         },
     };
     let change = match write.change {
-        KeyChange::Put(value) => Request::Put(PutRequest { key: key.clone(), value, prev_kv: true }),
+        KeyChange::Put(value) => {
+            Request::Put(PutRequest { key: key.clone(), value, prev_kv: true })
+        }
         KeyChange::Delete => {
             let key = key.clone();
             Request::DeleteRange(DeleteRangeRequest { key, prev_kv: true, ..Default::default() })

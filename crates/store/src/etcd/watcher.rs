@@ -1,12 +1,12 @@
 //! One stream of changes from etcd, in the store's terms.
 
-use super::client::{EtcdClient, CallFailure, ProgressRequester, WatchStream};
+use super::client::{CallFailure, EtcdClient, ProgressRequester, WatchStream};
 use super::keys::KeySpace;
 use super::meta_key::MetaKeyValue;
 use super::wire::{WatchCreateRequest, WatchEvent};
-use crate::{Error, ChangeEvent, Revision};
+use crate::{ChangeEvent, Error, Revision};
 
-/// What a stream says.
+/// One response of a watch stream, translated to store revisions.
 #[derive(Debug)]
 pub(super) struct WatchBatch {
     /// Changes of the store's keys, in order.
@@ -71,7 +71,11 @@ impl EtcdWatcher {
     }
 
     /// Waits for what comes next. May be dropped while it waits; nothing is lost then.
-    pub(super) async fn next(&mut self, client: &EtcdClient, keys: &KeySpace) -> Result<WatchBatch, WatchEnd> {
+    pub(super) async fn next(
+        &mut self,
+        client: &EtcdClient,
+        keys: &KeySpace,
+    ) -> Result<WatchBatch, WatchEnd> {
         loop {
             let response = match self.stream.message().await {
                 Ok(Some(response)) => response,
@@ -85,7 +89,9 @@ impl EtcdWatcher {
                 .check(response.header)
                 .map_err(|failure| WatchEnd::Broken(failure.into_error(&client.name)))?;
             if response.compact_revision > 0 {
-                return Err(WatchEnd::Compacted { floor: keys.revision(response.compact_revision) });
+                return Err(WatchEnd::Compacted {
+                    floor: keys.revision(response.compact_revision),
+                });
             }
             if response.canceled {
                 return Err(WatchEnd::Broken(client.unavailable(&response.cancel_reason)));
@@ -138,9 +144,15 @@ fn to_watch_batch(
 }
 
 /// The revision that the history was last compacted at, which etcd tells only by refusing.
-pub(super) async fn compacted_at(client: &EtcdClient, keys: &KeySpace) -> Result<Revision, CallFailure> {
-    let order =
-        WatchCreateRequest { key: keys.meta_key(), start_revision: 1, ..WatchCreateRequest::default() };
+pub(super) async fn compacted_at(
+    client: &EtcdClient,
+    keys: &KeySpace,
+) -> Result<Revision, CallFailure> {
+    let order = WatchCreateRequest {
+        key: keys.meta_key(),
+        start_revision: 1,
+        ..WatchCreateRequest::default()
+    };
     let mut stream = client.watch(order).await?;
     let answer = async {
         loop {

@@ -138,7 +138,6 @@ pub(super) enum Response {
     DeleteRange(DeleteRangeResponse),
 }
 
-/// How a comparison compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum CompareResult {

@@ -10,8 +10,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, flock};
 use windlass_safe_path::{open_parent, private};
 
-use super::format::{ExportTrailer, ExportHeader, ExportItem, ExportReader, ExportChecksums, encode_object};
-use super::{MigrationListener, MigrationSummary, MigrationEvent, StoreLocation, MigrationSource, MigrationStep};
+use super::format::{
+    ExportChecksums, ExportHeader, ExportItem, ExportReader, ExportTrailer, encode_object,
+};
+use super::{
+    MigrationEvent, MigrationListener, MigrationSource, MigrationStep, MigrationSummary,
+    StoreLocation,
+};
 use crate::embedded::{io_error, partial_path, refuse_untrusted};
 use crate::{Error, Revision};
 
@@ -25,7 +30,11 @@ const TRIES: usize = 3;
 /// finds such a file goes on with it, if its revision can still be read. The file is for its owner
 /// only, because objects hold secrets: one that somebody else may have prepared is refused, and so is
 /// a directory in which others can replace it.
-pub fn export(place: &StoreLocation, file: &Path, tell: MigrationListener<'_>) -> Result<MigrationSummary, Error> {
+pub fn export(
+    place: &StoreLocation,
+    file: &Path,
+    tell: MigrationListener<'_>,
+) -> Result<MigrationSummary, Error> {
     if file.try_exists().map_err(|e| io_error(file, &e))? {
         return Err(Error::Refused { path: file.to_owned(), what: "exists already".to_owned() });
     }
@@ -62,7 +71,6 @@ struct PartialExport {
     file: File,
 }
 
-/// What is written already.
 struct ExportProgress {
     revision: Revision,
     sums: ExportChecksums,

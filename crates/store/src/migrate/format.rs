@@ -33,7 +33,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 /// Above any revision a store comes to, with room above it.
 const HIGHEST: Revision = 1 << 61;
 
-/// The first line.
+/// First line of an export file, with format and origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportHeader {
@@ -76,10 +76,16 @@ pub(super) fn encode_object(key: &str, stored: &StoredValue) -> String {
     let text = std::str::from_utf8(&stored.value).ok().map(Cow::Borrowed);
     let base64 = if text.is_none() { Some(BASE64_STANDARD.encode(&stored.value)) } else { None };
     let (created, modified) = (stored.created, stored.revision);
-    encode_json_line(&ObjectLine { key: Cow::Borrowed(key), created, modified, value: text, base64 })
+    encode_json_line(&ObjectLine {
+        key: Cow::Borrowed(key),
+        created,
+        modified,
+        value: text,
+        base64,
+    })
 }
 
-/// The last line.
+/// Last line of an export file, with counts and checksums.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EndLine {
@@ -205,7 +211,9 @@ impl ExportReader {
 
     /// The next object, or the end, which is told once everything is found to be as it says.
     pub(super) fn next(&mut self) -> Result<ExportItem, Error> {
-        let Some(sums) = &mut self.sums else { return Err(self.corrupt_error("it was read to its end")) };
+        let Some(sums) = &mut self.sums else {
+            return Err(self.corrupt_error("it was read to its end"));
+        };
         let objects = sums.contents.objects;
         if !self.next_line()? {
             return Err(self.corrupt_error(&format!("it is cut off after {objects} objects")));
@@ -244,8 +252,8 @@ impl ExportReader {
             let path = self.path.clone();
             return Err(Error::Format { path, found: any.version, supported: VERSION });
         }
-        let header: ExportHeader =
-            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
+        let header: ExportHeader = serde_json::from_str(&self.line)
+            .map_err(|error| self.line_error(&error.to_string()))?;
         if header.revision > HIGHEST {
             return Err(self.line_error("no store comes to such a revision"));
         }
@@ -272,9 +280,11 @@ impl ExportReader {
     }
 
     fn verify_end(&mut self) -> Result<ExportTrailer, Error> {
-        let last: EndLine =
-            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
-        let Some(sums) = self.sums.take() else { return Err(self.corrupt_error("it has two ends")) };
+        let last: EndLine = serde_json::from_str(&self.line)
+            .map_err(|error| self.line_error(&error.to_string()))?;
+        let Some(sums) = self.sums.take() else {
+            return Err(self.corrupt_error("it has two ends"));
+        };
         if self.next_line()? {
             return Err(self.line_error("it comes after the end"));
         }

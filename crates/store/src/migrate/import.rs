@@ -4,7 +4,10 @@ use std::fs::File;
 use std::path::Path;
 
 use super::format::{ExportItem, ExportReader};
-use super::{ObjectDigest, MigrationListener, MigrationSummary, MigrationEvent, StoreLocation, ImportPlan, MigrationSource, ImportStart, MigrationStep};
+use super::{
+    ImportPlan, ImportStart, MigrationEvent, MigrationListener, MigrationSource, MigrationStep,
+    MigrationSummary, ObjectDigest, StoreLocation,
+};
 use crate::embedded::io_error;
 use crate::{Error, RESTORE_JUMP, Revision};
 
@@ -16,7 +19,11 @@ const REPORT: u64 = 1_000;
 ///
 /// The whole file is checked before anything is changed, and the whole store is read back before
 /// anyone can open it. All its revisions are above those of the exported one.
-pub fn import(place: &StoreLocation, file: &Path, tell: MigrationListener<'_>) -> Result<MigrationSummary, Error> {
+pub fn import(
+    place: &StoreLocation,
+    file: &Path,
+    tell: MigrationListener<'_>,
+) -> Result<MigrationSummary, Error> {
     let plan = check_file(file, tell)?;
     let mut target = match place.target(&plan)? {
         ImportStart::Ready(target) => target,
@@ -64,7 +71,7 @@ fn open(file: &Path) -> Result<ExportReader, Error> {
     ExportReader::new(file, File::open(file).map_err(|error| io_error(file, &error))?)
 }
 
-/// Reads the whole file.
+/// Reads and verifies the whole file before anything is imported.
 fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Error> {
     let total = std::fs::metadata(file).map_err(|error| io_error(file, &error))?.len();
     let mut reader = open(file)?;
@@ -73,13 +80,21 @@ fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Er
         match reader.next()? {
             ExportItem::Object { .. } => objects += 1,
             ExportItem::End(end) => {
-                tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: total, total });
+                tell(MigrationEvent::Progress {
+                    step: MigrationStep::CheckingFile,
+                    done: total,
+                    total,
+                });
                 let above = reader.header.revision + RESTORE_JUMP;
                 return Ok(ImportPlan { objects: end.objects, digest: end.contents, above });
             }
         }
         if objects.is_multiple_of(REPORT) {
-            tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: reader.read, total });
+            tell(MigrationEvent::Progress {
+                step: MigrationStep::CheckingFile,
+                done: reader.read,
+                total,
+            });
         }
     }
 }
@@ -99,7 +114,11 @@ fn digest_objects(
             digest.add(key, &stored.value);
         }
         let done = digest.objects;
-        tell(MigrationEvent::Progress { step: MigrationStep::CheckingStore, done, total: total.max(done) });
+        tell(MigrationEvent::Progress {
+            step: MigrationStep::CheckingStore,
+            done,
+            total: total.max(done),
+        });
         match page.items.into_iter().next_back() {
             Some((key, _)) if page.more => last = Some(key),
             _ => return Ok((digest.objects, digest.hex())),
@@ -109,12 +128,17 @@ fn digest_objects(
 
 /// A store that is there is refused, unless it is what this import would make: an earlier run may
 /// have been interrupted after it had finished.
-fn accept_existing(place: &StoreLocation, plan: &ImportPlan, tell: MigrationListener<'_>) -> Result<MigrationSummary, Error> {
+fn accept_existing(
+    place: &StoreLocation,
+    plan: &ImportPlan,
+    tell: MigrationListener<'_>,
+) -> Result<MigrationSummary, Error> {
     let mut source = place.source()?;
     let revision = source.revision();
     let same = revision > plan.above
         && source.count() == plan.objects
-        && digest_objects(source.as_mut(), plan.objects, tell)? == (plan.objects, plan.digest.clone());
+        && digest_objects(source.as_mut(), plan.objects, tell)?
+            == (plan.objects, plan.digest.clone());
     if same {
         tell(MigrationEvent::Note("everything is there already".to_owned()));
         let ImportPlan { objects, digest, .. } = plan.clone();

@@ -13,8 +13,11 @@ pub(crate) async fn a_restart_keeps_everything(fixture: fn() -> StoreFixture) {
         let seen = RecordingSink::attach(&*store, before).unwrap();
         for n in 0..20 {
             let key = format!("{}", dice.next_below(10));
-            let write =
-                if dice.next_below(3) == 0 { delete(&key) } else { put(&key, format!("{round}/{n}")) };
+            let write = if dice.next_below(3) == 0 {
+                delete(&key)
+            } else {
+                put(&key, format!("{round}/{n}"))
+            };
             let _ = store.commit(write).await;
         }
         events.extend(seen.events());

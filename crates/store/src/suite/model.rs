@@ -95,9 +95,8 @@ impl StoreModel {
         }
         let created = previous.as_ref().map_or(revision, |old| old.created);
         match &value {
-            Some(value) => {
-                state.insert(write.key.clone(), StoredValue { revision, created, value: value.clone() })
-            }
+            Some(value) => state
+                .insert(write.key.clone(), StoredValue { revision, created, value: value.clone() }),
             None => state.remove(&write.key),
         };
         let key = write.key.clone();
@@ -147,13 +146,20 @@ async fn run_model(fixture: &StoreFixture, steps: Vec<ModelStep>) {
     assert_eq!(store.history(model.floor, usize::MAX).await, Ok(kept));
 }
 
-async fn apply(store: &dyn Store, model: &mut StoreModel, mut write: WriteRequest, expect: ExpectedState) {
+async fn apply(
+    store: &dyn Store,
+    model: &mut StoreModel,
+    mut write: WriteRequest,
+    expect: ExpectedState,
+) {
     let current = model.newest().1.get(&write.key).map(|stored| stored.revision);
     write.expect = match (expect, current) {
         (ExpectedState::Any, _) => WritePrecondition::Any,
         (ExpectedState::Absent, _) | (ExpectedState::Current, None) => WritePrecondition::Absent,
         (ExpectedState::Current, Some(revision)) => WritePrecondition::Revision(revision),
-        (ExpectedState::Stale, _) => WritePrecondition::Revision(current.unwrap_or(9).saturating_sub(1)),
+        (ExpectedState::Stale, _) => {
+            WritePrecondition::Revision(current.unwrap_or(9).saturating_sub(1))
+        }
     };
     let answer = store.commit(write.clone()).await;
     let revision = answer.as_ref().map_or(0, |committed| committed.revision);

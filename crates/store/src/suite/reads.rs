@@ -130,7 +130,11 @@ pub(crate) async fn past_revisions_can_be_read(fixture: fn() -> StoreFixture) {
     for at in start..=store.revision() {
         let page = store.range(KeyRange { at: Some(at), ..KeyRange::default() }).await.unwrap();
         assert_eq!(page.revision, at);
-        assert_eq!(&page.items.into_iter().collect::<BTreeMap<_, _>>(), replay.state_at(at), "at {at}");
+        assert_eq!(
+            &page.items.into_iter().collect::<BTreeMap<_, _>>(),
+            replay.state_at(at),
+            "at {at}"
+        );
     }
     let revision = store.revision();
     for beyond in [revision + 1, Revision::MAX] {

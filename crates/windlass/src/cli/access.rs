@@ -152,8 +152,8 @@ pub enum AuditModeArg {
 /// What is logged of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuditLevelArg {
-    /// Nothing.
+    /// No audit event is written.
     None,
-    /// Everything but bodies.
+    /// All metadata, without request and response bodies.
     Metadata,
 }

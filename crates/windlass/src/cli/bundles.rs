@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use windlass_controllers::bundles::certificate_set::CertificateFilter;
-use windlass_controllers::bundles::{PackageFile, BundleSettings, TRUST_NAMESPACE};
+use windlass_controllers::bundles::{BundleSettings, PackageFile, TRUST_NAMESPACE};
 
-use super::requests::{OutputArgs, ApiServerArgs};
+use super::requests::{ApiServerArgs, OutputArgs};
 use super::values;
 
 const STATUS_EXAMPLE: &str = "\
@@ -32,7 +32,7 @@ pub enum BundleCommand {
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLE)]
 pub struct BundleStatusArgs {
-    /// The Bundle.
+    /// Name of the trust-manager Bundle to show.
     #[arg(value_name = "NAME", value_parser = values::bundle_name)]
     pub name: String,
     #[command(flatten)]

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use windlass_controllers::csr_signer::{KubernetesSigner, SignerFiles};
-use windlass_controllers::{ControllerName, NodeMonitor, ControllerSelection};
+use windlass_controllers::{ControllerName, ControllerSelection, NodeMonitor};
 
 use super::{BundleSyncArgs, FeatureGate, values};
 
-/// Flags of `windlass controllers`.
 #[derive(Debug, Args)]
 pub struct ControllersArgs {
     /// The API server to work for, and who to be there.
@@ -24,7 +23,7 @@ pub struct ControllersArgs {
     /// in addition to the host of the kubeconfig.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub api_server_names: Vec<String>,
-    /// Controllers to run.
+    /// Replaced in the help by `controllers_help`, which lists all controllers.
     #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
     #[arg(help = controllers_help())]
     pub controllers: ControllerSelection,
@@ -127,11 +126,11 @@ pub struct ElectionArgs {
     /// How long to wait between attempts.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub leader_elect_retry_period: Duration,
-    /// The lease's name.
+    /// Name of the leader election lease.
     #[arg(long, value_name = "NAME", default_value = "windlass-controllers")]
     #[arg(value_parser = values::object_name)]
     pub leader_elect_resource_name: String,
-    /// The lease's namespace.
+    /// Namespace of the leader election lease.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     #[arg(value_parser = values::object_name)]
     pub leader_elect_resource_namespace: String,
@@ -147,25 +146,25 @@ pub struct SigningArgs {
     /// Private key of --cluster-signing-cert-file (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_key_file: Option<PathBuf>,
-    /// CA certificate of kubernetes.io/kubelet-serving.
+    /// CA certificate for the signer kubernetes.io/kubelet-serving (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
-    /// CA certificate of kubernetes.io/kube-apiserver-client-kubelet.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client-kubelet (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
-    /// CA certificate of kubernetes.io/kube-apiserver-client.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
-    /// CA certificate of kubernetes.io/legacy-unknown.
+    /// CA certificate for the signer kubernetes.io/legacy-unknown (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
@@ -221,7 +220,9 @@ impl SigningArgs {
         KubernetesSigner::ALL.map(of).to_vec()
     }
 
-    fn specific(&self) -> [(KubernetesSigner, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
+    fn specific(
+        &self,
+    ) -> [(KubernetesSigner, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
         [
             (
                 KubernetesSigner::KubeletServing,

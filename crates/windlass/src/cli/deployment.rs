@@ -107,8 +107,12 @@ fn parse_container_command(pod: &Value) -> Option<CliCommand> {
 fn pods_start_what_there_is() {
     let objects = objects();
     let pods = pods(&objects);
-    let Some(CliCommand::Server(server)) = parse_container_command(&pods["windlass-server"]) else { panic!() };
-    let Some(CliCommand::Controllers(controllers)) = parse_container_command(&pods["windlass-controllers"]) else {
+    let Some(CliCommand::Server(server)) = parse_container_command(&pods["windlass-server"]) else {
+        panic!()
+    };
+    let Some(CliCommand::Controllers(controllers)) =
+        parse_container_command(&pods["windlass-controllers"])
+    else {
         panic!()
     };
     assert_eq!(controllers.signing.files().unwrap().len(), 4);

@@ -9,7 +9,7 @@ use crate::datadir::is_host_name;
 /// Where clients reach a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalUrl {
-    /// As kubeconfigs have it.
+    /// `https://HOST[:PORT]` without a trailing slash, as written to kubeconfigs.
     pub url: String,
     /// What the serving certificate has to name.
     pub name: AltName,

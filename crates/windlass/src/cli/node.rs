@@ -94,7 +94,7 @@ pub struct NodeRunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLE)]
 pub struct NodeStatusArgs {
-    /// The node's --cert-dir.
+    /// Certificate directory of the agent (its --cert-dir).
     #[arg(long, value_name = "DIR")]
     pub cert_dir: PathBuf,
     /// The node's --root-dir, if it has one.

@@ -47,16 +47,16 @@ pub struct ApiServerArgs {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// How to print.
+/// Output format of commands; each command accepts a subset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// One JSON document.
+    /// One indented JSON document on standard output.
     Json,
-    /// The same as YAML.
+    /// The JSON document converted to YAML.
     Yaml,
     /// For people, with more in it.
     Wide,
-    /// Only names.
+    /// One `KIND/NAME` per line, for scripts.
     Name,
 }
 
@@ -100,7 +100,6 @@ fn result_format(text: &str) -> Result<OutputFormat, &'static str> {
     }
 }
 
-/// Flags of `windlass issue`.
 #[derive(Debug, Args)]
 #[command(after_help = ISSUE_EXAMPLE)]
 pub struct IssueArgs {
@@ -158,13 +157,13 @@ pub struct NameArgs {
     /// DNS name. May be given several times, as all of these.
     #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub dns: Vec<String>,
-    /// IP address.
+    /// IP address; may be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Vec<IpAddr>,
-    /// URI, for example spiffe://example.com/web.
+    /// URI, for example spiffe://example.com/web; may be given several times.
     #[arg(long, value_name = "URI", value_parser = values::user_name)]
     pub uri: Vec<String>,
-    /// E-mail address.
+    /// E-mail address; may be given several times.
     #[arg(long, value_name = "ADDRESS", value_parser = values::user_name)]
     pub email: Vec<String>,
 }
@@ -172,22 +171,21 @@ pub struct NameArgs {
 /// Kinds of key to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyType {
-    /// ECDSA with P-256.
+    /// ECDSA key on the curve P-256.
     EcdsaP256,
-    /// ECDSA with P-384.
+    /// ECDSA key on the curve P-384.
     EcdsaP384,
-    /// RSA with 3072 bits.
+    /// RSA key with a 3072-bit modulus.
     #[value(name = "rsa-3072")]
     Rsa3072,
-    /// RSA with 4096 bits.
+    /// RSA key with a 4096-bit modulus.
     #[value(name = "rsa-4096")]
     Rsa4096,
-    /// Ed25519.
+    /// Ed25519 key, as in RFC 8410.
     Ed25519,
 }
 
 impl KeyType {
-    /// What to make.
     pub const fn kind(self) -> KeyKind {
         match self {
             Self::EcdsaP256 => KeyKind::P256,
@@ -202,7 +200,7 @@ impl KeyType {
 /// What can be done with requests for certificates.
 #[derive(Debug, Subcommand)]
 pub enum CsrCommand {
-    /// List requests for certificates.
+    /// List certificate signing requests and their state.
     List(CsrListArgs),
     /// Show a request for a certificate: what is asked for, by whom, and what became of it.
     Show(CsrShowArgs),
@@ -234,7 +232,7 @@ pub struct CsrListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SHOW_EXAMPLE)]
 pub struct CsrShowArgs {
-    /// The request.
+    /// Name of the certificate signing request.
     #[arg(value_name = "NAME", value_parser = values::csr_name)]
     pub name: String,
     #[command(flatten)]
@@ -246,13 +244,13 @@ pub struct CsrShowArgs {
 /// Flags of `windlass csr approve` and `windlass csr deny`.
 #[derive(Debug, Args)]
 pub struct CsrDecideArgs {
-    /// The requests.
+    /// Names of the certificate signing requests.
     #[arg(value_name = "NAME", required = true, value_parser = values::csr_name)]
     pub names: Vec<String>,
     /// Why, in one word, to be kept on the request.
     #[arg(long, value_name = "WORD")]
     pub reason: Option<String>,
-    /// Why, in many.
+    /// Explanation for people, stored in the request's condition.
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
     #[command(flatten)]
@@ -288,7 +286,8 @@ mod tests {
             panic!()
         };
         assert_eq!(issue.timeout, Duration::from_secs(120));
-        let CliCommand::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap() else {
+        let CliCommand::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap()
+        else {
             panic!()
         };
         assert_eq!(deny.names, ["a", "b"]);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{DocumentArgs, OutputArgs, ApiServerArgs};
+use super::requests::{ApiServerArgs, DocumentArgs, OutputArgs};
 
 const LIST_EXAMPLE: &str = "\
 Examples:
@@ -38,7 +38,6 @@ pub enum SignerCommand {
     Show(SignerShowArgs),
 }
 
-/// Where signers are described.
 #[derive(Debug, Args)]
 pub struct SignerSourceArgs {
     /// File that describes signers of your own [default: signers.yaml of the data directory, if it is
@@ -69,7 +68,7 @@ pub struct SignerListArgs {
 pub struct SignerCheckArgs {
     #[command(flatten)]
     pub places: SignerSourceArgs,
-    /// Look at no server.
+    /// Check files only; do not contact a server.
     #[arg(long, conflicts_with = "kubeconfig")]
     pub files_only: bool,
     #[command(flatten)]
@@ -82,7 +81,7 @@ pub struct SignerCheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SHOW_EXAMPLE)]
 pub struct SignerShowArgs {
-    /// The signer.
+    /// Name of the signer, for example example.com/web.
     #[arg(value_name = "NAME")]
     pub name: String,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub enum StoreCommand {
     Restore {
         #[command(flatten)]
         data: DataDirArgs,
-        /// The backup.
+        /// Backup file to restore the database from.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
@@ -63,7 +63,7 @@ pub enum StoreCommand {
     /// The file is checked first, and what was written is read back at the end; until then no server opens
     /// the store. An import that is interrupted goes on when it is started again.
     Import {
-        /// The export.
+        /// Export file to import the objects from.
         #[arg(value_name = "FILE", required_unless_present = "undo")]
         file: Option<PathBuf>,
         /// Take back an import that was not finished: remove what it has written.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{OutputArgs, ResultArgs, ApiServerArgs};
+use super::requests::{ApiServerArgs, OutputArgs, ResultArgs};
 use super::values::{self, ExpiryTime};
 
 const CREATE_EXAMPLE: &str = "\
@@ -103,9 +103,9 @@ pub struct TokenDeleteArgs {
 /// How long a token can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenTtl {
-    /// So long.
+    /// Expires this long after its creation; at least one second.
     For(Duration),
-    /// Until it is deleted.
+    /// Never expires; the token works until it is deleted.
     Forever,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_controllers::bundles::package::SYSTEM_STORE;
 
-use super::requests::{OutputArgs, ApiServerArgs};
+use super::requests::{ApiServerArgs, OutputArgs};
 use super::values;
 
 const STATUS_EXAMPLE: &str = "\
@@ -47,7 +47,7 @@ pub enum TrustCommand {
 #[derive(Debug, Args)]
 #[command(after_help = PACKAGE_EXAMPLE)]
 pub struct TrustPackageArgs {
-    /// File of certificates (PEM).
+    /// PEM file with the certificates to package.
     #[arg(long, value_name = "FILE", default_value = SYSTEM_STORE)]
     pub from: PathBuf,
     /// What the package is called.

@@ -17,7 +17,7 @@ use windlass_pki::CertificateUsages;
 pub struct FeatureGate {
     /// The feature's name, as Kubernetes calls it.
     pub name: String,
-    /// Whether it is on.
+    /// `true` for the values that Go's `strconv.ParseBool` reads as true.
     pub enabled: bool,
 }
 
@@ -125,9 +125,9 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
 /// When something is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryTime {
-    /// So long from now.
+    /// Relative to the time at which the command runs.
     After(Duration),
-    /// At this time.
+    /// An absolute time; a date means midnight UTC.
     At(OffsetDateTime),
 }
 
@@ -176,7 +176,7 @@ pub fn user_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// An admission plugin.
+/// Admission plugins, named as in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum AdmissionPlugin {
@@ -221,7 +221,9 @@ pub fn usage(text: &str) -> Result<String, String> {
 /// least, and counts seconds in 31 bits.
 pub fn lifetime(text: &str) -> Result<Duration, &'static str> {
     match expiry(text) {
-        Ok(ExpiryTime::After(lasts)) if lasts < Duration::from_secs(600) => Err("must be at least 10m"),
+        Ok(ExpiryTime::After(lasts)) if lasts < Duration::from_secs(600) => {
+            Err("must be at least 10m")
+        }
         Ok(ExpiryTime::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
         Ok(ExpiryTime::After(_)) => Err("is too long"),
         Ok(ExpiryTime::At(_)) | Err(_) => Err("must be like 24h, 90d or 1d12h"),

@@ -44,7 +44,7 @@ impl ClusterIdentityRecord {
         }
     }
 
-    /// Reads what was stored.
+    /// Parses the stored JSON; fails if its version is not supported.
     pub fn read(value: &[u8]) -> Result<Self> {
         let record: Self = serde_json::from_slice(value)
             .context("the record of the store's authorities cannot be read")?;
@@ -58,7 +58,7 @@ impl ClusterIdentityRecord {
         Ok(record)
     }
 
-    /// What is stored.
+    /// Serializes the record to the JSON that is stored.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         Ok(serde_json::to_vec(self)?)
     }

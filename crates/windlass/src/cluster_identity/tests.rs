@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use time::OffsetDateTime;
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::datadir::{self, ServerSite};
@@ -127,8 +127,10 @@ async fn only_one_of_two_first_servers_starts() {
     let elsewhere = IdentityFixture::new();
     elsewhere.start(&one).await.unwrap();
     IdentityFixture::new().start(&two).await.unwrap();
-    let (first, second) =
-        tokio::join!(one.ensure_recorded(&*scene.store, "X"), two.ensure_recorded(&*scene.store, "X"));
+    let (first, second) = tokio::join!(
+        one.ensure_recorded(&*scene.store, "X"),
+        two.ensure_recorded(&*scene.store, "X")
+    );
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
 }
 
@@ -140,7 +142,12 @@ async fn flag_authorities_are_not_recorded_and_the_next_server_completes_the_rec
 
     let other = IdentityFixture::new();
     let keys = ServiceAccountKeys::from_layout(&own.layout);
-    let named = ServerIdentity { serving: false, clients: false, accounts: Some(keys), ..other.server_identity("named") };
+    let named = ServerIdentity {
+        serving: false,
+        clients: false,
+        accounts: Some(keys),
+        ..other.server_identity("named")
+    };
     other.start(&named).await.unwrap();
     // The serving authority is not recorded yet; the key of tokens is.
     let said = other.reconcile_error(&other.server_identity("empty")).await;
@@ -162,7 +169,10 @@ async fn keys_of_tokens_change_one_server_after_the_other() {
     let with = |signing: &ServerIdentity, verifying: &[&ServerIdentity]| {
         let verifying = verifying.iter().map(|own| own.layout.pki_file("sa.pub")).collect();
         let signing = signing.layout.pki_file("sa.key");
-        ServerIdentity { accounts: Some(ServiceAccountKeys { signing, verifying }), ..scene.server_identity("old") }
+        ServerIdentity {
+            accounts: Some(ServiceAccountKeys { signing, verifying }),
+            ..scene.server_identity("old")
+        }
     };
     scene.start(&with(&old, &[&old, &new])).await.unwrap();
     scene.start(&with(&new, &[&old, &new])).await.unwrap();
@@ -188,7 +198,10 @@ async fn authorities_are_replaced_on_purpose_only() {
 
 #[test]
 fn files_of_other_machines_are_fetched_from_there() {
-    let own = ServerIdentity { host: Some("beta".into()), ..IdentityFixture::new().server_identity("my data") };
+    let own = ServerIdentity {
+        host: Some("beta".into()),
+        ..IdentityFixture::new().server_identity("my data")
+    };
     let record = ClusterIdentityRecord::new(Some("alpha".into()), "/var/lib/windlass/pki".into());
     let text = own.commands(&record, &["sa.pub"]);
     let here = own.pki_dir();
@@ -221,7 +234,8 @@ async fn forget_kubelet_serving(scene: &IdentityFixture, own: &ServerIdentity) {
     if let Some((mut record, revision)) = read(&*scene.store).await.unwrap() {
         record.set(IdentityPart::KubeletServing, None);
         let change = KeyChange::Put(record.to_json().unwrap().into());
-        let write = WriteRequest { key: KEY.into(), expect: WritePrecondition::Revision(revision), change };
+        let write =
+            WriteRequest { key: KEY.into(), expect: WritePrecondition::Revision(revision), change };
         scene.store.commit(write).await.unwrap();
     }
 }

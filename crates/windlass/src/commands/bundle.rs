@@ -5,8 +5,8 @@
 //! - `text`: how that is said to people.
 
 mod snapshot;
-mod text;
 mod status_report;
+mod text;
 
 use anyhow::Result;
 use time::OffsetDateTime;

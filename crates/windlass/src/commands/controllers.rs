@@ -11,14 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::sync::watch;
 use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner};
-use windlass_controllers::{ControllerName, LeaderElection, ControllerOptions, RootCa, signers};
+use windlass_controllers::{ControllerName, ControllerOptions, LeaderElection, RootCa, signers};
 use windlass_pki::pem;
 use windlass_server::feature_gates::ServerFeatureGates;
 use windlass_server::server::system_clock;
 
-use super::{cannot_listen, api_client, data_dir};
+use super::{api_client, cannot_listen, data_dir};
 use crate::cli::{ControllersArgs, ElectionArgs};
-use crate::expiry::{ExpiryMonitor, MonitoredCertificate, CertificateRole, CertificateSource};
+use crate::expiry::{CertificateRole, CertificateSource, ExpiryMonitor, MonitoredCertificate};
 use crate::serve::certificates::signer_cas;
 use crate::serve::signals;
 
@@ -78,8 +78,11 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     api_server_names.extend(config.cluster_url.host().map(str::to_owned));
     api_server_names.extend(config.tls_server_name.clone());
     let mut monitored = own_certificates(&config, arguments.root_ca_file.as_deref());
-    monitored
-        .extend(files.iter().map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)));
+    monitored.extend(
+        files
+            .iter()
+            .map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)),
+    );
     monitored.extend(signer_cas(&custom));
     let expiry = Arc::new(ExpiryMonitor::new(monitored, clock.clone()));
     let options = ControllerOptions {
@@ -137,13 +140,15 @@ fn warn_of_shared_ca(signers: &[BuiltInSigner], roots: &[Vec<u8>]) {
 fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<MonitoredCertificate> {
     let auth = &config.auth_info;
     let embedded = auth.client_certificate_data.as_ref();
-    let embedded = embedded.and_then(|data| STANDARD.decode(data).ok()).map(CertificateSource::Text);
+    let embedded =
+        embedded.and_then(|data| STANDARD.decode(data).ok()).map(CertificateSource::Text);
     let named = auth.client_certificate.as_ref().map(|path| CertificateSource::File(path.into()));
     let client = embedded.or(named).map(|source| MonitoredCertificate {
         source,
         ..MonitoredCertificate::file("kubeconfig-client", CertificateRole::Provided, "")
     });
-    let roots = root_ca.map(|path| MonitoredCertificate::file("root-ca", CertificateRole::Authority, path));
+    let roots =
+        root_ca.map(|path| MonitoredCertificate::file("root-ca", CertificateRole::Authority, path));
     client.into_iter().chain(roots).collect()
 }
 

@@ -4,14 +4,13 @@
 use anyhow::Result;
 
 use super::print;
-use crate::cli::{CustomResource, CrdsArgs};
+use crate::cli::{CrdsArgs, CustomResource};
 
 /// What nodes report on trust.
 const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
 /// Which certificates are gathered, and where they go.
 const BUNDLE: &str = include_str!("../../../../deploy/bundle-crd.yaml");
 
-/// Prints them.
 pub fn run(arguments: &CrdsArgs) -> Result<()> {
     print::write_stdout(&text(&arguments.names))
 }

@@ -14,10 +14,10 @@ use time::OffsetDateTime;
 use super::{api_client, print};
 use crate::cli::{CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, OutputFormat};
 
-use decision::{DecisionOutcome, CsrDecision, DecisionReason};
+use decision::{CsrDecision, DecisionOutcome, DecisionReason};
 use view::CsrView;
 
-pub use text::{names_summary, line, object};
+pub use text::{line, names_summary, object};
 
 /// A request for a certificate.
 pub type CsrObject = CertificateSigningRequest;
@@ -47,7 +47,8 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
     let now = OffsetDateTime::now_utc();
     let mut views = Vec::new();
     loop {
-        let page = api_client::with_timeout(api.list(&wanted)).await?.map_err(api_client::explain)?;
+        let page =
+            api_client::with_timeout(api.list(&wanted)).await?.map_err(api_client::explain)?;
         views.extend(page.items.iter().map(|request| CsrView::from_csr(request, now)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => wanted = wanted.continue_token(&token),
@@ -93,9 +94,14 @@ async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
                 match format {
                     None => {
                         let (already, asked) = (if already { " already" } else { "" }, line(&view));
-                        print::write_stdout(&format!("{} {what}{already}: {asked}\n", object(name)))?;
+                        print::write_stdout(&format!(
+                            "{} {what}{already}: {asked}\n",
+                            object(name)
+                        ))?;
                     }
-                    Some(OutputFormat::Name) => print::write_stdout(&format!("{}\n", object(name)))?,
+                    Some(OutputFormat::Name) => {
+                        print::write_stdout(&format!("{}\n", object(name)))?
+                    }
                     Some(_) => {}
                 }
                 let decided = json!({ "name": name, "decision": what, "already": already });

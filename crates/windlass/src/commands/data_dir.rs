@@ -9,10 +9,10 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use time::OffsetDateTime;
 use windlass_pki::AltName;
 
-use super::{cannot_listen, api_client, shared_store};
+use super::{api_client, cannot_listen, shared_store};
 use crate::cli::{DataDirArgs, ServeArgs};
-use crate::datadir::{self, DataDir, DataDirLayout, ServerSite};
 use crate::cluster_identity;
+use crate::datadir::{self, DataDir, DataDirLayout, ServerSite};
 use crate::serve::StoreBackend;
 
 /// The directory that a command is about.
@@ -38,9 +38,9 @@ fn default_root(data_home: Option<OsString>, home: Option<PathBuf>) -> Option<Pa
 pub struct PreparedServer {
     /// Bound, but nobody is let in yet.
     pub listener: TcpListener,
-    /// With everything in it.
+    /// Complete: missing authorities, keys and certificates have been created.
     pub data: DataDir,
-    /// Where objects are kept.
+    /// Directory of the embedded database, or the shared etcd store.
     pub store: StoreBackend,
     /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with.
     pub kubelet_serving_ca: Option<String>,
@@ -51,7 +51,11 @@ pub struct PreparedServer {
 /// In this order, because the kubeconfig names the port, which the system may choose; and because
 /// a second start by mistake then fails before it has touched anything. A store that others use, too, is asked
 /// first whether anything may be made.
-pub fn open(arguments: &ServeArgs, own: &cluster_identity::ServerIdentity, write_kubeconfig: bool) -> Result<PreparedServer> {
+pub fn open(
+    arguments: &ServeArgs,
+    own: &cluster_identity::ServerIdentity,
+    write_kubeconfig: bool,
+) -> Result<PreparedServer> {
     let cannot = |error| cannot_listen("--listen", arguments.listen, &error);
     let listener = bind(arguments.listen).map_err(cannot)?;
     let listen = listener.local_addr().map_err(cannot)?;
@@ -124,7 +128,7 @@ fn addresses() -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// The machine's name.
+/// Node name of the kernel; `None` if it is not UTF-8 or empty.
 pub fn hostname() -> Option<String> {
     let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
     Some(name).filter(|name| !name.is_empty())

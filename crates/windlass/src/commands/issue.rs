@@ -2,14 +2,14 @@
 //!
 //! The key is made here and stays here. Nothing on disk changes until everything is there.
 
-mod trust_anchors;
-mod kubeconfig;
-mod issue_record;
 mod certificate_dir;
-mod progress;
-mod issuance_step;
-mod csr_wait;
 mod certificate_spec;
+mod csr_wait;
+mod issuance_step;
+mod issue_record;
+mod kubeconfig;
+mod progress;
+mod trust_anchors;
 
 use std::path::PathBuf;
 
@@ -22,24 +22,23 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use windlass_api::timestamp;
 use windlass_pki::{
-    CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey,
-    parse_certificate_blocks, pem, build_csr,
+    CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey, build_csr,
+    parse_certificate_blocks, pem,
 };
 
 use super::csr::decision::{self, CsrDecision, DecisionReason};
-use super::csr::view::{IssuedCertificate, CsrView};
+use super::csr::view::{CsrView, IssuedCertificate};
 use super::csr::{self, CsrObject};
 use super::{api_client, print};
-use crate::cli::{OutputFormat, IssueArgs};
+use crate::cli::{IssueArgs, OutputFormat};
 
 use certificate_dir::{CertificateDir, CertificateFiles};
-use progress::WaitProgress;
 use certificate_spec::CertificateSpec;
+use progress::WaitProgress;
 
 /// What names that the server makes up begin with.
 const PREFIX: &str = "csr-";
 
-/// Gets a certificate.
 pub fn run(arguments: IssueArgs) -> Result<()> {
     api_client::block_on(issue(arguments))
 }
@@ -85,7 +84,12 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     let made = IssueResult {
         request: request.name_any(),
         signer: wanted.signer.clone(),
-        certificate: IssuedCertificate::from_certificate(leaf, chain.len(), None, OffsetDateTime::now_utc()),
+        certificate: IssuedCertificate::from_certificate(
+            leaf,
+            chain.len(),
+            None,
+            OffsetDateTime::now_utc(),
+        ),
         key_file: place.file("tls.key"),
         certificate_file: place.file("tls.crt"),
         ca_file: anchors.as_ref().map(|_| place.file("ca.crt")),
@@ -149,7 +153,6 @@ impl IssueResult {
     }
 }
 
-/// Creates the request.
 async fn create_csr(
     client: &Client,
     wanted: &CertificateSpec,
@@ -225,7 +228,8 @@ fn find_leaf<'a>(
         bail!("the certificate is for another key than the one that was asked for; it is not used");
     }
     let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
-    let same = IssuedSubject::from_name(leaf.subject()) == IssuedSubject::from_name(asked.subject())
+    let same = IssuedSubject::from_name(leaf.subject())
+        == IssuedSubject::from_name(asked.subject())
         && leaf.alt_names() == asked.alt_names();
     if !same {
         progress.print_note("the certificate has other names than were asked for");

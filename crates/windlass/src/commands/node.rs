@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use windlass_node::AgentOptions;
 use windlass_server::feature_gates::ServerFeatureGates;
 
-use super::{cannot_listen, api_client, data_dir};
+use super::{api_client, cannot_listen, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
 use crate::serve::{node, signals};
 

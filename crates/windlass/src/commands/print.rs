@@ -27,7 +27,7 @@ pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
     serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
 }
 
-/// Writes to standard output.
+/// Writes to standard output and flushes; a closed pipe is an error.
 pub fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());

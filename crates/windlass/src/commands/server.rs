@@ -6,7 +6,7 @@ use windlass_server::user::MASTERS;
 use super::data_dir::{self, PreparedServer};
 use crate::cli::ServerArgs;
 use crate::datadir::DataDir;
-use crate::serve::{self, ServiceAccountKeys, ServerSettings, TlsFiles};
+use crate::serve::{self, ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::{cluster_identity, shell};
 
 /// Serves until told to stop.
@@ -35,7 +35,10 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
     }
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
-        _ => TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
+        _ => TlsFiles {
+            certificate: layout.pki_file("server.crt"),
+            key: layout.pki_file("server.key"),
+        },
     };
     serve::serve(ServerSettings {
         listener,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use windlass_store::{Error, EtcdStore, EtcdOptions, Store};
+use windlass_store::{Error, EtcdOptions, EtcdStore, Store};
 
 /// How long etcd may take to answer at the start. Machines that start together wait for one another; a service
 /// manager starts us again after that.

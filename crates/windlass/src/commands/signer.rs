@@ -4,14 +4,14 @@
 //! - `authority`, `known`: what files say; `asked`, `server`: what a server says.
 //! - `list`, `findings`: what is made of it.
 
-mod certificate_requests;
-mod signer_ca;
 mod built_in;
+mod certificate_requests;
 mod custom;
 mod findings;
-mod local_signers;
 mod list;
+mod local_signers;
 mod server;
+mod signer_ca;
 mod signing_policy;
 
 use anyhow::{Result, bail};
@@ -21,10 +21,10 @@ use time::OffsetDateTime;
 use super::{api_client, print};
 use crate::cli::{OutputFormat, SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs};
 
-use signer_ca::SignerCa;
-use findings::{CheckInputs, SignerFinding, FindingSeverity};
+use findings::{CheckInputs, FindingSeverity, SignerFinding};
 use local_signers::{LocalSigner, SignerSources};
 use server::SnapshotError;
+use signer_ca::SignerCa;
 
 /// Does what was asked about signers.
 pub fn run(command: SignerCommand) -> Result<()> {
@@ -39,15 +39,18 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
     known.extend(places.custom()?.iter().map(LocalSigner::custom));
-    let (seen, left_out) = match server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await {
-        Ok(seen) => {
-            let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
-            (Some(seen), left_out)
-        }
-        Err(SnapshotError::NotRequested) => (None, Vec::new()),
-        Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server was looked at: {why}")]),
-        Err(SnapshotError::Unreachable(why)) => bail!(why),
-    };
+    let (seen, left_out) =
+        match server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await {
+            Ok(seen) => {
+                let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
+                (Some(seen), left_out)
+            }
+            Err(SnapshotError::NotRequested) => (None, Vec::new()),
+            Err(SnapshotError::NoServer(why)) => {
+                (None, vec![format!("no server was looked at: {why}")])
+            }
+            Err(SnapshotError::Unreachable(why)) => bail!(why),
+        };
     let rows = list::rows(&known, seen.as_ref());
     if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         left_out.iter().for_each(|said| eprintln!("windlass: {}", print::plain(said)));
@@ -126,20 +129,25 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
     print::show(&found.document, arguments.output.format, |format| match format {
         Some(OutputFormat::Name) => format!("{name}\n"),
         Some(OutputFormat::Wide) => signing_policy::text(&found.document) + &ca_text(&found.ca),
-        Some(OutputFormat::Json | OutputFormat::Yaml) | None => signing_policy::text(&found.document),
+        Some(OutputFormat::Json | OutputFormat::Yaml) | None => {
+            signing_policy::text(&found.document)
+        }
     })
 }
 
-/// A CA, for people.
 fn ca_text(ca: &SignerCa) -> String {
     let mut text = String::new();
     match ca {
-        SignerCa::Elsewhere => signing_policy::field(&mut text, "", "CA", &["not known here".into()]),
+        SignerCa::Elsewhere => {
+            signing_policy::field(&mut text, "", "CA", &["not known here".into()])
+        }
         SignerCa::ToBeMade(directory) => {
             let said = format!("will be made at start in {}", directory.display());
             signing_policy::field(&mut text, "", "CA", &[said]);
         }
-        SignerCa::Unusable(why) => signing_policy::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")]),
+        SignerCa::Unusable(why) => {
+            signing_policy::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")])
+        }
         SignerCa::Files(files) => {
             let facts = &files.facts;
             let until = windlass_api::timestamp::format(facts.not_after);

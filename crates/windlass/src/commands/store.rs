@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use windlass_store::{MigrationSummary, StoreLocation, RaisedRevision, StoreReport};
+use windlass_store::{MigrationSummary, RaisedRevision, StoreLocation, StoreReport};
 
 use super::{data_dir, print};
-use crate::cli::{DocumentArgs, EtcdArgs, StoreLocationArgs, StoreCommand};
+use crate::cli::{DocumentArgs, EtcdArgs, StoreCommand, StoreLocationArgs};
 use progress::MigrationProgress;
 
 /// Does it and says what is there now.
@@ -81,7 +81,12 @@ fn describe_place(place: &StoreLocation) -> String {
     }
 }
 
-fn show_moved(what: &str, place: &str, moved: &MigrationSummary, output: &DocumentArgs) -> Result<()> {
+fn show_moved(
+    what: &str,
+    place: &str,
+    moved: &MigrationSummary,
+    output: &DocumentArgs,
+) -> Result<()> {
     let MigrationSummary { objects, digest, revision, earlier } = moved;
     let document = json!({
         "result": what,
@@ -160,7 +165,7 @@ fn warn_if_without_keys(root: &Path) {
 mod tests {
     use std::path::PathBuf;
 
-    use windlass_store::{EmbeddedStore, EmbeddedOptions};
+    use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
     use super::*;
     use crate::cli::DataDirArgs;

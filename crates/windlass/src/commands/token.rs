@@ -17,11 +17,13 @@ use windlass_api::age::human_duration;
 use zeroize::Zeroizing;
 
 use super::{api_client, print};
-use crate::cli::{OutputFormat, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
+use crate::cli::{
+    OutputFormat, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl,
+};
 use crate::datadir;
 
-use bindings::{BootstrapBinding, BindingChange};
-use secret::{TokenEntry, NAMESPACE, TYPE, TokenAttributes, BootstrapToken};
+use bindings::{BindingChange, BootstrapBinding};
+use secret::{BootstrapToken, NAMESPACE, TYPE, TokenAttributes, TokenEntry};
 
 /// How often another id is tried when one is taken: two billion are not easily used up.
 const ATTEMPTS: usize = 5;
@@ -46,7 +48,8 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
         bail!("{} exists already: choose another --write-bootstrap-kubeconfig", file.display());
     }
     let now = OffsetDateTime::now_utc();
-    let terms = TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
+    let terms =
+        TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
     // Before the token: what goes wrong here leaves nothing behind that somebody could use.
     let bindings = match arguments.no_bindings {
         true => Vec::new(),
@@ -182,7 +185,8 @@ async fn list(arguments: TokenListArgs) -> Result<()> {
     let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
     let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
-    let found = api_client::with_timeout(tokens.list(&wanted)).await?.map_err(api_client::explain)?;
+    let found =
+        api_client::with_timeout(tokens.list(&wanted)).await?.map_err(api_client::explain)?;
     let now = OffsetDateTime::now_utc();
     let entry = |secret: &Secret| TokenEntry::from_secret(secret, arguments.show_secrets, now);
     let entries = found.items.iter().filter_map(entry).collect::<Vec<_>>();
@@ -194,7 +198,7 @@ async fn list(arguments: TokenListArgs) -> Result<()> {
     print::show(&items, arguments.output.format, |format| lines(&entries, format))
 }
 
-/// Tokens, one a line.
+/// Formats tokens as a table; `OutputFormat::Name` prints Secret names only.
 fn lines(entries: &[TokenEntry], format: Option<OutputFormat>) -> String {
     if format == Some(OutputFormat::Name) {
         return entries.iter().map(|entry| object(&entry.id) + "\n").collect();
@@ -268,7 +272,8 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
 async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     let name = secret::name(id);
     let unknown = || anyhow::anyhow!("there is no token {id:?}; see windlass token list");
-    let found = api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
+    let found =
+        api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
     let found = found.filter(|secret| secret.type_.as_deref() == Some(TYPE)).ok_or_else(unknown)?;
     let same = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
     let params = DeleteParams::default().preconditions(same);

@@ -7,8 +7,8 @@
 
 mod delivery;
 mod package;
-mod text;
 mod server_watch;
+mod text;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub fn run(command: TrustCommand) -> Result<()> {
     Ok(())
 }
 
-/// What is asked.
+/// What `windlass trust status` has to evaluate, from its flags.
 struct TrustQuery {
     bundle: Option<String>,
     signer: Option<String>,

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::data_dir::{self, PreparedServer};
 use crate::cli::UpArgs;
 use crate::cluster_identity;
-use crate::serve::{self, ServiceAccountKeys, ServerSettings, TlsFiles};
+use crate::serve::{self, ServerSettings, ServiceAccountKeys, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
@@ -23,7 +23,10 @@ pub fn run(arguments: UpArgs) -> Result<()> {
     serve::serve(ServerSettings {
         listener,
         store,
-        tls: TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
+        tls: TlsFiles {
+            certificate: layout.pki_file("server.crt"),
+            key: layout.pki_file("server.key"),
+        },
         client_ca: layout.pki_file("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,
         service_account_keys: ServiceAccountKeys::from_layout(&layout),

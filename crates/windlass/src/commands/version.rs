@@ -6,7 +6,6 @@ use serde_json::json;
 use super::print;
 use crate::cli::VersionArgs;
 
-/// Prints the program's version.
 pub fn run(arguments: &VersionArgs) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let document = json!({ "version": version });

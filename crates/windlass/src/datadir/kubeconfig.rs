@@ -16,7 +16,12 @@ pub struct KubeconfigContents {
 
 impl KubeconfigContents {
     /// How `user` reaches the server at `url`, whose authority is `ca`.
-    pub fn new(url: &str, ca: &Certificate, user: &str, credential: &CertificateKeyPair) -> Result<Self> {
+    pub fn new(
+        url: &str,
+        ca: &Certificate,
+        user: &str,
+        credential: &CertificateKeyPair,
+    ) -> Result<Self> {
         let line = |field: &str, pem: &str| {
             Zeroizing::new(format!("{field}: {}", *Zeroizing::new(STANDARD.encode(pem))))
         };
@@ -38,7 +43,7 @@ impl KubeconfigContents {
         self.lines.iter().all(|wanted| text.lines().any(|line| line.trim() == wanted.as_str()))
     }
 
-    /// A whole file.
+    /// Renders a complete kubeconfig; it contains a private key.
     pub fn render(&self) -> Zeroizing<String> {
         let [server, ca, certificate, key] = self.lines.each_ref().map(|line| line.as_str());
         let user = scalar(&self.user);

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{CertificateAuthority, Certificate, Validity};
+use windlass_pki::{Certificate, CertificateAuthority, Validity};
 
-use super::{DataDirLayout, PkiBuilder, ServerSite, admin_request, atomic_file, read, serving_request};
+use super::{
+    DataDirLayout, PkiBuilder, ServerSite, admin_request, atomic_file, read, serving_request,
+};
 
 /// The part of a lifetime after which a certificate is renewed: as early as kubelets do it, so that
 /// there is time to notice that it does not work.
@@ -40,7 +42,8 @@ impl CertificateRenewal {
                 Certificate::from_pem(&text).ok()
             };
             let (leaf, authority) = (certificate(leaf), certificate(authority));
-            leaf.zip(authority).is_some_and(|(leaf, authority)| is_renewal_due(&leaf, &authority, now))
+            leaf.zip(authority)
+                .is_some_and(|(leaf, authority)| is_renewal_due(&leaf, &authority, now))
         })
     }
 
@@ -56,7 +59,11 @@ impl CertificateRenewal {
 }
 
 /// Whether it is time to renew a certificate.
-pub(super) fn is_renewal_due(leaf: &Certificate, authority: &Certificate, now: OffsetDateTime) -> bool {
+pub(super) fn is_renewal_due(
+    leaf: &Certificate,
+    authority: &Certificate,
+    now: OffsetDateTime,
+) -> bool {
     // Another one would end no later.
     leaf.validity().not_after() < authority.validity().not_after()
         && now >= renewal_time(&leaf.validity(), jitter(leaf))

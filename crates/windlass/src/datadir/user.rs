@@ -4,18 +4,21 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, Certificate, LeafTemplate, PrivateKey, KeyPurpose, Subject, Validity, issue};
+use windlass_pki::{
+    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity,
+    issue,
+};
 use zeroize::Zeroizing;
 
-use super::{BACKDATED, DataDirLayout, CertificateKeyPair, atomic_file, kubeconfig, read, serial};
+use super::{BACKDATED, CertificateKeyPair, DataDirLayout, atomic_file, kubeconfig, read, serial};
 
 /// Who is to get a credential.
 pub struct NewUser<'a> {
-    /// The common name.
+    /// Common name of the certificate, the Kubernetes user name.
     pub name: &'a str,
-    /// The organizations.
+    /// Organizations of the certificate, the Kubernetes groups.
     pub groups: &'a [String],
-    /// When the certificate ends.
+    /// Requested expiry; shortened to the expiry of the client CA.
     pub expires: OffsetDateTime,
     /// Where the server is; none for where the administrator finds it.
     pub server: Option<&'a str>,
@@ -32,7 +35,11 @@ pub struct UserCredential {
 }
 
 /// Makes a key and a certificate and puts them into a kubeconfig. Nothing is written.
-pub fn create_user_credential(layout: &DataDirLayout, user: &NewUser<'_>, now: OffsetDateTime) -> Result<UserCredential> {
+pub fn create_user_credential(
+    layout: &DataDirLayout,
+    user: &NewUser<'_>,
+    now: OffsetDateTime,
+) -> Result<UserCredential> {
     let authority = authority(layout)?;
     let own_ca = layout.pki_file("ca.crt");
     let ca = user.certificate_authority.unwrap_or(&own_ca);
@@ -65,7 +72,12 @@ pub fn create_user_credential(layout: &DataDirLayout, user: &NewUser<'_>, now: O
         serial: serial()?,
     };
     let certificate = Certificate::from_der(&issue(&authority, &leaf)?)?;
-    let contents = kubeconfig::KubeconfigContents::new(&url, &ca, user.name, &CertificateKeyPair { certificate, key })?;
+    let contents = kubeconfig::KubeconfigContents::new(
+        &url,
+        &ca,
+        user.name,
+        &CertificateKeyPair { certificate, key },
+    )?;
     Ok(UserCredential { kubeconfig: contents.render(), until: validity.not_after() })
 }
 

@@ -12,7 +12,10 @@ fn certificate(days: i64) -> String {
     let validity = Validity::lasting(NOW, Duration::days(days)).unwrap();
     let (subject, key) = (Subject::new("c", &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    CertificateAuthority::self_signed(&subject, validity, key, serial)
+        .unwrap()
+        .certificate()
+        .to_pem()
 }
 
 /// A clock in days from now.
@@ -48,7 +51,11 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
         MonitoredCertificate::file("serving", CertificateRole::Provided, &leaf),
         MonitoredCertificate::file("client-ca", CertificateRole::OwnAuthority, &ca),
         MonitoredCertificate::signer("example.com/a", &ca),
-        MonitoredCertificate::file("absent", CertificateRole::Provided, folder.path().join("absent")),
+        MonitoredCertificate::file(
+            "absent",
+            CertificateRole::Provided,
+            folder.path().join("absent"),
+        ),
     ];
     let monitor = ExpiryMonitor::new(monitored, clock);
     for (day, lines) in [

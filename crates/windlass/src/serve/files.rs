@@ -11,7 +11,7 @@ use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::tokens::TokenVerifier;
 
-use super::{ServiceAccountKeys, ServerSettings, TlsFiles};
+use super::{ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::cli::AccessArgs;
 
 /// The TLS configuration of a certificate and key.
@@ -22,7 +22,7 @@ pub fn load_tls_config(files: &TlsFiles) -> Result<rustls::ServerConfig> {
     config.with_context(|| format!("{} with {}", files.certificate.display(), files.key.display()))
 }
 
-/// Who may call.
+/// Builds the authenticator from client CAs, token files and proxy settings.
 pub fn authenticator(settings: &ServerSettings) -> Result<Authenticator> {
     let access = &settings.access;
     let tokens = match &settings.token_auth_file {

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_node::AgentOptions;
-use windlass_node::files::FileSystem;
 use windlass_node::feature_gates::FeatureGates;
+use windlass_node::files::FileSystem;
 use windlass_node::projections::HostProjections;
 use windlass_node::serving::PageHandler;
 use windlass_server::feature_gates::ServerFeatureGates;
@@ -33,7 +33,11 @@ pub struct EmbeddedNode {
 
 impl EmbeddedNode {
     /// A node of this name, with the volumes of a file. A bad file is told of here.
-    pub fn new(name: &str, projections: Option<&Path>, features: ServerFeatureGates) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        projections: Option<&Path>,
+        features: ServerFeatureGates,
+    ) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
         let (name, gates) = (name.to_owned(), gates(features));
         Ok(Self { name, projections, gates, pages: watch::Sender::new(None) })

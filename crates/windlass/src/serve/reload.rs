@@ -18,7 +18,7 @@ use windlass_server::chain::authn::client_cert::ClientCas;
 use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::server::Server;
 
-use super::{ServiceAccountKeys, ServerSettings, TlsFiles, files};
+use super::{ServerSettings, ServiceAccountKeys, TlsFiles, files};
 
 /// How often the files are looked at even if nobody said that they changed.
 const LOOK: Duration = Duration::from_secs(20);

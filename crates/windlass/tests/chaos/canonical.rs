@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::Value;
 
 use crate::check::{CONFIG_MAPS, REQUESTS, request_content};
-use crate::history::{StoreChange, Content};
+use crate::history::{Content, StoreChange};
 
 /// Where etcd has the config maps and the requests.
 const PREFIXES: [(&str, &str); 2] = [

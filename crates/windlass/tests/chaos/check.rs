@@ -5,10 +5,10 @@
 //! revisions a moment can have had, and the other modules hold one sort of promise each.
 
 mod bounds;
+mod final_state;
 mod issuance;
 mod outages;
 mod reads;
-mod final_state;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -29,7 +29,7 @@ pub const CONFIG_MAPS: &str = "configmaps";
 /// Requests for certificates, which the controllers write too.
 pub const REQUESTS: &str = "certificatesigningrequests";
 
-/// A promise.
+/// A consistency guarantee that the checker verifies on a recorded history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConsistencyRule {
     /// What was acknowledged is stored, as it was acknowledged.

@@ -3,13 +3,14 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::canonical::content;
 use crate::check::{CONFIG_MAPS, REQUESTS};
 use crate::history::{
-    ListedObject, Objects, RecordedOperation, OperationOutcome, HistoryRecorder, OperationRequest, Revision, ReadVersion, RequestRoute,
+    HistoryRecorder, ListedObject, Objects, OperationOutcome, OperationRequest, ReadVersion,
+    RecordedOperation, RequestRoute, Revision,
 };
-use crate::http::{JsonResponse, ChaosConnection, RequestFailure};
-use crate::canonical::content;
-use crate::test_cluster::{ServerAddresses, ChaosCluster};
+use crate::http::{ChaosConnection, JsonResponse, RequestFailure};
+use crate::test_cluster::{ChaosCluster, ServerAddresses};
 
 pub struct RecordingClient {
     pub number: usize,
@@ -30,7 +31,7 @@ impl RecordingClient {
         }
     }
 
-    /// Goes to another server.
+    /// Sends later requests to another server or to the balancer.
     pub fn switch_route(&mut self, via: RequestRoute) {
         if via != self.via {
             (self.via, self.connection) = (via, None);
@@ -42,7 +43,11 @@ impl RecordingClient {
     }
 
     pub async fn list(&mut self, resource: &str, version: ReadVersion) -> OperationOutcome {
-        self.request(OperationRequest::List { resource: resource.to_owned(), version }, &Value::Null).await
+        self.request(
+            OperationRequest::List { resource: resource.to_owned(), version },
+            &Value::Null,
+        )
+        .await
     }
 
     /// Asks for a change of a config map.
@@ -72,12 +77,17 @@ impl RecordingClient {
         let end = self.recorder.now();
         let outcome = read(&request, answer);
         let (client, via) = (self.number, self.via);
-        let operation = RecordedOperation { client, via, start, end, request, outcome: outcome.clone() };
+        let operation =
+            RecordedOperation { client, via, start, end, request, outcome: outcome.clone() };
         self.recorder.with(|history| history.operations.push(operation));
         outcome
     }
 
-    async fn exchange(&mut self, request: &OperationRequest, body: &Value) -> Result<JsonResponse, RequestFailure> {
+    async fn exchange(
+        &mut self,
+        request: &OperationRequest,
+        body: &Value,
+    ) -> Result<JsonResponse, RequestFailure> {
         let mut connection = match self.connection.take().filter(ChaosConnection::is_open) {
             Some(connection) => connection,
             None => {
@@ -92,7 +102,7 @@ impl RecordingClient {
     }
 }
 
-/// Where a resource is.
+/// API path of the collection of a resource.
 pub fn collection(resource: &str) -> &'static str {
     match resource {
         CONFIG_MAPS => "/api/v1/namespaces/chaos/configmaps",
@@ -126,7 +136,9 @@ fn line(request: &OperationRequest) -> (Method, String, &'static str) {
             (Method::PUT, format!("{}/approval", object(key)), json)
         }
         OperationRequest::Update { key, .. } => (Method::PUT, object(key), json),
-        OperationRequest::Patch { key, .. } => (Method::PATCH, object(key), "application/merge-patch+json"),
+        OperationRequest::Patch { key, .. } => {
+            (Method::PATCH, object(key), "application/merge-patch+json")
+        }
         OperationRequest::Delete { key, .. } => (Method::DELETE, object(key), json),
         OperationRequest::Get { key, version } => {
             (Method::GET, format!("{}{}", object(key), query(*version)), json)
@@ -148,12 +160,19 @@ fn query(version: ReadVersion) -> String {
     }
 }
 
-/// What an answer means.
-fn read(request: &OperationRequest, answer: Result<JsonResponse, RequestFailure>) -> OperationOutcome {
+/// Classifies a response; one lost after sending may have taken effect.
+fn read(
+    request: &OperationRequest,
+    answer: Result<JsonResponse, RequestFailure>,
+) -> OperationOutcome {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(RequestFailure::Unsent) => return OperationOutcome::Refused { code: 0, retry_after: false },
-        Err(RequestFailure::Open(why)) => return OperationOutcome::Unknown { code: 0, retry_after: false, why },
+        Err(RequestFailure::Unsent) => {
+            return OperationOutcome::Refused { code: 0, retry_after: false };
+        }
+        Err(RequestFailure::Open(why)) => {
+            return OperationOutcome::Unknown { code: 0, retry_after: false, why };
+        }
     };
     let JsonResponse { status: code, retry_after, body } = answer;
     let object = !matches!(request, OperationRequest::List { .. });
@@ -180,13 +199,16 @@ fn read(request: &OperationRequest, answer: Result<JsonResponse, RequestFailure>
 
 fn done(request: &OperationRequest, body: &Value) -> Option<OperationOutcome> {
     Some(match request {
-        OperationRequest::Create { .. } | OperationRequest::Update { .. } | OperationRequest::Patch { .. } => {
-            OperationOutcome::Written(version(body)?)
-        }
+        OperationRequest::Create { .. }
+        | OperationRequest::Update { .. }
+        | OperationRequest::Patch { .. } => OperationOutcome::Written(version(body)?),
         OperationRequest::Delete { .. } => OperationOutcome::Deleted,
         OperationRequest::Get { key, .. } => {
             let resource = key.split('/').next()?;
-            OperationOutcome::Found(ListedObject { version: version(body)?, content: content(resource, body) })
+            OperationOutcome::Found(ListedObject {
+                version: version(body)?,
+                content: content(resource, body),
+            })
         }
         OperationRequest::List { resource, .. } => {
             let objects: Option<Objects> = body["items"]

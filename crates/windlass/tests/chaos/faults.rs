@@ -8,10 +8,10 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::history::{InjectedFault, RequestRoute};
+use crate::test_cluster::{ChaosCluster, PATIENCE, SERVER_HOSTS};
 use crate::traffic::ChaosTraffic;
-use crate::test_cluster::{PATIENCE, SERVER_HOSTS, ChaosCluster};
 
-/// How much is broken.
+/// Number and duration of the faults of one run.
 pub struct FaultPlan {
     /// Of each sort of kill and stop.
     pub kills: usize,
@@ -37,7 +37,7 @@ pub struct FaultInjector<'a> {
 }
 
 impl FaultInjector<'_> {
-    /// Everything that works everywhere.
+    /// Kills and stops processes; needs no network namespaces.
     pub async fn kill_and_stop(&mut self, plan: &FaultPlan) {
         for round in 0..plan.kills {
             self.kill_leader().await;
@@ -136,7 +136,7 @@ impl FaultInjector<'_> {
         self.end(fault).await;
     }
 
-    /// No member reaches another.
+    /// Cuts all links between etcd members, so that none has a quorum.
     async fn cut_off_all(&mut self, length: Duration) {
         let mut fault = self.start_fault("no member of etcd reaches another", false);
         fault.no_quorum = true;
@@ -166,7 +166,11 @@ impl FaultInjector<'_> {
     fn set(&self, cuts: &[(u8, u8)], cut: bool) {
         let network = self.world.network.as_ref().unwrap();
         for (one, other) in cuts {
-            let done = if cut { network.disconnect(*one, *other) } else { network.reconnect(*one, *other) };
+            let done = if cut {
+                network.disconnect(*one, *other)
+            } else {
+                network.reconnect(*one, *other)
+            };
             done.unwrap();
         }
     }
@@ -215,7 +219,7 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// The member that leads.
+    /// Index of the etcd leader; waits until there is one.
     async fn leader(&self) -> usize {
         let begun = Instant::now();
         loop {
@@ -233,7 +237,7 @@ impl FaultInjector<'_> {
     }
 }
 
-/// The other members.
+/// All etcd members except this one.
 fn other_members(member: u8) -> impl Iterator<Item = u8> {
     (0..3).filter(move |other| *other != member)
 }

@@ -79,7 +79,7 @@ impl OperationRequest {
 pub enum ReadVersion {
     /// No resourceVersion: as new as anything that anybody was told before.
     Newest,
-    /// resourceVersion=0.
+    /// `resourceVersion=0`: any version the server has.
     Any,
     NotOlderThan(Revision),
     Exact(Revision),
@@ -138,7 +138,7 @@ pub enum WatchStart {
     State,
 }
 
-/// Something a watch told.
+/// An event as a watch client received it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedEvent {
     pub at: Time,
@@ -179,7 +179,7 @@ pub enum WatchEnd {
 pub struct StoreChange {
     pub revision: Revision,
     pub key: String,
-    /// `None` for a deletion.
+    /// State after the change; `None` for a deletion.
     pub content: Option<Content>,
 }
 
@@ -255,7 +255,7 @@ impl ChaosHistory {
         file.flush()
     }
 
-    /// Reads what was saved.
+    /// Loads a history that a failed run has saved.
     pub fn load(path: &Path) -> std::io::Result<Self> {
         let mut history = Self::default();
         for line in BufReader::new(File::open(path)?).lines() {

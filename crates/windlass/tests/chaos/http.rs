@@ -42,7 +42,7 @@ pub struct JsonResponse {
     pub body: Value,
 }
 
-/// How to trust servers.
+/// TLS configuration that trusts the CA of the test servers.
 #[derive(Clone)]
 pub struct ChaosHttp {
     connector: TlsConnector,
@@ -116,7 +116,9 @@ impl ChaosConnection {
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
             Ok(JsonResponse { status, retry_after, body })
         };
-        timeout(ANSWER, asking).await.unwrap_or_else(|_| Err(RequestFailure::Open("no answer".to_owned())))
+        timeout(ANSWER, asking)
+            .await
+            .unwrap_or_else(|_| Err(RequestFailure::Open("no answer".to_owned())))
     }
 
     /// A watch; `Err` holds the status of a refusal, 0 if there is no answer.
@@ -125,9 +127,11 @@ impl ChaosConnection {
         let response = timeout(ANSWER, asking).await;
         let response = response.map_err(|_| 0_u16)?.map_err(|_| 0_u16)?;
         match response.status().as_u16() {
-            200 => {
-                Ok(ChaosWatchStream { body: response.into_body(), read: BytesMut::new(), _connection: self })
-            }
+            200 => Ok(ChaosWatchStream {
+                body: response.into_body(),
+                read: BytesMut::new(),
+                _connection: self,
+            }),
             status => Err(status),
         }
     }

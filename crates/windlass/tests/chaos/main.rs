@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
 mod balancer;
+mod canonical;
 mod check;
 mod client;
 mod faults;
@@ -15,10 +16,9 @@ mod history;
 mod http;
 mod probe;
 mod process;
-mod traffic;
-mod canonical;
-mod watchers;
 mod test_cluster;
+mod traffic;
+mod watchers;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 use self::check::{CONFIG_MAPS, REQUESTS};
 use self::client::RecordingClient;
 use self::faults::{FaultInjector, FaultPlan};
-use self::history::{ChaosHistory, OperationOutcome, FinalState, ReadVersion, RequestRoute};
+use self::history::{ChaosHistory, FinalState, OperationOutcome, ReadVersion, RequestRoute};
+use self::test_cluster::{ChaosCluster, PATIENCE, artifact_dir};
 use self::traffic::ChaosTraffic;
-use self::test_cluster::{PATIENCE, ChaosCluster, artifact_dir};
 
 /// A file with a history that is to be checked again.
 const AGAIN: &str = "WINDLASS_CHAOS_HISTORY";
@@ -78,7 +78,9 @@ async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
             let mut client = RecordingClient::new(world, usize::MAX, RequestRoute::Server(server));
             for resource in [CONFIG_MAPS, REQUESTS] {
                 let listed = client.list(resource, ReadVersion::Newest).await;
-                let OperationOutcome::Listed { version, objects } = listed else { panic!("{listed:?}") };
+                let OperationOutcome::Listed { version, objects } = listed else {
+                    panic!("{listed:?}")
+                };
                 let resource = resource.to_owned();
                 rest.push(FinalState { server, resource, version, objects });
             }
@@ -98,12 +100,14 @@ async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
 /// Fails if a promise was broken, and keeps the history then.
 fn check_history(history: &ChaosHistory, fresh: bool) {
     let count = |name: &str, number: usize| format!("{number} {name}");
-    print_stderr(&[
-        count("operations", history.operations.len()),
-        count("watches", history.watches.len()),
-        count("changes", history.changes.len()),
-    ]
-    .join(", "));
+    print_stderr(
+        &[
+            count("operations", history.operations.len()),
+            count("watches", history.watches.len()),
+            count("changes", history.changes.len()),
+        ]
+        .join(", "),
+    );
     let verdict = check::check(history);
     if verdict.violations.is_empty() {
         return;

@@ -53,7 +53,7 @@ impl ManagedProcess {
         kill_process(self.pid, signal).unwrap();
     }
 
-    /// `kill -9`.
+    /// Kills the process as `kill -9` does, also if it is stopped.
     pub fn kill(mut self) {
         self.end();
     }

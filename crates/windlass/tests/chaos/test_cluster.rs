@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use windlass_etcd_process::{EtcdCluster, HostNetwork, MemberAddress};
 
 use crate::balancer;
-use crate::history::{HistoryRecorder, Revision, RequestRoute};
+use crate::canonical;
+use crate::history::{HistoryRecorder, RequestRoute, Revision};
 use crate::http::{ChaosHttp, TOKEN};
 use crate::process::ManagedProcess;
-use crate::canonical;
 
 /// Longer than anything healthy takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub struct ChaosCluster {
     dir: TempDir,
 }
 
-/// How clients find servers.
+/// Addresses of both servers and of the balancer.
 #[derive(Clone)]
 pub struct ServerAddresses {
     servers: [SocketAddr; 2],
@@ -104,7 +104,8 @@ impl ChaosCluster {
             world.start_controllers(which);
         }
         let namespace = json!({"metadata": {"name": "chaos"}});
-        let (http, address) = (&world.addresses.http, world.addresses.for_route(RequestRoute::Server(0)));
+        let (http, address) =
+            (&world.addresses.http, world.addresses.for_route(RequestRoute::Server(0)));
         let made = http.request(address, Method::POST, "/api/v1/namespaces", &namespace).await;
         assert!(made.is_ok_and(|made| made.status == 201));
         world
@@ -164,7 +165,8 @@ impl ChaosCluster {
     pub async fn leading_controllers(&self) -> usize {
         let begun = Instant::now();
         loop {
-            let (http, address) = (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
+            let (http, address) =
+                (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
             let lease = http.request(address, Method::GET, LEASE, &Value::Null).await;
             let holder = lease.ok().and_then(|lease| {
                 lease.body["spec"]["holderIdentity"].as_str().and_then(|who| who.parse().ok())

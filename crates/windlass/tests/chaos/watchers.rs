@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::canonical::content;
 use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
 use crate::client::{RecordingClient, collection, version};
-use crate::history::{WatchEnd, WatchStart, WatchEventKind, OperationOutcome, OperationRequest, Revision, ObservedEvent, ReadVersion, RequestRoute, RecordedWatch};
+use crate::history::{
+    ObservedEvent, OperationOutcome, OperationRequest, ReadVersion, RecordedWatch, RequestRoute,
+    Revision, WatchEnd, WatchEventKind, WatchStart,
+};
 use crate::http::ChaosWatchStream;
 use crate::traffic::TrafficState;
-use crate::canonical::content;
 
 /// After so long without a word, who follows looks whether another server has more to say.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -34,13 +37,20 @@ enum WatchStep {
 }
 
 impl OpenWatch {
-    async fn start(client: &RecordingClient, resource: &str, from: WatchStart, follows: bool) -> Option<Self> {
+    async fn start(
+        client: &RecordingClient,
+        resource: &str,
+        from: WatchStart,
+        follows: bool,
+    ) -> Option<Self> {
         let start = client.recorder.now();
         // Watches end by themselves now and then, and a bookmark says where.
         let seconds = rand::random_range(2..8);
         let version = match from {
             WatchStart::Revision(from) => format!("resourceVersion={from}"),
-            WatchStart::State => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            WatchStart::State => {
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned()
+            }
         };
         let path = format!(
             "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{version}",
@@ -56,7 +66,8 @@ impl OpenWatch {
             told: Vec::new(),
             end: WatchEnd::Closed,
         };
-        let connection = client.addresses.http.connect(client.addresses.for_route(client.via)).await?;
+        let connection =
+            client.addresses.http.connect(client.addresses.for_route(client.via)).await?;
         match connection.watch(&path).await {
             Ok(events) => Some(Self { events, watch }),
             Err(410) => {
@@ -94,7 +105,8 @@ impl OpenWatch {
                 return WatchStep::End;
             }
         };
-        let told = ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
+        let told =
+            ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
         self.watch.told.push(told);
         WatchStep::Told(event["object"].clone())
     }
@@ -276,7 +288,10 @@ impl CsrApprover {
             let content = request_content(true, None);
             let request = OperationRequest::Update { key: key.clone(), content, expect };
             let outcome = self.hands.request(request, &object).await;
-            let again = matches!(outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
+            let again = matches!(
+                outcome,
+                OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. }
+            );
             if again {
                 self.hands.switch_route(next_route(self.hands.via));
                 self.waiting.insert(key, object);

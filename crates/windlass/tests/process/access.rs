@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::kubectl::Kubectl;
 
-/// A command of ours.
+/// Runs the built binary; `path` is a flag with its file argument.
 fn windlass(args: &[&str], path: Option<(&str, &Path)>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(args);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::issue::{windlass_fails, windlass_ok, windlass};
+use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::TestDataDir;
 
@@ -41,7 +41,8 @@ fn a_bundle_is_applied_listed_and_asked_about() {
         assert!(said.contains(words), "{words} in\n{said}");
     }
     let said: Value =
-        serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"]))
+            .unwrap();
     assert_eq!((&said["targets"], &said["wrong"]), (&said["current"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
     // What is wrong is told, and so is where.

@@ -1,11 +1,11 @@
 //! Bundles, by `windlass up` and kubectl, as trust-manager's users have them.
 
 mod anchors;
+mod bundle_fixture;
+mod docs_page;
+mod error_reporting;
+mod keystores;
 mod life_cycles;
 mod packages;
-mod docs_page;
-mod validation;
-mod bundle_fixture;
-mod keystores;
 mod trust_manager_migration;
-mod error_reporting;
+mod validation;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde_json::Value;
-use windlass_pki::{CertificateAuthority, Certificate};
+use windlass_pki::{Certificate, CertificateAuthority};
 
 use crate::controllers::{ControllersProcess, REQUESTS, node_request, server};
 use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir};
 use crate::signing::authority;
-use crate::traffic::{ObservedCertificate, IssuanceTraffic};
+use crate::traffic::{IssuanceTraffic, ObservedCertificate};
 
 const SWAPS: usize = 200;
 /// How soon a good pair is to be used.
@@ -75,7 +75,7 @@ impl CaDirectory {
         self.good.len() - 1
     }
 
-    /// Spoils the files.
+    /// Replaces the CA files with an invalid pair of kind `way`.
     fn install_invalid(&self, way: usize) {
         let good = texts(&authority("bad", -3600, 3600));
         let other = texts(&authority("bad", -3600, 3600));
@@ -108,7 +108,7 @@ impl CaDirectory {
         }
     }
 
-    /// Each at once.
+    /// Renames each file into place atomically, one after the other.
     fn rename(&self, certificate: &str, key: &str) {
         for (file, text) in [(self.key_path(), key), (self.certificate(), certificate)] {
             let new = self.folder.join("new");

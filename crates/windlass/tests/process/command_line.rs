@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::controllers::{ControllersProcess, kubeconfig, server};
-use crate::issue::{windlass_fails, windlass_ok, windlass};
+use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, TestServer, lines, wait};
 
@@ -173,7 +173,9 @@ fn a_missing_permission_is_logged_once_in_words() {
     let weak = kubeconfig(&server, "weak", "weak-token");
     let flags = ["--leader-elect=false", "-v", "--controllers=csrcleaner"];
     let controllers = ControllersProcess::start(&server, &weak, "weak", flags);
-    wait_until("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
+    wait_until("the watch is retried", || {
+        controllers.log().matches("still cannot watch").count() >= 3
+    });
     let log = controllers.log();
     let warned =
         log.lines().filter(|line| line.contains("cannot watch; retrying")).collect::<Vec<_>>();

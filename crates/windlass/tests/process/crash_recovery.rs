@@ -29,10 +29,12 @@ async fn kill_repeatedly() {
     let mut server = TestServer::start();
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let (status, answer) = server.http().request(Method::POST, "/api/v1/namespaces", namespace).await;
+    let (status, answer) =
+        server.http().request(Method::POST, "/api/v1/namespaces", namespace).await;
     assert_eq!(status, 201, "{answer}");
     let (start, _) = list(&server.http()).await;
-    let mut followers: Vec<ResumingWatcher> = (0..FOLLOWERS).map(|_| ResumingWatcher::from(start)).collect();
+    let mut followers: Vec<ResumingWatcher> =
+        (0..FOLLOWERS).map(|_| ResumingWatcher::from(start)).collect();
     let mut history = CrashHistory::new(start);
 
     for round in 0..rounds {
@@ -77,7 +79,11 @@ async fn kill_repeatedly() {
     assert!(history.acknowledged() > rounds, "only {} writes: no load", history.acknowledged());
 }
 
-fn start_writers(http: &HttpClient, round: usize, floor: u64) -> JoinSet<Vec<history::ObjectLifetime>> {
+fn start_writers(
+    http: &HttpClient,
+    round: usize,
+    floor: u64,
+) -> JoinSet<Vec<history::ObjectLifetime>> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let prefix = format!("w{writer}-{round}");
@@ -86,7 +92,11 @@ fn start_writers(http: &HttpClient, round: usize, floor: u64) -> JoinSet<Vec<his
     writers
 }
 
-fn start_followers(http: &HttpClient, followers: Vec<ResumingWatcher>, until: Option<u64>) -> JoinSet<ResumingWatcher> {
+fn start_followers(
+    http: &HttpClient,
+    followers: Vec<ResumingWatcher>,
+    until: Option<u64>,
+) -> JoinSet<ResumingWatcher> {
     let mut following = JoinSet::new();
     for follower in followers {
         following.spawn(follower.watch(http.clone(), until));

@@ -5,7 +5,7 @@ use std::{fs, thread};
 
 use serde_json::Value;
 
-use crate::issue::{windlass_fails, windlass_ok, windlass};
+use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, wait};
 
@@ -66,10 +66,12 @@ fn requests_are_listed_shown_and_decided() {
     let json: Value =
         serde_json::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "json"])).unwrap();
     let yaml: Value =
-        serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"])).unwrap();
+        serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"]))
+            .unwrap();
     assert_eq!(json, yaml);
     assert_eq!((&json["state"], &json["requestedSeconds"]), (&"Approved".into(), &3600.into()));
-    let all: Value = serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
+    let all: Value =
+        serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
     assert_eq!(all["items"][1], json);
 }
 

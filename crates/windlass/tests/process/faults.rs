@@ -64,7 +64,11 @@ fn ended_for_a_reason(server: &mut TestServer, outcome: &WriteOutcomes) {
 
 /// Has the n-th of `calls` meet `fault`, for one n after the other, and checks what is there after
 /// a restart.
-async fn inject_each_call(calls: &str, fault: &str, check: impl Fn(&mut TestServer, &WriteOutcomes)) {
+async fn inject_each_call(
+    calls: &str,
+    fault: &str,
+    check: impl Fn(&mut TestServer, &WriteOutcomes),
+) {
     let rounds = if long() { 40 } else { 4 };
     // Each takes at least one of the calls, so that every round meets its fault.
     let writes = rounds + 4;

@@ -25,7 +25,7 @@ pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct HttpClient {
     address: SocketAddr,
-    /// Who must be there.
+    /// IP address that the server's certificate must contain.
     name: IpAddr,
     connector: TlsConnector,
     authorization: Arc<str>,
@@ -65,7 +65,8 @@ impl HttpClient {
     }
 
     pub async fn connect(&self) -> Result<HttpConnection, BoxedError> {
-        let (sender, connection) = http1::handshake(TokioIo::new(self.connect_tls().await?)).await?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(self.connect_tls().await?)).await?;
         tokio::spawn(connection);
         Ok(HttpConnection {
             sender,

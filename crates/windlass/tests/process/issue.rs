@@ -14,9 +14,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltNames, CertificateAuthority, CertificateRequest, ForeignCertificate, CertificateTemplate, IssuedSubject,
-    PrivateKey, Serial, Subject, SubjectKey, SystemRandom, CertificateUsages, Validity, issue_certificate,
-    parse_certificate_blocks, pem, build_csr,
+    AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
+    ForeignCertificate, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
+    Validity, build_csr, issue_certificate, parse_certificate_blocks, pem,
 };
 
 use crate::access::add_user;
@@ -164,7 +164,8 @@ fn a_client_certificate_logs_in() {
 
     // In place, with another key; the kubeconfig names the files and still works.
     let before = set(&dir);
-    let told = windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
+    let told =
+        windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
     assert!(told.contains("O=dev, CN=alice until ") && told.contains("request: "), "{told}");
     let after = set(&dir);
     assert_ne!(before["tls.key"], after["tls.key"]);
@@ -322,7 +323,8 @@ fn authority() -> CertificateAuthority {
     let validity = Validity::new(now - Duration::HOUR, now + Duration::DAY).unwrap();
     let key = PrivateKey::generate().unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&Subject::new("web CA", &[]).unwrap(), validity, key, serial).unwrap()
+    CertificateAuthority::self_signed(&Subject::new("web CA", &[]).unwrap(), validity, key, serial)
+        .unwrap()
 }
 
 /// The certificate that a request asks for, and its authority's.
@@ -336,7 +338,12 @@ fn signed(admin: &Kubectl, name: &str, ca: &CertificateAuthority) -> String {
     )
 }
 
-fn signed_for(admin: &Kubectl, name: &str, ca: &CertificateAuthority, validity: Validity) -> String {
+fn signed_for(
+    admin: &Kubectl,
+    name: &str,
+    ca: &CertificateAuthority,
+    validity: Validity,
+) -> String {
     let object = admin.json(&["get", "csr", name]);
     let text = STANDARD.decode(object["spec"]["request"].as_str().unwrap()).unwrap();
     let request = CertificateRequest::from_pem(&text).unwrap();

@@ -18,7 +18,7 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
 }
 
-/// `windlass store …`.
+/// Runs `windlass store` with these arguments and waits for its exit.
 fn store(args: &[&str], data: Option<&Path>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.arg("store").args(args);
@@ -184,7 +184,10 @@ async fn a_damaged_database_is_named() {
     ];
     for (what, damage) in damages {
         damage(&mut File::options().write(true).open(&file).unwrap(), length);
-        for output in [expect_start_failure(place.up_command("127.0.0.1:0")), store(&["check"], Some(&place.data()))] {
+        for output in [
+            expect_start_failure(place.up_command("127.0.0.1:0")),
+            store(&["check"], Some(&place.data())),
+        ] {
             let complaint = stderr(&output);
             assert!(!output.status.success(), "{what}: {complaint}");
             assert!(complaint.contains("windlass.db"), "{what}: {complaint}");

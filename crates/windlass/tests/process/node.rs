@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
-    AltNames, CertificateAuthority, CertificateTemplate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom,
-    CertificateUsages, Validity, issue_certificate,
+    AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject,
+    PrivateKey, Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 
 use crate::http::HttpClient;
-use crate::issue::{windlass_ok, windlass};
+use crate::issue::{windlass, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, wait};
 
@@ -215,7 +215,9 @@ fn a_joined_node_needs_no_token_and_survives_server_restarts() {
     let before = wait_until("no heartbeat", || heartbeat(&admin));
     node.stop();
     let node = NodeAgentProcess::restart(&admin, "");
-    wait_until("no heartbeat without the token", || heartbeat(&admin).filter(|beat| *beat > before));
+    wait_until("no heartbeat without the token", || {
+        heartbeat(&admin).filter(|beat| *beat > before)
+    });
     assert_eq!(requests(&admin), 1, "nothing was asked for again");
 
     // The server goes away and comes back; the node does not notice much.
@@ -295,7 +297,8 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
 /// A client certificate of which almost everything is over, or everything if none is `left`.
 fn old_certificate(data: &Path, left: time::Duration) -> String {
     let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
-    let authority = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+    let authority =
+        CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let now = OffsetDateTime::now_utc();
@@ -401,7 +404,9 @@ fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
         assert!(advice.contains(part), "{part}: {advice}");
     }
     fs::write(&bootstrap, kept).unwrap();
-    wait_for_status(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
+    wait_for_status(&admin, "it does not come back", |status| {
+        status["certificates"][0]["stored"] == 1
+    });
     wait_until_ready(&admin);
     node.stop();
 }
@@ -423,7 +428,9 @@ fn a_kubelets_node_is_left_to_it() {
     let before = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
 
     let node = NodeAgentProcess::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
-    wait_for_status(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
+    wait_for_status(&admin, "it does not see the kubelet", |status| {
+        status["server"]["kubelet"] == true
+    });
     // Its names are those that the kubelet gave it.
     let waits = wait_for_status(&admin, "it does not ask", |status| {
         status["certificates"][1]["activity"]["state"] == "Waiting"
@@ -474,7 +481,10 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
     wait_for_status(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
     let ca = admin.server.place().data().join("pki/kubelet-serving-ca.crt");
     let address = node.listens()[0];
-    assert!(HttpClient::new(address, &ca, "").connect_tls().await.is_err(), "it is not for this address");
+    assert!(
+        HttpClient::new(address, &ca, "").connect_tls().await.is_err(),
+        "it is not for this address"
+    );
     let port = admin.json(&["get", "node", "n1"]);
     let port = port["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
     assert_eq!(port, address.port());
@@ -496,7 +506,8 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
         names.is_some_and(|names| names.len() == 2)
     });
     let address = node.listens()[0];
-    let answer = HttpClient::new(address, &ca, "").request(Method::GET, "/healthz", Value::Null).await;
+    let answer =
+        HttpClient::new(address, &ca, "").request(Method::GET, "/healthz", Value::Null).await;
     assert_eq!(answer, (200, Value::String("ok".into())));
     node.stop();
 }

@@ -1,11 +1,11 @@
 //! What a node agent lives through: rotations under load, servers and networks that fail, kills, disks
 //! and credentials that are of no use.
 
-mod credentials;
-mod network_faults;
-mod disk_faults;
 mod agent_kills;
+mod credentials;
+mod disk_faults;
 mod fault_proxy;
+mod network_faults;
 mod rotations;
 
 use std::fs::{self, File};
@@ -27,8 +27,8 @@ use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::node_certificates::{Backoff, RetryPolicy};
 use windlass_node::status_file::AgentStatus;
 use windlass_pki::{
-    AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, IssuedSubject, PrivateKey, Serial,
-    SubjectKey, SystemRandom, CertificateUsages, Validity, issue_certificate,
+    AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
+    IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 
 use crate::controllers::{REQUESTS, kubeconfig};
@@ -92,9 +92,15 @@ impl NodeHome {
     }
 
     /// Puts a client certificate here that is good between these times, as a kubelet would have.
-    fn seed(&self, server: &TestServer, from: time::Duration, until: time::Duration) -> CertificateKeyPair {
+    fn seed(
+        &self,
+        server: &TestServer,
+        from: time::Duration,
+        until: time::Duration,
+    ) -> CertificateKeyPair {
         let read = |name: &str| fs::read(server.place().data().join("pki").join(name)).unwrap();
-        let ca = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+        let ca =
+            CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
         let key = PrivateKey::generate().unwrap();
         let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
         let now = OffsetDateTime::now_utc();
@@ -142,7 +148,8 @@ impl NodeHome {
     fn options(&self) -> AgentOptions {
         let millis = Duration::from_millis;
         let quick = Backoff { initial: millis(20), max: millis(200) };
-        let pace = RetryPolicy { trouble: quick, refusal: quick, burst: 1000.0, ..RetryPolicy::default() };
+        let pace =
+            RetryPolicy { trouble: quick, refusal: quick, burst: 1000.0, ..RetryPolicy::default() };
         AgentOptions {
             node_name: self.node.clone(),
             bootstrap_kubeconfig: Some(self.bootstrap()),
@@ -185,7 +192,7 @@ impl AgentProcess {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What its metrics say.
+    /// Text of `/metrics`, from the address in the agent's log.
     async fn metrics(&self) -> String {
         let listening = || {
             let log = self.log();
@@ -287,7 +294,11 @@ async fn assert_current_pair(server: &TestServer, home: &NodeHome, made: usize) 
     assert_eq!(requests.len(), made, "{}: {requests:#?}", home.node);
     are_distinct(&requests);
     let key = subject_key(pair);
-    assert!(requests.iter().any(|request| *parse_csr(request).public_key() == key), "{}", home.node);
+    assert!(
+        requests.iter().any(|request| *parse_csr(request).public_key() == key),
+        "{}",
+        home.node
+    );
     assert!(!home.pki_dir().join("kubelet-client.key.tmp").exists(), "{}", home.node);
 }
 

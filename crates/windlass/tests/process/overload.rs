@@ -29,7 +29,7 @@ const ROUNDS: usize = 5;
 /// How long it takes until those who came or went no longer show.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What clients saw.
+/// Counts of the responses that all clients received.
 #[derive(Default)]
 struct OverloadCounters {
     good: AtomicU64,
@@ -124,7 +124,11 @@ async fn rate(seen: &OverloadCounters, lasts: Duration) -> f64 {
 
 /// Makes and reads objects, one request after the other. Who is told to come again does so when
 /// told to, as every Kubernetes client does.
-async fn send_requests(mut client: OverloadClient, seen: Arc<OverloadCounters>, stop: Arc<AtomicBool>) {
+async fn send_requests(
+    mut client: OverloadClient,
+    seen: Arc<OverloadCounters>,
+    stop: Arc<AtomicBool>,
+) {
     while !stop.load(Ordering::Relaxed) {
         if let Some(comes) = &mut client.only_in_crowds {
             comes.wait_for(|here| *here).await.unwrap();
@@ -148,7 +152,11 @@ async fn send_requests(mut client: OverloadClient, seen: Arc<OverloadCounters>, 
 type ResponseSummary = (StatusCode, Option<u64>);
 
 /// Counts an answer; how long to wait if it was a refusal.
-fn record_response(seen: &OverloadCounters, answer: &ResponseSummary, wanted: StatusCode) -> Option<Duration> {
+fn record_response(
+    seen: &OverloadCounters,
+    answer: &ResponseSummary,
+    wanted: StatusCode,
+) -> Option<Duration> {
     let (count, wait) = match *answer {
         (code, _) if code == wanted => (&seen.good, None),
         (StatusCode::TOO_MANY_REQUESTS, Some(seconds)) if seconds > 0 => {
@@ -180,7 +188,12 @@ async fn connect(server: &TestServer, token: &str) -> Result<SendRequest<Full<By
 }
 
 impl OverloadClient {
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<ResponseSummary, BoxedError> {
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<ResponseSummary, BoxedError> {
         let request = Request::builder()
             .method(method)
             .uri(format!("https://{}{path}", self.address))
@@ -203,7 +216,8 @@ async fn check_health(http: HttpClient, stop: Arc<AtomicBool>) -> (usize, Durati
     let (mut checks, mut slowest) = (0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let (code, answer) = connection.request(Method::GET, "/readyz", &Value::Null).await.unwrap();
+        let (code, answer) =
+            connection.request(Method::GET, "/readyz", &Value::Null).await.unwrap();
         slowest = slowest.max(asked.elapsed());
         assert_eq!(code, 200, "{answer}");
         checks += 1;

@@ -8,7 +8,8 @@ use hyper::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, issue, pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, issue, pem,
 };
 
 use crate::server::{PATIENCE, TestServer};
@@ -42,7 +43,8 @@ async fn a_token_file_is_read_again() {
     let file = server.place().path().join("tokens.csv");
     let before = fs::read_to_string(&file).unwrap();
     let newcomer = server.http_as("newcomer-token");
-    let status = || async { newcomer.request(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
+    let status =
+        || async { newcomer.request(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
     assert_eq!(status().await, 401);
     replace(&file, &format!("{before}newcomer-token,newcomer,u,\"system:masters\"\n"));
     wait_until_equal(200, status).await;
@@ -90,7 +92,8 @@ async fn the_serving_certificate_is_read_again() {
     assert_ne!(first, certificate);
     // A certificate that does not go with the key is not used.
     replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
-    wait_until_equal(true, || async { server.place().log().contains("the last good one stays") }).await;
+    wait_until_equal(true, || async { server.place().log().contains("the last good one stays") })
+        .await;
     assert_eq!(served().await, certificate);
 }
 

@@ -113,7 +113,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// A fresh server.
+    /// Starts a server in a new data directory and waits until it is ready.
     pub fn start() -> Self {
         TestDataDir::new().start()
     }

@@ -11,7 +11,7 @@ use time::{Duration, OffsetDateTime};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use crate::access::add_user;
-use crate::issue::{windlass_fails, windlass_ok, windlass};
+use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
 
@@ -82,7 +82,10 @@ fn wait_until_healthy(admin: &Kubectl) {
 fn signers_are_listed_and_shown() {
     let admin = Kubectl::with_server(place().start());
     wait_until_healthy(&admin);
-    windlass_ok(&admin, &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"]);
+    windlass_ok(
+        &admin,
+        &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"],
+    );
     windlass_ok(
         &admin,
         &[
@@ -126,8 +129,9 @@ fn signers_are_listed_and_shown() {
     ] {
         let shown = windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data"]);
         assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
-        let show =
-            |format| windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format]);
+        let show = |format| {
+            windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format])
+        };
         let yaml: Value = serde_saphyr::from_str(&show("yaml")).unwrap();
         assert_eq!(json(&show("json")), yaml);
         assert!(show("wide").contains("SHA-256 "));
@@ -237,7 +241,8 @@ fn files_are_checked_without_a_server() {
     let messages = messages.map(|finding| finding["message"].as_str().unwrap()).collect::<Vec<_>>();
     assert!(messages[0].ends_with("tls/ca.key is empty"), "{messages:?}");
     assert!(messages[1] == "https://127.0.0.1:1: connection refused", "{messages:?}");
-    let told = windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
+    let told =
+        windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
     assert!(
         told.contains("https://127.0.0.1:1: connection refused") && told.lines().count() == 1,
         "{told}"

@@ -63,13 +63,18 @@ impl OpensslRequest {
         )
     }
 
-    /// Sends it.
+    /// Creates the CertificateSigningRequest with kubectl; it must be accepted.
     fn send(&self, kubectl: &Kubectl, signer: &str, usages: &str) {
         kubectl.ok_with(&self.manifest(signer, usages), &["create", "-f", "-"]);
     }
 
     /// Waits until the request is as wanted.
-    fn wait_for_request(&self, admin: &Kubectl, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    fn wait_for_request(
+        &self,
+        admin: &Kubectl,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
         let started = Instant::now();
         loop {
             let request = admin.json(&["get", "csr", &self.name]);
@@ -205,7 +210,8 @@ fn forbidden_requests_are_not_signed() {
     let server = OpensslRequest::new(folder(&admin), "server", "/CN=eve", None);
     server.send(&admin, CLIENT, "client auth, server auth");
     admin.ok(&["certificate", "approve", "server"]);
-    let failed = server.wait_for_request(&admin, "refused", |request| condition(request, "Failed").is_some());
+    let failed = server
+        .wait_for_request(&admin, "refused", |request| condition(request, "Failed").is_some());
     let condition = condition(&failed, "Failed").unwrap();
     assert_eq!(condition["reason"], "SignerValidationFailure");
     assert_eq!(condition["message"], "invalid usage for client certificate: server auth");
@@ -341,10 +347,12 @@ fn a_node_cannot_impersonate_the_api_server() {
     let asked = asked.chain(numbers.map(|number| format!("IP:{number}"))).enumerate();
     for (index, name) in asked {
         let names = format!("DNS:n1.example,{name}");
-        let reserved = OpensslRequest::new(folder, &format!("reserved-{index}"), subject, Some(&names));
+        let reserved =
+            OpensslRequest::new(folder, &format!("reserved-{index}"), subject, Some(&names));
         reserved.send(&node, KUBELET_SERVING, "digital signature, server auth");
         let delayed = "windlass.dev/ApprovalDelayed";
-        let request = reserved.wait_for_request(&admin, "put off", |r| condition(r, delayed).is_some());
+        let request =
+            reserved.wait_for_request(&admin, "put off", |r| condition(r, delayed).is_some());
         assert_eq!(condition(&request, delayed).unwrap()["reason"], "ReservedName", "{name}");
         assert!(condition(&request, "Approved").is_none(), "{request}");
     }
@@ -373,7 +381,8 @@ fn a_node_cannot_impersonate_the_api_server() {
 /// That a request with a name that is not the node's waits and says for what, where people look.
 fn mismatch_is_told(admin: &Kubectl, asked: &OpensslRequest) {
     let delayed = "windlass.dev/ApprovalDelayed";
-    let request = asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
+    let request =
+        asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
     let told = condition(&request, delayed).unwrap();
     assert_eq!(told["reason"], "AddressMismatch");
     assert!(told["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{told}");

@@ -13,13 +13,15 @@ use hyper::Method;
 use serde_json::{Value, json};
 use windlass_etcd_process::EtcdCluster;
 
-use crate::controllers::{ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags};
+use crate::controllers::{
+    ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags,
+};
 use crate::http::HttpClient;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/moving/configmaps";
 
-/// `windlass store …`.
+/// Builds a `windlass store` command with these arguments.
 fn store<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.arg("store").args(args).stdin(Stdio::null());
@@ -239,7 +241,10 @@ async fn to_etcd_and_back() {
     let imported = run_ok(on_directory("import", &place.data(), &back));
     assert_eq!(digest(&imported), digest(&exported));
     let once_more = place.path().join("once more");
-    assert_eq!(digest(&run_ok(on_directory("export", &place.data(), &once_more))), digest(&exported));
+    assert_eq!(
+        digest(&run_ok(on_directory("export", &place.data(), &once_more))),
+        digest(&exported)
+    );
     run_ok(store([OsStr::new("check"), OsStr::new("--data-dir"), place.data().as_os_str()]));
 
     let embedded = server(place, [""; 0]);

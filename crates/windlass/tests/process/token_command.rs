@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::access::add_user;
-use crate::issue::{windlass_fails, windlass_ok, windlass};
+use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::PATIENCE;
 
@@ -25,7 +25,8 @@ fn create(who: &Kubectl, args: &[&str]) -> (Value, String) {
 }
 
 fn tokens(who: &Kubectl) -> Vec<Value> {
-    let listed: Value = serde_json::from_str(&windlass_ok(who, &["token", "list", "-o", "json"])).unwrap();
+    let listed: Value =
+        serde_json::from_str(&windlass_ok(who, &["token", "list", "-o", "json"])).unwrap();
     listed["items"].as_array().unwrap().clone()
 }
 

@@ -14,7 +14,7 @@ use crate::controllers::{REQUESTS, node_request};
 use crate::http::HttpClient;
 use crate::server::PATIENCE;
 
-/// Clients at work.
+/// Clients that request and watch certificates until they are stopped.
 pub struct IssuanceTraffic {
     seen: Arc<Mutex<IssuedByRequest>>,
     stop: Arc<AtomicBool>,
@@ -108,7 +108,12 @@ async fn watch(http: HttpClient, seen: Arc<Mutex<IssuedByRequest>>) {
     panic!("the watch ended");
 }
 
-async fn create_requests(http: HttpClient, client: usize, pause: Duration, stop: Arc<AtomicBool>) -> Vec<String> {
+async fn create_requests(
+    http: HttpClient,
+    client: usize,
+    pause: Duration,
+    stop: Arc<AtomicBool>,
+) -> Vec<String> {
     let mut connection = http.connect().await.unwrap();
     let mut names = Vec::new();
     while !stop.load(Relaxed) {

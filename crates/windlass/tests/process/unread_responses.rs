@@ -14,7 +14,7 @@ use crate::server::{ADMIN_TOKEN, TestServer};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 150;
 const OBJECT_BYTES: usize = 15_000;
-/// Responses on one connection.
+/// Unread responses that are opened on one connection.
 const RESPONSES: usize = 50;
 /// How much the server may grow for them. 50 assembled lists are 110 MiB and more.
 const MOST_KIB: u64 = 24 << 10;
@@ -50,7 +50,8 @@ async fn unread_lists_of_one_connection_cost_little_memory() {
             let grown = server.memory_kib("VmRSS").saturating_sub(before);
             assert!(grown < MOST_KIB, "{path} as {accept}, window {window}: {grown} KiB");
             // They hold seats, and others go on.
-            let (code, _) = connection.request(Method::GET, CONFIG_MAPS, &json!(null)).await.unwrap();
+            let (code, _) =
+                connection.request(Method::GET, CONFIG_MAPS, &json!(null)).await.unwrap();
             assert_eq!(code, 200);
             // A client that reads after all gets everything.
             if window == 20_000 {

@@ -15,12 +15,10 @@ use super::super::nodes;
 use super::super::process::ChildProcess;
 use super::PATIENCE;
 
-/// The node's name.
 pub const NAME: &str = "bench-node";
 
 /// A running agent. Dropping it kills it.
 pub struct AgentProcess {
-    /// The process.
     pub process: ChildProcess,
     root: PathBuf,
 }

@@ -16,7 +16,7 @@ use super::super::BenchContext;
 use super::super::client::{BenchClient, HttpProtocol};
 use super::super::nodes;
 use super::super::server::ServerProcess;
-use super::super::table::{TableRow, ResultTable};
+use super::super::table::{ResultTable, TableRow};
 use super::super::watchers::raise_file_limit;
 use super::{BUNDLE, BUNDLES, PATIENCE, RootCertificates, SIGNER, apply_bundle};
 

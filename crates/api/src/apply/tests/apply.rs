@@ -370,7 +370,10 @@ fn kubectl_takes_over_from_its_client_side() {
     assert!(live.apply("other", map("2"), false).is_err());
     live.apply("kubectl", map("2"), false).unwrap();
     assert_eq!(live.without_managed_fields()["data"]["a"], "2");
-    assert_eq!(live.without_managed_fields()["metadata"]["annotations"][record], format!("{}\n", map("2")));
+    assert_eq!(
+        live.without_managed_fields()["metadata"]["annotations"][record],
+        format!("{}\n", map("2"))
+    );
     assert_eq!(live.apply("kubectl", map("2"), false), Ok(false));
     // What is no longer as kubectl left it is still a conflict.
     let mut live = LiveObject::new("ConfigMap");

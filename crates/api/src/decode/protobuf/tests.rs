@@ -40,7 +40,6 @@ fn schema() -> Schema {
     Schema::parse(&[("t", TABLE)]).unwrap()
 }
 
-/// A message under construction.
 #[derive(Clone, Default)]
 struct WireBuilder(Vec<u8>);
 

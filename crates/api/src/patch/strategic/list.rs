@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{
-    ELEMENT_ORDER, ListRule, PATCH, PatchError, SchemaView, MergeContext, go_map, go_value, merge_map, strip,
-    unknown_directive, wrong_type,
+    ELEMENT_ORDER, ListRule, MergeContext, PATCH, PatchError, SchemaView, go_map, go_value,
+    merge_map, strip, unknown_directive, wrong_type,
 };
 
 /// Merges the list of a patch into the list of an object.

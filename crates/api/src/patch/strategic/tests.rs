@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::sample_schema::{type_id, schema};
+use super::super::sample_schema::{schema, type_id};
 use super::*;
 
 fn run(target: Value, patch: Value) -> Result<Value, PatchError> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{SelectorOperator, LabelRequirement};
+use super::{LabelRequirement, SelectorOperator};
 use crate::field::quote;
 use crate::limits::MAX_REQUIREMENTS;
 use crate::names;
@@ -202,7 +202,8 @@ impl<'a> SelectorParser<'a> {
                     }
                 }
                 SelectorToken::Symbol(",") => {
-                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")")) {
+                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")"))
+                    {
                         values.insert("");
                     }
                     if self.peek() == SelectorToken::Symbol(")") {

@@ -102,7 +102,10 @@ const NOTHING: &str = "? couldn't find any valid certificates in bundle";
 fn text_and_package_are_taken() {
     let none = TrustNamespaceFixture::default();
     let package = CaPackage::from_store("testpkg", "123", ED25519.as_bytes()).unwrap();
-    let some = TrustNamespaceFixture { package: Some(package.clone()), ..TrustNamespaceFixture::default() };
+    let some = TrustNamespaceFixture {
+        package: Some(package.clone()),
+        ..TrustNamespaceFixture::default()
+    };
     let key = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----";
     assert_eq!(none.summarize_sources(json!([])), NOTHING);
     assert_eq!(none.summarize_sources(json!([{"inLine": P256}])), "p");
@@ -208,11 +211,9 @@ fn secrets_are_read_but_not_all_of_those_with_keys() {
 
 #[test]
 fn all_sources_are_mixed_and_looked_at() {
-    let objects = TrustNamespaceFixture::default().config_map(config_map("one", json!({"key": P256}))).secret(
-        "two",
-        "Opaque",
-        &[("key", ED25519)],
-    );
+    let objects = TrustNamespaceFixture::default()
+        .config_map(config_map("one", json!({"key": P256})))
+        .secret("two", "Opaque", &[("key", ED25519)]);
     let good = json!([
         {"configMap": {"name": "one", "key": "key"}},
         {"secret": {"name": "two", "key": "key"}},
@@ -258,7 +259,8 @@ fn all_sources_are_mixed_and_looked_at() {
 
 #[test]
 fn an_optional_source_may_be_missing_but_not_bad() {
-    let objects = TrustNamespaceFixture::default().config_map(config_map("one", json!({"key": "x"})));
+    let objects =
+        TrustNamespaceFixture::default().config_map(config_map("one", json!({"key": "x"})));
     for missing in [
         json!({"configMap": {"name": "none", "key": "key"}, "optional": true}),
         json!({"configMap": {"name": "one", "key": "none"}, "optional": true}),
@@ -274,7 +276,8 @@ fn an_optional_source_may_be_missing_but_not_bad() {
     let only = json!([{"configMap": {"name": "none", "key": "key"}, "optional": true}]);
     assert_eq!(objects.summarize_sources(only), NOTHING);
     let bad = P256.replacen("-----\n", "-----\na: b\n\n", 1);
-    let bad = objects.summarize_sources(json!([{"inLine": P256}, {"inLine": bad, "optional": true}]));
+    let bad =
+        objects.summarize_sources(json!([{"inLine": P256}, {"inLine": bad, "optional": true}]));
     assert!(bad.starts_with("! inline source"), "{bad}");
 }
 
@@ -306,7 +309,9 @@ fn what_the_bundle_has_written_is_no_source_of_it() {
     };
     let source = config_map("source", json!({"key": P256}));
     let with = |object: Value, is_target| {
-        TrustNamespaceFixture { is_target, ..TrustNamespaceFixture::default() }.config_map(source.clone()).config_map(object)
+        TrustNamespaceFixture { is_target, ..TrustNamespaceFixture::default() }
+            .config_map(source.clone())
+            .config_map(object)
     };
     let by_name = json!([
         {"configMap": {"name": "source", "key": "key"}},

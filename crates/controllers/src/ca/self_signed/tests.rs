@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use time::macros::datetime;
-use windlass_pki::{CertificateTemplate, IssuedSubject, CertificateUsages, issue_certificate};
+use windlass_pki::{CertificateTemplate, CertificateUsages, IssuedSubject, issue_certificate};
 
 use super::*;
 

@@ -52,7 +52,12 @@ fn every_state_has_its_time() {
         // Times that nobody can go by.
         ("no time", json!([condition("Denied", None)]), None, day),
         ("Go's zero", json!([condition("Denied", Some("0001-01-01T00:00:00Z"))]), None, day),
-        ("before it was made", json!([condition("Denied", Some("1999-01-01T00:00:00Z"))]), None, 60),
+        (
+            "before it was made",
+            json!([condition("Denied", Some("1999-01-01T00:00:00Z"))]),
+            None,
+            60,
+        ),
     ];
     for (what, conditions, certificate, minutes) in table {
         let deadline = csr_deadline(&request(&conditions, certificate));

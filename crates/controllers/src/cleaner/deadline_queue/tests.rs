@@ -14,7 +14,11 @@ fn object(uid: &str, version: &str) -> ObjectMeta {
 }
 
 /// What is due after that many real minutes, by a clock that is so many minutes wrong.
-async fn pop_due_after(agenda: &mut DeadlineQueue<&'static str>, minutes: u64, wrong: i64) -> Vec<&'static str> {
+async fn pop_due_after(
+    agenda: &mut DeadlineQueue<&'static str>,
+    minutes: u64,
+    wrong: i64,
+) -> Vec<&'static str> {
     advance(Duration::from_secs(60 * minutes)).await;
     let real = time::Duration::minutes(i64::try_from(minutes).unwrap());
     agenda.pop_due(START + real + time::Duration::minutes(wrong))

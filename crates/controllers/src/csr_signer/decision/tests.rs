@@ -3,7 +3,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use time::macros::datetime;
-use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Subject, Validity};
+use windlass_pki::{Certificate, CertificateAuthority, PrivateKey, Subject, Validity};
 
 use super::super::policy::KubernetesSigner;
 use super::*;
@@ -130,8 +130,11 @@ fn an_expired_authority_signs_nothing() {
         (time::Duration::DAY, "the signer has expired"),
     ] {
         let request = recorded_csr("kubelet client");
-        let answer = decide(&request, KubernetesSigner::KubeletClient, &authority(NOW - before), YEAR, NOW);
-        let CsrDecision::Delayed(SigningDelay { reason, message }) = &answer else { panic!("{answer:?}") };
+        let answer =
+            decide(&request, KubernetesSigner::KubeletClient, &authority(NOW - before), YEAR, NOW);
+        let CsrDecision::Delayed(SigningDelay { reason, message }) = &answer else {
+            panic!("{answer:?}")
+        };
         assert_eq!(*reason, "SignerExpired");
         assert!(message.starts_with(said), "{message}");
     }

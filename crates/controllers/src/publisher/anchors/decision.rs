@@ -16,7 +16,7 @@ use windlass_pki::{Certificate, ForeignCertificate, certificate_set_digest, fing
 use super::record::{AnchorRecord, AnchorRecords, round_up};
 use crate::limits::MAX_ANCHORS;
 
-/// A trust anchor.
+/// A trust anchor: the DER encoding of one CA certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustAnchor {
     der: Vec<u8>,
@@ -68,11 +68,11 @@ fn encode_hex(bytes: &[u8]) -> String {
 /// A bundle that is there.
 #[derive(Clone, Debug)]
 pub struct ExistingBundle {
-    /// Whether we made it.
+    /// Whether the object has our managed-by label.
     pub ours: bool,
     /// Whether it has the labels it should have.
     pub labelled: bool,
-    /// What is in it.
+    /// The `trustBundle` field: PEM certificates, not yet parsed.
     pub text: String,
     /// The anchor that was current when it was written.
     pub current: Option<String>,
@@ -86,7 +86,7 @@ pub struct ExistingBundle {
 /// What the decision depends on beside the bundle.
 #[derive(Clone, Debug)]
 pub struct AnchorPolicy {
-    /// What time it is.
+    /// Current time, against which holds and retention are checked.
     pub now: OffsetDateTime,
     /// How long an anchor stays after the last certificate issued under it has expired.
     pub overlap: Duration,
@@ -110,32 +110,32 @@ pub struct BundleContents {
 }
 
 impl BundleContents {
-    /// As PEM.
+    /// All anchors as PEM, the newest first.
     pub fn to_pem(&self) -> String {
         self.anchors.iter().map(TrustAnchor::to_pem).collect()
     }
 
-    /// Which one is current.
+    /// Fingerprint of the anchor of the newest CA.
     pub fn current_fingerprint(&self) -> String {
         self.anchors.first().map(TrustAnchor::fingerprint).unwrap_or_default()
     }
 }
 
-/// What to do.
+/// What the publisher does with a signer's bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnchorAction {
-    /// It is somebody else's.
+    /// The bundle belongs to another manager; do not write it.
     LeaveAlone,
     /// Nothing, until so long from now.
     Keep {
-        /// When to look again.
+        /// Delay until the bundle is reconciled again; `None` if nothing is scheduled.
         again: Option<Duration>,
     },
-    /// Write this.
+    /// Write these contents to the bundle.
     Write {
         /// What should be in it.
         contents: BundleContents,
-        /// When to look again.
+        /// Delay until the bundle is reconciled again; `None` if nothing is scheduled.
         again: Option<Duration>,
     },
     /// The new anchor cannot be added without removing one that is still needed.
@@ -148,7 +148,11 @@ pub enum AnchorAction {
 }
 
 /// What to do about the bundle of a signer with this anchor.
-pub fn decide(found: Option<&ExistingBundle>, current: TrustAnchor, policy: &AnchorPolicy) -> AnchorAction {
+pub fn decide(
+    found: Option<&ExistingBundle>,
+    current: TrustAnchor,
+    policy: &AnchorPolicy,
+) -> AnchorAction {
     let max_duration_seconds = policy.max_duration.as_secs();
     let Some(found) = found else {
         let record = AnchorRecord { max_duration_seconds, ..AnchorRecord::default() };
@@ -194,7 +198,10 @@ pub fn decide(found: Option<&ExistingBundle>, current: TrustAnchor, policy: &Anc
     if right { AnchorAction::Keep { again } } else { AnchorAction::Write { contents, again } }
 }
 
-fn build_contents(current: (TrustAnchor, AnchorRecord), old: Vec<(TrustAnchor, AnchorRecord)>) -> BundleContents {
+fn build_contents(
+    current: (TrustAnchor, AnchorRecord),
+    old: Vec<(TrustAnchor, AnchorRecord)>,
+) -> BundleContents {
     let (mut anchors, mut records) = (Vec::new(), AnchorRecords::new());
     for (anchor, record) in std::iter::once(current).chain(old) {
         records.insert(anchor.fingerprint(), record);

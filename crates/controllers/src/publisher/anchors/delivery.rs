@@ -12,20 +12,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use windlass_api::selector::labels::LabelSelector;
 
-/// A signer's bundle.
+/// A published bundle that nodes are expected to carry.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedBundle<'a> {
-    /// Its name.
+    /// Name of the ClusterTrustBundle object.
     pub bundle: &'a str,
     /// The signer that it is of.
     pub signer: &'a str,
-    /// Its labels.
+    /// Labels of the ClusterTrustBundle, which volumes select.
     pub labels: &'a BTreeMap<String, String>,
     /// The digest of its anchors.
     pub digest: &'a str,
 }
 
-/// What nodes report.
+/// NodeTrust reports of all nodes, reduced to our bundles.
 #[derive(Debug, Default)]
 pub struct NodeReports {
     state: ReportsState,
@@ -45,7 +45,6 @@ enum ReportsState {
     Absent,
 }
 
-/// What one node reports.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeReport {
@@ -69,7 +68,7 @@ struct ReportedBundle {
     digest: String,
 }
 
-/// NodeTrusts, for a client.
+/// The API resource of NodeTrust objects.
 pub fn resource() -> ApiResource {
     ApiResource {
         group: "windlass.dev".into(),
@@ -124,7 +123,8 @@ impl NodeReports {
         let status = object.data.get("status").cloned().unwrap_or_default();
         // What cannot be read says nothing good of the node.
         let unreadable = || NodeReport { more_sources: 1, ..NodeReport::default() };
-        let mut report: NodeReport = serde_json::from_value(status).unwrap_or_else(|_| unreadable());
+        let mut report: NodeReport =
+            serde_json::from_value(status).unwrap_or_else(|_| unreadable());
         report.sources.retain(|source| matters(&source.name, &source.signer_name));
         self.nodes.insert(object.name_any(), report);
     }

@@ -29,7 +29,7 @@ pub fn parse(annotation: &str) -> Option<AnchorRecords> {
     serde_json::from_str(annotation).ok()
 }
 
-/// Writes an annotation.
+/// Encodes the records as JSON for the bundle's annotation.
 pub fn encode(records: &AnchorRecords) -> String {
     serde_json::to_string(records).unwrap_or_default()
 }
@@ -76,7 +76,10 @@ mod tests {
         assert_eq!(encode(&records), text);
         assert_eq!(parse(text), Some(records));
         assert_eq!(parse(r#"{"ab":{"retainUntil":"soon"}}"#), None);
-        assert_eq!(parse(r#"{"ab":{}}"#), Some(AnchorRecords::from([("ab".into(), AnchorRecord::default())])));
+        assert_eq!(
+            parse(r#"{"ab":{}}"#),
+            Some(AnchorRecords::from([("ab".into(), AnchorRecord::default())]))
+        );
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl ConfigDocument {
         }
     }
 
-    /// The whole of it.
+    /// The top-level value of the document.
     pub fn root(&self) -> ConfigField<'_> {
         ConfigField { file: &self.file, path: String::new(), node: &self.root }
     }
@@ -110,7 +110,11 @@ impl<'a> ConfigField<'a> {
         for (key, _) in entries {
             if !known.contains(&key.value.as_str()) {
                 let words = format!("unknown field; there are {}", known.join(", "));
-                return Err(self.error_at(line_and_column(&key.referenced), self.child_path(&key.value), words));
+                return Err(self.error_at(
+                    line_and_column(&key.referenced),
+                    self.child_path(&key.value),
+                    words,
+                ));
             }
         }
         Ok(ConfigFields { of: self.clone(), entries })
@@ -119,7 +123,9 @@ impl<'a> ConfigField<'a> {
     /// The keys and values of a map.
     pub fn pairs(&self) -> Result<Vec<(&'a str, ConfigField<'a>)>, ConfigError> {
         let entries = self.entries()?.iter();
-        Ok(entries.map(|(key, node)| (key.value.as_str(), self.child_field(&key.value, node))).collect())
+        Ok(entries
+            .map(|(key, node)| (key.value.as_str(), self.child_field(&key.value, node)))
+            .collect())
     }
 
     /// The values of a list.
@@ -150,7 +156,9 @@ impl<'a> ConfigField<'a> {
             ConfigValue::Number(_) | ConfigValue::Bool(_) => {
                 Err(self.error(format!("{} is not text; put it in quotes", self.node.value)))
             }
-            ConfigValue::Null | ConfigValue::List(_) | ConfigValue::Map(_) => Err(self.unexpected("text")),
+            ConfigValue::Null | ConfigValue::List(_) | ConfigValue::Map(_) => {
+                Err(self.unexpected("text"))
+            }
         }
     }
 
@@ -162,7 +170,7 @@ impl<'a> ConfigField<'a> {
         }
     }
 
-    /// Yes or no.
+    /// Parses the value as a YAML boolean.
     pub fn boolean(&self) -> Result<bool, ConfigError> {
         match self.node.value {
             ConfigValue::Bool(value) => Ok(value),
@@ -182,7 +190,11 @@ impl<'a> ConfigField<'a> {
         for (index, (key, _)) in entries.iter().enumerate() {
             if entries.iter().take(index).any(|(known, _)| known.value == key.value) {
                 let words = "is given twice".to_owned();
-                return Err(self.error_at(line_and_column(&key.referenced), self.child_path(&key.value), words));
+                return Err(self.error_at(
+                    line_and_column(&key.referenced),
+                    self.child_path(&key.value),
+                    words,
+                ));
             }
         }
         Ok(entries)

@@ -12,14 +12,14 @@ use std::net::IpAddr;
 
 use super::document::{ConfigError, ConfigField};
 
-pub use template::{RequesterIdentity, PatternTemplate};
+pub use template::{PatternTemplate, RequesterIdentity};
 
-/// Names that are allowed.
+/// A pattern for names that a profile allows in certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamePattern {
-    /// Any.
+    /// Any value matches, written as `*`.
     Anything,
-    /// This one.
+    /// Only this value matches, compared byte by byte.
     Exactly(String),
     /// This one, however its letters are written.
     Domain(String),
@@ -29,7 +29,7 @@ pub enum NamePattern {
     MailboxOf(String),
     /// This mailbox of this domain.
     Mailbox(String, String),
-    /// What begins so.
+    /// Values with this prefix match, written as the prefix and `*`.
     Beginning(String),
     /// What it says of the requester, such as `{node}.example.com`.
     Tied(PatternTemplate),
@@ -38,15 +38,15 @@ pub enum NamePattern {
 /// What a pattern is for, which says how it is written and how it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternKind {
-    /// DNS names.
+    /// DNS names, compared without regard to case.
     DnsName,
     /// Common names: DNS names, or anything else.
     CommonName,
-    /// Organizations: one, or any.
+    /// Organizations: one literal value, or any.
     Word,
-    /// E-mail addresses.
+    /// E-mail addresses, of which the domain ignores case.
     Email,
-    /// URIs.
+    /// URIs, which are compared byte by byte.
     Uri,
 }
 
@@ -92,9 +92,10 @@ impl NamePattern {
             | NamePattern::Below(_)
             | NamePattern::MailboxOf(_)
             | NamePattern::Beginning(_) => true,
-            NamePattern::Exactly(_) | NamePattern::Domain(_) | NamePattern::Mailbox(..) | NamePattern::Tied(_) => {
-                false
-            }
+            NamePattern::Exactly(_)
+            | NamePattern::Domain(_)
+            | NamePattern::Mailbox(..)
+            | NamePattern::Tied(_) => false,
         }
     }
 
@@ -118,9 +119,13 @@ impl NamePattern {
             NamePattern::Below(domain) => name.split_once('.').is_some_and(|(label, rest)| {
                 rest.eq_ignore_ascii_case(domain) && (label == "*" || is_label(label))
             }),
-            NamePattern::MailboxOf(wanted) => name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
-                domain.eq_ignore_ascii_case(wanted) && is_printable(mailbox) && !mailbox.contains('@')
-            }),
+            NamePattern::MailboxOf(wanted) => {
+                name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
+                    domain.eq_ignore_ascii_case(wanted)
+                        && is_printable(mailbox)
+                        && !mailbox.contains('@')
+                })
+            }
             NamePattern::Mailbox(wanted, at) => {
                 name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
                     mailbox == wanted && domain.eq_ignore_ascii_case(at)
@@ -143,7 +148,9 @@ impl PatternKind {
             PatternKind::CommonName | PatternKind::Word if text.contains('*') => {
                 Err(format!("{text:?} has a \"*\" where it is no pattern"))
             }
-            PatternKind::CommonName | PatternKind::Word => Ok(NamePattern::Exactly(text.to_owned())),
+            PatternKind::CommonName | PatternKind::Word => {
+                Ok(NamePattern::Exactly(text.to_owned()))
+            }
             PatternKind::Email => parse_email(text),
             PatternKind::Uri => parse_uri(text),
         }
@@ -184,7 +191,9 @@ fn parse_uri(text: &str) -> Result<NamePattern, String> {
         .strip_prefix("//")
         .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
     match any {
-        true if host_ends && rest.ends_with(['/', ':']) => Ok(NamePattern::Beginning(rest.to_owned())),
+        true if host_ends && rest.ends_with(['/', ':']) => {
+            Ok(NamePattern::Beginning(rest.to_owned()))
+        }
         true => Err(format!(
             "in {text:?} the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\""
         )),

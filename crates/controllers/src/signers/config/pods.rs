@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_api::names;
-use windlass_pki::{KeyUsageSet, PodKeyType, CertificateUsages};
+use windlass_pki::{CertificateUsages, KeyUsageSet, PodKeyType};
 
 use super::document::{ConfigError, ConfigField, ConfigFields};
 use super::values;
@@ -32,7 +32,7 @@ pub struct PodProfile {
     /// The cluster's domain, if certificates have the DNS names of the pod's services; `None` for
     /// no DNS names.
     pub service_names: Option<String>,
-    /// Whom it signs for.
+    /// Pods whose requests the signer accepts.
     pub allowed: AllowedPods,
     /// The usages, unless it is left to [`PodProfile::usages`].
     chosen_usages: Option<CertificateUsages>,
@@ -44,10 +44,10 @@ pub struct PodProfile {
     pub refresh_after: f64,
 }
 
-/// Pods that get certificates.
+/// Selects the pods that can get certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedPods {
-    /// All.
+    /// Pods in all namespaces with any service account.
     Everyone,
     /// Those in these namespaces, and those of these service accounts, which are a namespace and a
     /// name.
@@ -117,8 +117,8 @@ impl PodProfile {
             None => KEY_TYPES.map(|(_, key)| key).to_vec(),
             Some(list) => parse_key_types(&list)?,
         };
-        let longest =
-            fields.read("maxDuration", |field| values::parse_duration_at_least(field, SHORTEST, "1h"))?;
+        let longest = fields
+            .read("maxDuration", |field| values::parse_duration_at_least(field, SHORTEST, "1h"))?;
         let trust_domain = fields.read("trustDomain", parse_trust_domain)?;
         let service_names = parse_service_names(&fields)?;
         if trust_domain.is_none() && service_names.is_none() {
@@ -154,7 +154,6 @@ fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError
     values::parse_usages(list, &names)
 }
 
-/// A SPIFFE trust domain.
 fn parse_trust_domain(field: &ConfigField<'_>) -> Result<String, ConfigError> {
     let name = field.text()?;
     let is_of_it =

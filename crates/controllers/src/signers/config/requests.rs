@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_pki::limits::MIN_RSA_BITS;
-use windlass_pki::{EllipticCurve, KeyAlgorithm, SubjectKey, CertificateUsages};
+use windlass_pki::{CertificateUsages, EllipticCurve, KeyAlgorithm, SubjectKey};
 
 use super::document::{ConfigError, ConfigField};
 use super::pattern::{AddressBlock, NamePattern};
@@ -17,17 +17,17 @@ const SHORTEST: Duration = Duration::from_secs(10 * 60);
 /// What may be asked of a signer. What is not allowed here is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestProfile {
-    /// Common names.
+    /// Allowed common names; none are allowed if empty.
     pub common_names: Vec<NamePattern>,
-    /// Organizations.
+    /// Allowed organizations; none are allowed if empty.
     pub organizations: Vec<NamePattern>,
-    /// DNS names.
+    /// Allowed DNS names; none are allowed if empty.
     pub dns_names: Vec<NamePattern>,
-    /// Addresses.
+    /// Allowed IP addresses; none are allowed if empty.
     pub ip_addresses: Vec<AddressBlock>,
-    /// E-mail addresses.
+    /// Allowed e-mail addresses; none are allowed if empty.
     pub email_addresses: Vec<NamePattern>,
-    /// URIs.
+    /// Allowed URIs; none are allowed if empty.
     pub uris: Vec<NamePattern>,
     /// The most usages that may be asked for.
     pub usages: CertificateUsages,
@@ -41,14 +41,14 @@ pub struct RequestProfile {
     pub duration: Duration,
     /// Whether certificates come with those that vouch for the CA.
     pub include_chain: bool,
-    /// Who approves requests.
+    /// Whether requests are approved manually or automatically.
     pub approval: ApprovalMode,
 }
 
-/// Who approves requests.
+/// How requests for the signer get approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalMode {
-    /// Somebody else.
+    /// Another approver decides; the signer approves nothing itself.
     Manual,
     /// The signer, if these ask for what it signs.
     Automatic(AllowedRequesters),
@@ -68,22 +68,22 @@ impl AllowedRequesters {
     }
 }
 
-/// A kind of key.
+/// A public key type that profiles can allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
-    /// RSA with 2048 bits.
+    /// RSA with a modulus of 2048 bits.
     Rsa2048,
-    /// RSA with 3072 bits.
+    /// RSA with a modulus of 3072 bits.
     Rsa3072,
-    /// RSA with 4096 bits.
+    /// RSA with a modulus of 4096 bits.
     Rsa4096,
-    /// ECDSA with P-256.
+    /// ECDSA on the NIST curve P-256.
     EcdsaP256,
-    /// ECDSA with P-384.
+    /// ECDSA on the NIST curve P-384.
     EcdsaP384,
-    /// ECDSA with P-521.
+    /// ECDSA on the NIST curve P-521.
     EcdsaP521,
-    /// Ed25519.
+    /// EdDSA on the curve Ed25519.
     Ed25519,
 }
 
@@ -135,7 +135,8 @@ impl RequestProfile {
             "approval",
         ])?;
         let usages = parse_usages(&fields.require("usages")?)?;
-        let longest = values::parse_duration_at_least(&fields.require("maxDuration")?, SHORTEST, "10m")?;
+        let longest =
+            values::parse_duration_at_least(&fields.require("maxDuration")?, SHORTEST, "10m")?;
         let lifetime = fields.read("duration", |field| parse_lifetime(field, longest))?;
         Ok(RequestProfile {
             common_names: fields.list("commonNames", NamePattern::parse_common_name_field)?,
@@ -144,7 +145,8 @@ impl RequestProfile {
             ip_addresses: fields.list("ipAddresses", AddressBlock::parse_field)?,
             email_addresses: fields.list("emailAddresses", NamePattern::parse_email_field)?,
             uris: fields.list("uris", NamePattern::parse_uri_field)?,
-            required_usages: fields.list("requiredUsages", |field| parse_required_usage(field, &usages))?,
+            required_usages: fields
+                .list("requiredUsages", |field| parse_required_usage(field, &usages))?,
             usages,
             key_types: fields.read("keyTypes", parse_key_types)?,
             max_duration: longest,
@@ -195,7 +197,10 @@ fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError
     values::parse_usages(list, &names)
 }
 
-fn parse_required_usage(field: &ConfigField<'_>, allowed: &CertificateUsages) -> Result<String, ConfigError> {
+fn parse_required_usage(
+    field: &ConfigField<'_>,
+    allowed: &CertificateUsages,
+) -> Result<String, ConfigError> {
     let name = values::parse_usage(field)?;
     let wanted = values::parse_usages(field, &[name])?;
     if !allowed.key.contains(wanted.key) || !allowed.extended.is_superset(&wanted.extended) {

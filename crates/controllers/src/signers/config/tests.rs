@@ -6,7 +6,8 @@ use super::pods::AllowedPods;
 use super::*;
 
 fn parse(text: &str) -> Result<SignersConfig, String> {
-    SignersConfig::parse(Path::new("/etc/windlass/signers.yaml"), text).map_err(|error| error.to_string())
+    SignersConfig::parse(Path::new("/etc/windlass/signers.yaml"), text)
+        .map_err(|error| error.to_string())
 }
 
 const WHOLE: &str = r#"apiVersion: windlass.dev/v1
@@ -98,7 +99,9 @@ fn a_file_with_everything_is_read() {
     assert_eq!(profile.trust_domain.as_deref(), Some("example.com"));
     assert_eq!(profile.service_names.as_deref(), Some("cluster.example"));
     assert!(profile.allowed.contains("web", "any") && profile.allowed.contains("db", "backup"));
-    assert!(!profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup"));
+    assert!(
+        !profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup")
+    );
     assert!(profile.allows_key(PodKeyType::Ed25519) && !profile.allows_key(PodKeyType::Rsa3072));
     let usages = profile.usages(PodKeyType::Ed25519);
     assert_eq!(usages.extended, BTreeSet::from([ExtendedUsage::ClientAuth]));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use windlass_api::{duration, names};
-use windlass_pki::{KeyUsageSet, CertificateUsages};
+use windlass_pki::{CertificateUsages, KeyUsageSet};
 
 use super::document::{ConfigError, ConfigField};
 
@@ -43,12 +43,18 @@ pub fn parse_usage<'a>(field: &ConfigField<'a>) -> Result<&'a str, ConfigError> 
 }
 
 /// The usages of these names, which [`usage`] has read.
-pub fn parse_usages(field: &ConfigField<'_>, names: &[&str]) -> Result<CertificateUsages, ConfigError> {
+pub fn parse_usages(
+    field: &ConfigField<'_>,
+    names: &[&str],
+) -> Result<CertificateUsages, ConfigError> {
     CertificateUsages::from_names(names).map_err(|error| field.error(error.to_string()))
 }
 
 /// One of several words, by a table.
-pub fn parse_one_of<T: Copy>(field: &ConfigField<'_>, table: &[(&str, T)]) -> Result<T, ConfigError> {
+pub fn parse_one_of<T: Copy>(
+    field: &ConfigField<'_>,
+    table: &[(&str, T)],
+) -> Result<T, ConfigError> {
     let text = field.text()?;
     match table.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => Ok(*value),

@@ -5,13 +5,13 @@ use kube::ResourceExt as _;
 use time::OffsetDateTime;
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
-    AltNames, Certificate, Error, CertificateTemplate, IssuedSubject, PodKeyType, Serial, SubjectKey,
-    SystemRandom, issue_certificate, pem,
+    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, PodKeyType, Serial,
+    SubjectKey, SystemRandom, issue_certificate, pem,
 };
 
-use super::names::{service_names, build_spiffe_id};
+use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
+use super::names::{build_spiffe_id, service_names};
 use super::request::{PodRequest, PodRequestSpec, is_pending};
-use super::lifetime::{LifetimeLimits, ValidityError, CertificateTimes};
 use crate::ca::SigningCa;
 use crate::signers::config::pods::{KEY_TYPES, PodProfile};
 
@@ -20,27 +20,27 @@ use crate::signers::config::pods::{KEY_TYPES, PodProfile};
 pub enum PodRequestDecision {
     /// Nothing: it is answered already.
     Nothing,
-    /// A certificate.
+    /// The signer issues a certificate.
     Issued {
         /// The certificate and those that vouch for its issuer, as PEM.
         chain: String,
-        /// When it is good.
+        /// Validity and refresh time of the certificate.
         times: CertificateTimes,
     },
     /// Never, because the signer does not sign such things.
     Denied(RefusalReason),
     /// Never, because it cannot be done.
     Failed(RefusalReason),
-    /// Not now.
+    /// The request cannot be signed yet; retry later.
     Delayed(RefusalReason),
 }
 
 /// Why a request gets no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalReason {
-    /// In one word.
+    /// Reason of the condition or event, in CamelCase.
     pub reason: &'static str,
-    /// In many.
+    /// Message for users, which names the cause.
     pub message: String,
 }
 
@@ -65,7 +65,8 @@ pub fn decide(
         return PodRequestDecision::Nothing;
     }
     let answer = || {
-        let spec = PodRequestSpec::from_request(request).map_err(|error| failed("RequestUnreadable", error))?;
+        let spec = PodRequestSpec::from_request(request)
+            .map_err(|error| failed("RequestUnreadable", error))?;
         let namespace = request.namespace().unwrap_or_default();
         check_permitted(profile, &namespace, &spec)?;
         let key = spec.verified_key().map_err(|error| failed("KeyUnproven", error))?;
@@ -92,7 +93,11 @@ pub fn decide(
 }
 
 /// Whether the signer signs for this account, and understands all that it is told.
-fn check_permitted(profile: &PodProfile, namespace: &str, spec: &PodRequestSpec) -> Result<(), PodRequestDecision> {
+fn check_permitted(
+    profile: &PodProfile,
+    namespace: &str,
+    spec: &PodRequestSpec,
+) -> Result<(), PodRequestDecision> {
     let account = &spec.service_account_name;
     if !profile.allowed.contains(namespace, account) {
         let message =
@@ -108,7 +113,10 @@ fn check_permitted(profile: &PodProfile, namespace: &str, spec: &PodRequestSpec)
     }
 }
 
-fn check_key_type(profile: &PodProfile, key: &SubjectKey) -> Result<PodKeyType, PodRequestDecision> {
+fn check_key_type(
+    profile: &PodProfile,
+    key: &SubjectKey,
+) -> Result<PodKeyType, PodRequestDecision> {
     let name = |kind| KEY_TYPES.iter().find(|(_, each)| *each == kind).map_or("", |(name, _)| name);
     let message = match key.pod_key_type() {
         Ok(kind) if profile.allows_key(kind) => return Ok(kind),
@@ -121,7 +129,11 @@ fn check_key_type(profile: &PodProfile, key: &SubjectKey) -> Result<PodKeyType, 
 }
 
 /// The pod that the request is for, which runs as who the request says.
-fn find_pod<'a>(world: &'a PodContext, namespace: &str, spec: &PodRequestSpec) -> Result<&'a Pod, PodRequestDecision> {
+fn find_pod<'a>(
+    world: &'a PodContext,
+    namespace: &str,
+    spec: &PodRequestSpec,
+) -> Result<&'a Pod, PodRequestDecision> {
     let PodRequestSpec { pod_name, pod_uid, service_account_name, .. } = spec;
     // It is gone, or its successor is there: the request goes too, in its time.
     let is_meant = |pod: &&Pod| pod.metadata.uid.as_ref() == Some(pod_uid);
@@ -144,7 +156,8 @@ fn build_alt_names(
     services: &[Service],
 ) -> Result<AltNames, PodRequestDecision> {
     let account = &spec.service_account_name;
-    let id = profile.trust_domain.as_ref().map(|domain| build_spiffe_id(domain, namespace, account));
+    let id =
+        profile.trust_domain.as_ref().map(|domain| build_spiffe_id(domain, namespace, account));
     let dns_names = profile
         .service_names
         .as_ref()
@@ -186,7 +199,11 @@ fn from_validity_error(error: ValidityError) -> PodRequestDecision {
 
 /// What cannot become better has failed; the rest is tried again.
 fn from_pki_error(error: Error) -> PodRequestDecision {
-    if error.is_permanent() { failed("SigningFailed", error) } else { delayed("SigningFailed", error) }
+    if error.is_permanent() {
+        failed("SigningFailed", error)
+    } else {
+        delayed("SigningFailed", error)
+    }
 }
 
 fn denied(reason: &'static str, message: String) -> PodRequestDecision {

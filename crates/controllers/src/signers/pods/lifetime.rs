@@ -15,7 +15,7 @@ const MARGIN: Duration = Duration::minutes(10);
 /// The times of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateTimes {
-    /// When it is good.
+    /// Validity period of the certificate, within that of the CA.
     pub validity: Validity,
     /// When to ask for the next one.
     pub begin_refresh_at: OffsetDateTime,
@@ -51,7 +51,11 @@ pub enum ValidityError {
 
 impl LifetimeLimits {
     /// The times of a certificate that is issued now by a CA that is good for `authority`.
-    pub fn compute(&self, now: OffsetDateTime, authority: &Validity) -> Result<CertificateTimes, ValidityError> {
+    pub fn compute(
+        &self,
+        now: OffsetDateTime,
+        authority: &Validity,
+    ) -> Result<CertificateTimes, ValidityError> {
         let longest = Duration::try_from(self.longest).unwrap_or(Duration::MAX);
         let lifetime = longest.min(self.asked);
         if lifetime < SHORTEST {

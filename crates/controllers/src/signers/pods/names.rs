@@ -64,7 +64,10 @@ mod tests {
 
     #[test]
     fn an_id_names_the_account() {
-        assert_eq!(build_spiffe_id("example.com", "web", "a.b"), "spiffe://example.com/ns/web/sa/a.b");
+        assert_eq!(
+            build_spiffe_id("example.com", "web", "a.b"),
+            "spiffe://example.com/ns/web/sa/a.b"
+        );
     }
 
     #[test]

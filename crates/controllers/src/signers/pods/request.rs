@@ -42,7 +42,7 @@ pub fn is_pending(request: &PodRequest) -> bool {
 pub struct PodRequestSpec {
     /// The pod that will use the certificate.
     pub pod_name: String,
-    /// The pod's uid.
+    /// UID of the pod, which must match the pod's current UID.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
     /// The account that the pod runs as.
@@ -58,7 +58,10 @@ pub struct PodRequestSpec {
 impl PodRequestSpec {
     /// Reads what a request asks for.
     pub fn from_request(request: &PodRequest) -> Result<PodRequestSpec, serde_json::Error> {
-        request.data.get("spec").map_or_else(|| Ok(PodRequestSpec::default()), PodRequestSpec::deserialize)
+        request
+            .data
+            .get("spec")
+            .map_or_else(|| Ok(PodRequestSpec::default()), PodRequestSpec::deserialize)
     }
 
     /// The longest that the certificate may last.
@@ -68,7 +71,8 @@ impl PodRequestSpec {
 
     /// Whether there is a key at all. In v1 the older form of proof is not to be seen.
     pub fn has_key(&self) -> bool {
-        non_empty_bytes(self.stub.as_ref()).is_some() || non_empty_bytes(self.pkix_public_key.as_ref()).is_some()
+        non_empty_bytes(self.stub.as_ref()).is_some()
+            || non_empty_bytes(self.pkix_public_key.as_ref()).is_some()
     }
 
     /// The key, which whoever asks has proven to hold.
@@ -97,7 +101,12 @@ fn non_empty_bytes(field: Option<&ByteString>) -> Option<&[u8]> {
 }
 
 /// The request with a certificate.
-pub fn with_certificate(request: &PodRequest, chain: &str, times: &CertificateTimes, now: OffsetDateTime) -> PodRequest {
+pub fn with_certificate(
+    request: &PodRequest,
+    chain: &str,
+    times: &CertificateTimes,
+    now: OffsetDateTime,
+) -> PodRequest {
     with_status(
         request,
         json!({
@@ -111,8 +120,16 @@ pub fn with_certificate(request: &PodRequest, chain: &str, times: &CertificateTi
 }
 
 /// The request with a word why it gets none.
-pub fn with_refusal(request: &PodRequest, kind: &str, why: &RefusalReason, now: OffsetDateTime) -> PodRequest {
-    with_status(request, json!({"conditions": [build_condition(kind, why.reason, &why.message, now)]}))
+pub fn with_refusal(
+    request: &PodRequest,
+    kind: &str,
+    why: &RefusalReason,
+    now: OffsetDateTime,
+) -> PodRequest {
+    with_status(
+        request,
+        json!({"conditions": [build_condition(kind, why.reason, &why.message, now)]}),
+    )
 }
 
 fn with_status(request: &PodRequest, status: Value) -> PodRequest {

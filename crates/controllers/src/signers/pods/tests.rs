@@ -6,12 +6,14 @@ use kube::core::GroupVersionKind;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{
+    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
+};
 use windlass_server::chain::admission::AdmissionPlugins;
 use windlass_server::local_client::LocalClient;
 use windlass_server::server::{ServerOptions, start};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::signers::config::{SignerConfig, SignersConfig};
@@ -26,7 +28,8 @@ async fn server(dir: &Path) -> (Client, tokio::sync::watch::Sender<bool>) {
     let (down, shutdown) = tokio::sync::watch::channel(false);
     let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir)).unwrap());
     let plugins = AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() };
-    let server = start(ServerOptions { plugins, ..ServerOptions::new(store, shutdown) }).await.unwrap();
+    let server =
+        start(ServerOptions { plugins, ..ServerOptions::new(store, shutdown) }).await.unwrap();
     let user = User::authenticated("admin", "", vec![MASTERS.into()]);
     (Client::new(LocalClient::new(server, user), "default"), down)
 }

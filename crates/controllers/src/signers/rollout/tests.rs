@@ -94,7 +94,10 @@ fn a_ca_waits_for_its_anchor_and_the_one_before_goes_on() {
     changes.mark_unchanged();
     assert_eq!(trial.signing_ca(NOW + MINUTE), "old", "nodes do not have it");
     assert_eq!(trial.rollout.signing_fingerprint(), Some(trial.old.clone()));
-    trial.publish(&[(&new, AnchorRecord::default()), (&trial.old, retained_record(retain))], NOW + MINUTE);
+    trial.publish(
+        &[(&new, AnchorRecord::default()), (&trial.old, retained_record(retain))],
+        NOW + MINUTE,
+    );
     assert!(changes.has_changed().unwrap());
     assert_eq!(trial.signing_ca(NOW + MINUTE), "new");
     assert_eq!(trial.rollout.signing_fingerprint(), Some(new));
@@ -109,7 +112,10 @@ fn a_ca_waits_no_longer_than_the_timeout() {
     assert_eq!(trial.signing_ca(NOW + TIMEOUT), "old", "whoever publishes cannot do it");
     let new = trial.replace();
     let (until, retain) = (NOW + 2 * TIMEOUT, NOW + 2 * TIMEOUT + HOUR);
-    trial.publish(&[(&new, held_record(until)), (&trial.old, retained_record(retain))], NOW + TIMEOUT);
+    trial.publish(
+        &[(&new, held_record(until)), (&trial.old, retained_record(retain))],
+        NOW + TIMEOUT,
+    );
     assert_eq!(trial.signing_ca(until - MINUTE), "old");
     assert_eq!(trial.signing_ca(until), "new");
 }
@@ -123,7 +129,10 @@ fn what_an_old_ca_signs_does_not_outlast_its_anchor() {
     let old = trial.old.as_str();
     let table = [
         (vec![(new.as_str(), held_record(late)), (old, retained_record(NOW + HOUR))], "old"),
-        (vec![(new.as_str(), held_record(late)), (old, retained_record(NOW + HOUR - MINUTE))], "CaNotDelivered"),
+        (
+            vec![(new.as_str(), held_record(late)), (old, retained_record(NOW + HOUR - MINUTE))],
+            "CaNotDelivered",
+        ),
         // Somebody removed it.
         (vec![(new.as_str(), held_record(late))], "CaNotDelivered"),
     ];

@@ -9,7 +9,7 @@ use windlass_controllers::bundles::BundleSettings;
 use windlass_controllers::{ControllerName, ControllerOptions, ControllerSelection};
 use windlass_server::server::system_clock;
 
-use super::{P256, BundleFixture, TRUST, bundle_pem};
+use super::{BundleFixture, P256, TRUST, bundle_pem};
 use crate::fixture::object;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -62,7 +62,8 @@ impl BundleFixture {
         let admin = self.world.client.clone();
         self.world.client = self.world.client_as("limited", &["system:authenticated"]);
         let controllers: ControllerSelection = ControllerName::Bundles.name().parse().unwrap();
-        let options = ControllerOptions { bundles, controllers, ..ControllerOptions::new(system_clock()) };
+        let options =
+            ControllerOptions { bundles, controllers, ..ControllerOptions::new(system_clock()) };
         self.world.run_controllers_with(options);
         self.world.client = admin;
     }

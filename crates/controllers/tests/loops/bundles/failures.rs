@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{LABEL, P256, RSA, BundleFixture, bundle_pem};
+use super::{BundleFixture, LABEL, P256, RSA, bundle_pem};
 use crate::fixture::{TestCluster, object, wait_until_removed};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +19,8 @@ async fn a_foreign_owner_is_told_of_and_left() {
     let foreign = json!({
         "metadata": {"name": "roots", "ownerReferences": [controller]}, "data": {"x": "y"},
     });
-    let foreign = site.config_maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
+    let foreign =
+        site.config_maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
     let mut site = site;
     site.run(super::settings(), windlass_server::server::system_clock());
     site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;

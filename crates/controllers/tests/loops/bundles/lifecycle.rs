@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_controllers::bundles::BundleSettings;
 use windlass_server::server::system_clock;
 
-use super::{ED25519, HASH, LABEL, P256, RSA, BundleFixture, TRUST, settings, bundle_pem};
+use super::{BundleFixture, ED25519, HASH, LABEL, P256, RSA, TRUST, bundle_pem, settings};
 use crate::fixture::{object, wait_until, wait_until_removed};
 
 async fn merge(maps: &Api<ConfigMap>, name: &str, patch: Value) {
@@ -83,7 +83,8 @@ async fn a_secret_lives_with_its_bundle() {
     let all: &[&str] = &["ca.crt", "t.jks", "t.p12"];
     for namespace in ["a", "b"] {
         let right = has(all, bundle_pem(&[P256]));
-        let secret = wait_until(&site.secrets(namespace), "roots", "be there", right).await.unwrap();
+        let secret =
+            wait_until(&site.secrets(namespace), "roots", "be there", right).await.unwrap();
         assert_eq!(secret.type_.as_deref(), Some("Opaque"));
     }
     site.wait_for_reason("roots", "Synced").await;
@@ -258,7 +259,10 @@ async fn orphans_of_other_settings_are_removed() {
     site.patch("sealed", json!({"spec": {"target": {"secret": null, "configMap": {"key": "k"}}}}))
         .await;
     let only = ["a".to_owned()].into_iter().collect();
-    site.run(BundleSettings { target_namespaces: only, ..BundleSettings::default() }, system_clock());
+    site.run(
+        BundleSettings { target_namespaces: only, ..BundleSettings::default() },
+        system_clock(),
+    );
     let (message, _) = site.wait_for_reason("sealed", "Synced").await;
     assert_eq!(message, "Successfully synced Bundle to all allowed namespaces");
     wait_until_removed(&site.secrets("a"), "sealed").await;

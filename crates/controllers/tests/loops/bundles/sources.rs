@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
-use windlass_controllers::bundles::package::CaPackage;
 use windlass_controllers::bundles::certificate_set::CertificateFilter;
-use windlass_controllers::bundles::{PackageFile, BundleSettings};
+use windlass_controllers::bundles::package::CaPackage;
+use windlass_controllers::bundles::{BundleSettings, PackageFile};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::server::system_clock;
 
-use super::{ED25519, P256, RSA, BundleFixture, TRUST, settings, fixed_clock, bundle_pem};
+use super::{BundleFixture, ED25519, P256, RSA, TRUST, bundle_pem, fixed_clock, settings};
 use crate::fixture::object;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -196,7 +196,10 @@ async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
     assert!(told.message.as_ref().unwrap().contains("at the latest at "), "{told:?}");
     let mut metrics = String::new();
     windlass_controllers::metrics(&mut metrics);
-    assert!(metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"), "{metrics}");
+    assert!(
+        metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"),
+        "{metrics}"
+    );
     // The timeout passes; the node does not have to answer.
     *site.now.lock().unwrap() += Duration::from_secs(5 * 60 + 1);
     let both = site.wait_for_reconcile().await;

@@ -30,7 +30,6 @@ pub struct CsrTemplate<'a> {
 }
 
 impl CsrTemplate<'_> {
-    /// Asks for it.
     pub async fn create(&self, api: &Api<CertificateSigningRequest>, name: &str) {
         let mut request: CertificateSigningRequest = object(json!({
             "metadata": {"name": name},

@@ -3,7 +3,7 @@ use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
 use super::super::parser;
 use super::*;
 use crate::files::FileSystem;
-use crate::testing::{START, CertificateFixture};
+use crate::testing::{CertificateFixture, START};
 
 const FILE: &str = r#"apiVersion: windlass.dev/v1
 kind: Projections
@@ -42,7 +42,8 @@ fn projection(text: &str) -> HostProjection {
 
 fn inputs() -> KeystoreInputs {
     let key = PrivateKey::generate().unwrap();
-    let chain = CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(START) };
+    let chain =
+        CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(START) };
     let chain = chain.pem(key.public_key());
     let anchors = crate::testing::client_identity(START);
     let anchors = anchors.chain().map(|one| one.der().to_vec()).collect::<Vec<_>>();
@@ -60,7 +61,8 @@ impl KeystoreInputs {
             ("tls.key", &self.key),
             ("tls.crt", &self.chain),
         ] {
-            let file = PayloadFile { owner: Some(9), ..PayloadFile::new(text.as_bytes(), self.mode) };
+            let file =
+                PayloadFile { owner: Some(9), ..PayloadFile::new(text.as_bytes(), self.mode) };
             payload.add(path(at), file).unwrap();
         }
         payload
@@ -83,7 +85,8 @@ fn stores_are_made_of_the_files_and_always_the_same() {
     let chain = parse_certificate_blocks(inputs.chain.as_bytes()).unwrap();
     let key = PrivateKey::from_pem(inputs.key.as_bytes()).unwrap();
     let password = windlass_pki::KeystorePassword::new("changeit").unwrap();
-    let sealed = KeystoreProtection::Sealed { password: &password, profile: Pkcs12Profile::Modern2023 };
+    let sealed =
+        KeystoreProtection::Sealed { password: &password, profile: Pkcs12Profile::Modern2023 };
     let trust = TrustStore::new(&anchors);
     let store = |alias, profile| {
         KeyStore::new(alias, &key, &chain).unwrap().to_pkcs12(&password, profile).unwrap()

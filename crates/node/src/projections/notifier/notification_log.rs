@@ -65,18 +65,18 @@ impl NotificationLog {
         self.0.get(id).is_some_and(|told| *told == hex(digest))
     }
 
-    /// Somebody was told.
+    /// Records that a target was notified of this digest; `write` persists it.
     pub fn insert(&mut self, id: String, digest: Digest) {
         self.0.insert(id, hex(&digest));
     }
 
-    /// Forgets all others.
+    /// Removes all entries whose notification ID is not listed.
     pub fn retain(&mut self, ids: &[String]) {
         self.0.retain(|id, _| ids.contains(id));
     }
 }
 
-/// Forgets everybody.
+/// Deletes the log of a projection; succeeds if there is none.
 pub fn remove(files: &FileSystem, directory: &Path, projection: &str) -> Result<(), DiskError> {
     files.remove(&path(directory, projection))
 }

@@ -191,7 +191,8 @@ async fn a_command_that_fails_or_cannot_be_run_is_a_failure() {
     notifier.written(&projection(all), ONE);
     notifier.settled().await;
     assert_eq!(notifier.count("command", "failure"), 2);
-    let mut why = notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
+    let mut why =
+        notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
     why.sort();
     assert!(why[0].starts_with("cannot run /nowhere/at/all: "), "{why:?}");
     assert_eq!(why[1], "exit status: 3");
@@ -342,8 +343,12 @@ async fn something_newer_ends_the_pause_after_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let (url, mut requests) = server(&[500]).await;
     let day = Duration::from_secs(86400);
-    let notifier =
-        Notifier::with_pauses(dir.path().into(), FileSystem::default(), clock::system(), (day, day));
+    let notifier = Notifier::with_pauses(
+        dir.path().into(),
+        FileSystem::default(),
+        clock::system(),
+        (day, day),
+    );
     let projection = projection(vec![notification(http(&url), 5)]);
     notifier.written(&projection, ONE);
     requests.recv().await.unwrap();

@@ -22,12 +22,12 @@ impl FieldReader {
         }
     }
 
-    /// Where the map is.
+    /// Returns the field path of the map itself, for error messages.
     pub fn path(&self) -> &FieldPath {
         &self.at
     }
 
-    /// Where a field is.
+    /// Returns the field path of a member of the map.
     pub fn child(&self, name: &str) -> FieldPath {
         self.at.child(name)
     }
@@ -51,7 +51,7 @@ impl FieldReader {
         value
     }
 
-    /// A text.
+    /// Takes a string field; records an error if it has another type.
     pub fn text(&mut self, name: &str, errors: &mut FieldErrors) -> Option<String> {
         let value = self.take(name)?;
         text(value, &self.child(name), errors)
@@ -68,7 +68,7 @@ impl FieldReader {
         Some(found)
     }
 
-    /// A whole number.
+    /// Takes an integer field; records an error if it has another type.
     pub fn integer(&mut self, name: &str, errors: &mut FieldErrors) -> Option<i64> {
         let value = self.take(name)?;
         let number = value.as_i64();
@@ -109,7 +109,7 @@ impl FieldReader {
     }
 }
 
-/// A text.
+/// Converts a value to a string; records an error if it is none.
 pub fn text(value: Value, at: &FieldPath, errors: &mut FieldErrors) -> Option<String> {
     match value {
         Value::String(text) => Some(text),

@@ -5,20 +5,20 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_pki::Pkcs12Profile;
 use windlass_pki::limits::MAX_ALIAS_CHARACTERS;
 
-use super::super::secret::{Passphrase, SecretText};
 use super::super::keystores::{KeystoreFile, KeystoreKind};
+use super::super::secret::{Passphrase, SecretText};
 use super::fields::FieldReader;
 use super::{absolute, fields};
 use crate::files::FileSystem;
-use crate::volume::definition::{VolumeDefinition, ProjectedSource};
+use crate::volume::definition::{ProjectedSource, VolumeDefinition};
 use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
 
 const FORMATS: [&str; 2] = ["PKCS12", "JKS"];
 
-/// Reads stores.
+/// Parses the `keystores` section of one projection.
 pub struct KeystoresParser<'a> {
-    /// Where passwords are.
+    /// File system access for reading password files.
     pub files: &'a FileSystem,
     /// What a key is called of which nothing is said.
     pub default_alias: String,
@@ -32,7 +32,7 @@ struct KeystoreProtection {
 }
 
 impl KeystoresParser<'_> {
-    /// Reads `stores`.
+    /// Parses the list of keystores and checks their paths against the volume's.
     pub fn read(
         &self,
         items: Vec<(FieldPath, Value)>,
@@ -42,7 +42,8 @@ impl KeystoresParser<'_> {
         let mut taken = definition.map(ReservedPaths::new);
         let mut stores = Vec::new();
         for (at, item) in items {
-            let store = FieldReader::from_value(item, &at, errors).and_then(|item| self.store(item, errors));
+            let store = FieldReader::from_value(item, &at, errors)
+                .and_then(|item| self.store(item, errors));
             if let (Some(store), Some(taken)) = (&store, &mut taken) {
                 taken.check(store, &at, errors);
             }
@@ -79,7 +80,8 @@ impl KeystoresParser<'_> {
                 return None;
             }
             (Some("PKCS12" | "JKS"), true, true) => {
-                errors.forbidden(item.path(), "only one of trustAnchorsPath and keyPath may be used");
+                errors
+                    .forbidden(item.path(), "only one of trustAnchorsPath and keyPath may be used");
                 return None;
             }
             (Some(other), ..) => {
@@ -157,11 +159,16 @@ fn pkcs12_trust(
     if passphrase.is_none() && profile.is_some() {
         errors.forbidden(&at.child("profile"), "nothing is protected without a password");
     }
-    let seal = passphrase.map(|passphrase| (passphrase, profile.unwrap_or(Pkcs12Profile::Modern2023)));
+    let seal =
+        passphrase.map(|passphrase| (passphrase, profile.unwrap_or(Pkcs12Profile::Modern2023)));
     Some(KeystoreKind::Pkcs12Trust { trust: trust?, seal })
 }
 
-fn jks_trust(item: &mut FieldReader, protection: KeystoreProtection, errors: &mut FieldErrors) -> Option<KeystoreKind> {
+fn jks_trust(
+    item: &mut FieldReader,
+    protection: KeystoreProtection,
+    errors: &mut FieldErrors,
+) -> Option<KeystoreKind> {
     let trust = path(item, "trustAnchorsPath", true, errors);
     if protection.profile.is_some() {
         errors.forbidden(&protection.at.child("profile"), "is for PKCS12");
@@ -171,7 +178,12 @@ fn jks_trust(item: &mut FieldReader, protection: KeystoreProtection, errors: &mu
 }
 
 /// A path in the volume.
-fn path(item: &mut FieldReader, name: &str, is_needed: bool, errors: &mut FieldErrors) -> Option<VolumePath> {
+fn path(
+    item: &mut FieldReader,
+    name: &str,
+    is_needed: bool,
+    errors: &mut FieldErrors,
+) -> Option<VolumePath> {
     if !is_needed && !item.has(name) {
         return None;
     }
@@ -184,7 +196,6 @@ fn path(item: &mut FieldReader, name: &str, is_needed: bool, errors: &mut FieldE
 /// What is where in a volume, as far as that is known before its objects are.
 struct ReservedPaths {
     sources: VolumePayload,
-    /// The same, with stores.
     all: VolumePayload,
     /// Whether an object may bring files of any name.
     is_open: bool,
@@ -192,8 +203,11 @@ struct ReservedPaths {
 
 impl ReservedPaths {
     fn new(definition: &VolumeDefinition) -> Self {
-        let mut taken =
-            Self { sources: VolumePayload::default(), all: VolumePayload::default(), is_open: false };
+        let mut taken = Self {
+            sources: VolumePayload::default(),
+            all: VolumePayload::default(),
+            is_open: false,
+        };
         for (_, source) in &definition.sources {
             let paths = match source {
                 ProjectedSource::Bundle(bundle) => vec![&bundle.path],

@@ -8,7 +8,7 @@ use windlass_api::duration;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::notification::{NotificationMethod, Notification, RETRIES, SIGNALS, TIMEOUT};
+use super::super::notification::{Notification, NotificationMethod, RETRIES, SIGNALS, TIMEOUT};
 use super::absolute;
 use super::fields::{self, FieldReader};
 
@@ -116,7 +116,11 @@ fn http(item: &mut FieldReader, errors: &mut FieldErrors) -> Option<Notification
     }
     let headers = section.section("headers", errors).map(|headers| self::headers(headers, errors));
     section.end(errors);
-    Some(NotificationMethod::Http { url: url?, method: known?, headers: headers.unwrap_or_default() })
+    Some(NotificationMethod::Http {
+        url: url?,
+        method: known?,
+        headers: headers.unwrap_or_default(),
+    })
 }
 
 fn url(text: &str, at: &FieldPath, errors: &mut FieldErrors) -> Option<Uri> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 use http::Method;
 use windlass_pki::Pkcs12Profile;
 
-use super::super::notification::{NotificationMethod, Notification};
-use super::super::secret::{Passphrase, SecretText};
 use super::super::keystores::{KeystoreFile, KeystoreKind};
+use super::super::notification::{Notification, NotificationMethod};
+use super::super::secret::{Passphrase, SecretText};
 use super::*;
 use crate::volume::path::VolumePath;
 
@@ -105,10 +105,14 @@ fn a_file_with_everything_is_read() {
         },
     ];
     let paths = ["truststore.p12", "open.p12", "truststore.jks", "keystore.p12"];
-    let stores = paths.into_iter().zip(kinds).map(|(at, kind)| KeystoreFile { path: path(at), kind });
+    let stores =
+        paths.into_iter().zip(kinds).map(|(at, kind)| KeystoreFile { path: path(at), kind });
     assert_eq!(web.stores, stores.collect::<Vec<_>>());
     let [signal, command, http] = web.notify.as_slice() else { panic!("{web:?}") };
-    let how = NotificationMethod::Signal { signal: rustix::process::Signal::HUP, pid_file: "/run/web.pid".into() };
+    let how = NotificationMethod::Signal {
+        signal: rustix::process::Signal::HUP,
+        pid_file: "/run/web.pid".into(),
+    };
     let timeout = Duration::from_millis(500);
     assert_eq!(*signal, Notification { how, timeout, retries: 0 });
     let how = NotificationMethod::Command(["systemctl", "reload", "web"].map(String::from).into());

@@ -10,10 +10,10 @@ use time::OffsetDateTime;
 
 use super::{BundleArrival, BundleView};
 use crate::clock::ClockReading;
-use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use crate::volume::plan::OptionalApi;
+use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 
-/// The bundles so far.
+/// Cache of ClusterTrustBundles, built from list and watch events.
 #[derive(Default)]
 pub(super) struct BundleCache {
     presence: SyncState,
@@ -98,7 +98,12 @@ impl BundleCache {
         changed
     }
 
-    fn set(&mut self, name: String, mut held: CachedBundle, arrival: Option<BundleArrival>) -> bool {
+    fn set(
+        &mut self,
+        name: String,
+        mut held: CachedBundle,
+        arrival: Option<BundleArrival>,
+    ) -> bool {
         if let Some(before) = self.held.get_mut(&name)
             && before.bundle == held.bundle
         {
@@ -136,7 +141,9 @@ impl BundleCache {
         let generation = metadata.generation.unwrap_or_default();
         let labels = metadata.labels.unwrap_or_default();
         let bundle = match known.filter(|held| held.text.as_ref() == digest.as_ref()) {
-            Some(CachedBundle { bundle, .. }) if is_unchanged(bundle, generation, signer, &labels) => {
+            Some(CachedBundle { bundle, .. })
+                if is_unchanged(bundle, generation, signer, &labels) =>
+            {
                 bundle.clone()
             }
             Some(CachedBundle { bundle, .. }) => Arc::new(TrustBundle {

@@ -7,7 +7,7 @@ use time::macros::datetime;
 use windlass_pki::PrivateKey;
 
 use super::*;
-use crate::testing::{START, CertificateFixture};
+use crate::testing::{CertificateFixture, START};
 use crate::volume::trust_anchors::BundleSelector;
 
 fn time_at(seconds: u64) -> ClockReading {

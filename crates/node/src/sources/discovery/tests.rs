@@ -29,7 +29,8 @@ struct DiscoveryFixture {
 impl DiscoveryFixture {
     fn start(versions: &[(&'static str, &'static [&'static str])]) -> Self {
         let versions = versions.iter().copied().collect();
-        let server = Arc::new(Mutex::new(DiscoveryServer { versions, ..DiscoveryServer::default() }));
+        let server =
+            Arc::new(Mutex::new(DiscoveryServer { versions, ..DiscoveryServer::default() }));
         let (answers, again) = (server.clone(), RecheckSignal::default());
         let client = Client::new(
             tower::service_fn(move |request: http::Request<Body>| {

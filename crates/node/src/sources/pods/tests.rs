@@ -10,7 +10,6 @@ fn pod(uid: &str, version: u64) -> Pod {
     .unwrap()
 }
 
-/// UIDs and versions.
 fn shown(known: &PodCache) -> Option<Vec<(String, String)>> {
     let pods = known.pods.as_ref()?;
     let shown = pods.iter().map(|(uid, pod)| {

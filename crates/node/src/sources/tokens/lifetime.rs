@@ -92,7 +92,7 @@ impl Default for TokenAudiences {
 }
 
 impl TokenClaims {
-    /// Reads a token.
+    /// Parses the claims of a JWT without verifying its signature.
     pub(super) fn read(token: &str) -> Option<Self> {
         let mut parts = token.trim().split('.');
         let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);

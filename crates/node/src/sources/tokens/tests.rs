@@ -87,7 +87,8 @@ fn the_audience_counts_if_one_is_wanted() {
 #[test]
 fn new_tokens_are_renewed_by_either_clock() {
     let now = time_at(0);
-    let due = |lasts, random| RefreshDeadline::for_new_token(Duration::from_secs(lasts), now, random);
+    let due =
+        |lasts, random| RefreshDeadline::for_new_token(Duration::from_secs(lasts), now, random);
     let table = [
         (600, 0.0, 480),
         (600, 1.0, 470),

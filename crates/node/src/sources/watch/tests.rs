@@ -90,7 +90,9 @@ fn answer(say: ScriptedResponse) -> Answer {
         ScriptedResponse::Watch(events) => {
             Response::new(StreamBody::new(lines(events).chain(stream::pending())).boxed_unsync())
         }
-        ScriptedResponse::Ends(events) => Response::new(StreamBody::new(lines(events)).boxed_unsync()),
+        ScriptedResponse::Ends(events) => {
+            Response::new(StreamBody::new(lines(events)).boxed_unsync())
+        }
     }
 }
 
@@ -149,8 +151,11 @@ async fn lists_come_as_a_watch_where_the_server_can() {
 #[tokio::test(start_paused = true)]
 async fn lists_come_first_where_it_cannot() {
     for code in [400, 422] {
-        let then =
-            [ScriptedResponse::Status(code), ScriptedResponse::List(vec![map(1)]), ScriptedResponse::Watch(vec![event("MODIFIED", 10)])];
+        let then = [
+            ScriptedResponse::Status(code),
+            ScriptedResponse::List(vec![map(1)]),
+            ScriptedResponse::Watch(vec![event("MODIFIED", 10)]),
+        ];
         let script = ScriptedWatchServer::new(then);
         let seen = until(&mut script.watch(), "is 10").await;
         assert_eq!(seen, ["init", "is 1", "done", "is 10"], "{code}");
@@ -189,7 +194,11 @@ async fn silence_after_the_list_is_no_trouble() {
 #[tokio::test(start_paused = true)]
 async fn trouble_is_told_and_slows_it_down() {
     let refusals = (0..6).map(|_| ScriptedResponse::Status(403));
-    let then = [ScriptedResponse::Status(404), ScriptedResponse::Status(503), ScriptedResponse::Watch(vec![all_listed()])];
+    let then = [
+        ScriptedResponse::Status(404),
+        ScriptedResponse::Status(503),
+        ScriptedResponse::Watch(vec![all_listed()]),
+    ];
     let script = ScriptedWatchServer::new(refusals.chain(then));
     let began = Instant::now();
     let seen = until(&mut script.watch(), "done").await;
@@ -222,7 +231,8 @@ async fn expired_resource_version_is_relisted() {
 #[tokio::test(start_paused = true)]
 async fn lists_that_end_too_early_are_not_asked_for_all_the_time() {
     let early = (0..5).map(|_| ScriptedResponse::Ends(vec![]));
-    let script = ScriptedWatchServer::new(early.chain([ScriptedResponse::Watch(vec![all_listed()])]));
+    let script =
+        ScriptedWatchServer::new(early.chain([ScriptedResponse::Watch(vec![all_listed()])]));
     let began = Instant::now();
     assert_eq!(until(&mut script.watch(), "done").await.len(), 7);
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
@@ -231,7 +241,9 @@ async fn lists_that_end_too_early_are_not_asked_for_all_the_time() {
 #[tokio::test(start_paused = true)]
 async fn buffered_events_are_batched() {
     let events = (10..60).map(|version| event("MODIFIED", version));
-    let script = ScriptedWatchServer::new([ScriptedResponse::Watch([all_listed()].into_iter().chain(events).collect())]);
+    let script = ScriptedWatchServer::new([ScriptedResponse::Watch(
+        [all_listed()].into_iter().chain(events).collect(),
+    )]);
     let mut feed = script.watch();
     let mut taken = vec![0];
     while taken.iter().sum::<usize>() < 52 {

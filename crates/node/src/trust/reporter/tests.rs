@@ -12,7 +12,7 @@ use serde_json::Value;
 use windlass_server::local_client::LocalClient;
 use windlass_server::server;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{EmbeddedStore, EmbeddedOptions};
+use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
 use crate::clock::{self, ClockReading};

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use windlass_api::selector::labels::LabelSelector;
 
 use super::*;
-use crate::volume_manager::report::{AnchorsReport, DeliveredAnchors, DeliveredBundle};
 use crate::metrics::volumes::SourceType;
-use crate::volume::id::{VolumeOwner, VolumeId};
+use crate::volume::id::{VolumeId, VolumeOwner};
+use crate::volume_manager::report::{AnchorsReport, DeliveredAnchors, DeliveredBundle};
 
 pub fn pod(name: &str) -> VolumeId {
     let uid = format!("uid-of-{name}");
@@ -31,7 +31,8 @@ fn carried(bundle: &str, version: u8) -> DeliveredAnchors {
 }
 
 fn signed(labels: &Value) -> AnchorsReport {
-    let select = BundleSelector::Signer("a.b/c".into(), LabelSelector::from_object(labels).unwrap());
+    let select =
+        BundleSelector::Signer("a.b/c".into(), LabelSelector::from_object(labels).unwrap());
     AnchorsReport { select, ..named("a.b:c:d", 2) }
 }
 
@@ -81,7 +82,10 @@ fn volumes_with_the_same_are_one_source() {
         {"name": "b", "optional": true, "volumes": ["default/p2/trust"]},
     ]});
     assert_eq!(found, expected);
-    assert_eq!(written(&VolumeReports::default()), json!({"volumes": 0, "blocked": 0, "bundles": 0}));
+    assert_eq!(
+        written(&VolumeReports::default()),
+        json!({"volumes": 0, "blocked": 0, "bundles": 0})
+    );
 }
 
 #[test]

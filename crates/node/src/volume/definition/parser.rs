@@ -13,11 +13,11 @@ use windlass_api::quantity::Quantity;
 use windlass_api::selector::labels::{self, LabelSelector};
 use windlass_api::signer_name::{SignerName, is_kubernetes, trust_bundle_name_rule};
 
-use super::super::trust_anchors::BundleSelector;
 use super::super::path::{PathError, VolumePath};
+use super::super::trust_anchors::BundleSelector;
 use super::{
-    BundleSource, CertificateSource, VolumeDefinition, DownwardFile, DownwardValue, ObjectItem, ObjectSource,
-    ProjectedSource, TokenSource,
+    BundleSource, CertificateSource, DownwardFile, DownwardValue, ObjectItem, ObjectSource,
+    ProjectedSource, TokenSource, VolumeDefinition,
 };
 
 const DEFAULT_MODE: u32 = 0o644;
@@ -41,8 +41,13 @@ struct DefinitionParser<'a> {
     default_owner: Option<u32>,
 }
 
-pub fn parse_definition(volume: &ProjectedVolumeSource, at: &FieldPath, errors: &mut FieldErrors) -> VolumeDefinition {
-    let mut reader = DefinitionParser { errors, volume: at, taken: BTreeSet::new(), default_owner: None };
+pub fn parse_definition(
+    volume: &ProjectedVolumeSource,
+    at: &FieldPath,
+    errors: &mut FieldErrors,
+) -> VolumeDefinition {
+    let mut reader =
+        DefinitionParser { errors, volume: at, taken: BTreeSet::new(), default_owner: None };
     let default_mode = reader.mode(volume.default_mode, at, "defaultMode");
     reader.default_owner = reader.user(volume.default_user, at, "defaultUser");
     let mut sources = Vec::new();
@@ -153,7 +158,11 @@ impl DefinitionParser<'_> {
         Some(DownwardFile { value: value?, path, mode, owner })
     }
 
-    fn token(&mut self, token: &ServiceAccountTokenProjection, at: &FieldPath) -> Option<TokenSource> {
+    fn token(
+        &mut self,
+        token: &ServiceAccountTokenProjection,
+        at: &FieldPath,
+    ) -> Option<TokenSource> {
         let seconds = token.expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS);
         let detail = match seconds {
             ..600 => Some("may not specify a duration less than 10 minutes"),
@@ -170,7 +179,11 @@ impl DefinitionParser<'_> {
         Some(TokenSource { audience, expiration_seconds: seconds, path, owner })
     }
 
-    fn bundle(&mut self, bundle: &ClusterTrustBundleProjection, at: &FieldPath) -> Option<BundleSource> {
+    fn bundle(
+        &mut self,
+        bundle: &ClusterTrustBundleProjection,
+        at: &FieldPath,
+    ) -> Option<BundleSource> {
         let select = match (&bundle.name, &bundle.signer_name) {
             (Some(_), Some(_)) => {
                 let detail = "only one of name and signerName may be used";

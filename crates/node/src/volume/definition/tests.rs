@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_api::field::FieldPath;
 
 use super::super::trust_anchors::BundleSelector;
-use super::{VolumeDefinition, DefinitionError, ProjectedSource};
+use super::{DefinitionError, ProjectedSource, VolumeDefinition};
 
 /// Reads a definition as a pod has it.
 pub fn read(volume: Value) -> Result<VolumeDefinition, DefinitionError> {
@@ -104,7 +104,9 @@ fn nothing_and_everything_are_told_apart() {
         ProjectedSource::Bundle(bundle) => bundle.select,
         other => panic!("{other:?}"),
     };
-    let BundleSelector::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else { panic!() };
+    let BundleSelector::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else {
+        panic!()
+    };
     assert!(absent.is_nothing());
     let empty = select(json!({"signerName": "a.b/c", "labelSelector": {}}));
     let BundleSelector::Signer(_, empty) = empty else { panic!() };

@@ -116,7 +116,8 @@ fn amount(
         Some(divisor) => divisor,
     };
     // Both are rounded up before they are divided: processors to thousandths, all else to one.
-    let (value, divisor) = (divide_rounding_up(value.unwrap_or_default(), unit), divide_rounding_up(divisor, unit));
+    let (value, divisor) =
+        (divide_rounding_up(value.unwrap_or_default(), unit), divide_rounding_up(divisor, unit));
     Ok(divide_rounding_up(value, divisor).to_string())
 }
 
@@ -129,7 +130,6 @@ fn nanos(text: &str) -> Result<i128, String> {
     Quantity::parse(text).map(|amount| amount.nanos()).map_err(|error| error.to_string())
 }
 
-/// Divides and rounds up.
 fn divide_rounding_up(value: i128, by: i128) -> i128 {
     let rest = value.checked_rem(by).unwrap_or_default();
     let whole = value.checked_div(by).unwrap_or_default();

@@ -9,11 +9,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::super::trust_anchors::tests::{bundle, certificates};
-use super::super::trust_anchors::{TrustAnchors, TrustBundle, TrustBundleIndex};
 use super::super::definition::tests::{read, sources};
 use super::super::path::VolumePath;
-use super::{VolumeAction, BlockedReason, CredentialBundle, CredentialState, VolumePayload, VolumeReaders, OptionalApi, PlanInputs, decide, plan};
+use super::super::trust_anchors::tests::{bundle, certificates};
+use super::super::trust_anchors::{TrustAnchors, TrustBundle, TrustBundleIndex};
+use super::{
+    BlockedReason, CredentialBundle, CredentialState, OptionalApi, PlanInputs, VolumeAction,
+    VolumePayload, VolumeReaders, decide, plan,
+};
 
 /// A world that can be changed.
 struct TestPlanInputs {
@@ -212,7 +215,8 @@ fn objects_are_whole_or_by_item() {
 #[test]
 fn credentials_are_written_to_the_paths_that_are_named() {
     let mut known = TestPlanInputs::new();
-    let pair = CredentialBundle { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
+    let pair =
+        CredentialBundle { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
     known.certificates.insert(1, CredentialState::Available(pair));
     known.certificates.insert(2, CredentialState::Unavailable("denied".to_owned()));
     let certificate = |more: Value| {

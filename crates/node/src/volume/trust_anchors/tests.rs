@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use windlass_api::selector::labels::LabelSelector;
 use windlass_pki::{PrivateKey, pem};
 
-use super::{TrustAnchors, TrustBundle, TrustBundleIndex, TrustAnchorsError, BundleSelector};
-use crate::testing::{START, CertificateFixture};
+use super::{BundleSelector, TrustAnchors, TrustAnchorsError, TrustBundle, TrustBundleIndex};
+use crate::testing::{CertificateFixture, START};
 
 /// So many certificates, all different, as text.
 pub fn certificates(count: usize) -> Vec<String> {

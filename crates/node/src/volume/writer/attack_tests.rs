@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::tests::{expected, names, payload, visible, volume};
 use super::{VolumeWriter, WriteOutcome};
-use crate::files::{FileSystem, FileOperation};
+use crate::files::{FileOperation, FileSystem};
 use crate::testing::START;
 
 /// A directory that is nobody's business. It looks like the volume, and has the same in it, so that

@@ -14,9 +14,9 @@ use windlass_pki::PrivateKey;
 use super::super::payload::{PayloadFile, VolumePayload};
 use super::tests::{add, expected, names, payload, visible, volume};
 use super::{VolumeWriter, WriteOutcome};
-use crate::files::{FileSystem, FileOperation};
+use crate::files::{FileOperation, FileSystem};
 use crate::key_pair::CertificateKeyPair;
-use crate::testing::{FailingDisk, DiskFailure, START, CertificateFixture};
+use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
 
 /// What a volume has when a write begins, and what it should have afterwards.
 struct KillScenario {
@@ -83,7 +83,12 @@ fn scenarios() -> Vec<KillScenario> {
 }
 
 /// A disk that ends at an operation, after somebody has looked at the volume before each.
-fn watched(directory: &Path, scenario: &KillScenario, at: usize, done: Arc<AtomicUsize>) -> FileSystem {
+fn watched(
+    directory: &Path,
+    scenario: &KillScenario,
+    at: usize,
+    done: Arc<AtomicUsize>,
+) -> FileSystem {
     let directory = directory.to_owned();
     let old = scenario.old.as_ref().map(expected).unwrap_or_default();
     let new = expected(&scenario.new);

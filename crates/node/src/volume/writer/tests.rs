@@ -57,7 +57,6 @@ fn collect_visible(directory: &Path, above: &str, found: &mut BTreeMap<String, S
     }
 }
 
-/// What should be found.
 pub fn expected(payload: &VolumePayload) -> BTreeMap<String, String> {
     let text = |file: &PayloadFile| String::from_utf8(file.bytes.to_vec()).unwrap();
     payload.files().map(|(path, file)| (path.to_string(), text(file))).collect()
@@ -254,7 +253,8 @@ fn written_files_can_be_read_and_removed() {
     writer.remove().unwrap();
     let files = payload(&[("ca.pem", "A"), ("pki/key", "K"), ("pki/sub/chain", "C")]);
     writer.write(&files, START).unwrap();
-    let read = VolumeWriter::new(writer.directory(), FileSystem::default()).read().unwrap().unwrap();
+    let read =
+        VolumeWriter::new(writer.directory(), FileSystem::default()).read().unwrap().unwrap();
     assert_eq!(expected(&read), expected(&files));
     assert!(read.files().all(|(_, file)| file.mode == 0o644));
     writer.remove().unwrap();

@@ -3,8 +3,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
 use crate::volume_certificates::testing::{host_id, id, source};
-use crate::testing::{FailingDisk, DiskFailure, START, CertificateFixture};
 use tempfile::TempDir;
 use time::Duration;
 use windlass_pki::AltNames;
@@ -34,7 +34,6 @@ fn begun() -> Arc<PendingRequest> {
 
 type Pair = (String, String, RenewalTimes);
 
-/// What can be compared.
 fn shape(kept: &CertificateState) -> (Option<Pair>, Option<(String, Vec<u8>)>) {
     let current = kept.current.as_ref();
     let current = current.map(|c| (c.key.to_string(), c.chain.clone(), c.times));
@@ -83,7 +82,10 @@ fn damaged_state_is_reported_and_ignored() {
     let wanted = test_spec(&dir);
     let (place, files) = (StateFile::for_source(&id("web", 0), &wanted), FileSystem::default());
     place
-        .save(&files, &CertificateState { current: Some(current(&wanted.subject)), begun: Some(begun()) })
+        .save(
+            &files,
+            &CertificateState { current: Some(current(&wanted.subject)), begun: Some(begun()) },
+        )
         .unwrap();
     let good = fs::read(&place.path).unwrap();
     let lines = good.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
@@ -96,7 +98,8 @@ fn damaged_state_is_reported_and_ignored() {
         bad.push(rest.concat());
     }
     // A key and a certificate that do not belong together.
-    let other = place.text(&CertificateState { current: Some(current(&wanted.subject)), begun: None });
+    let other =
+        place.text(&CertificateState { current: Some(current(&wanted.subject)), begun: None });
     let (head, rest) = other.split_once('\n').unwrap();
     let key = PrivateKey::generate().unwrap().to_pem().unwrap();
     let chain = &rest[rest.find("-----BEGIN CERTIFICATE").unwrap()..];
@@ -196,7 +199,10 @@ fn issued_certificate_is_validated() {
     let why = "the certificate expired at 2026-03-02T12:00:00Z, by the clock of this machine";
     assert_eq!(judge(&good, START + day + Duration::SECOND), Err(why.into()));
     let why = "the certificate is for another key";
-    assert_eq!(judge(&CertificateFixture::client(START).pem(other.public_key()), START), Err(why.into()));
+    assert_eq!(
+        judge(&CertificateFixture::client(START).pem(other.public_key()), START),
+        Err(why.into())
+    );
     let secret = format!("{good}{}", *other.to_pem().unwrap());
     for bad in
         ["", "text", &secret, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]

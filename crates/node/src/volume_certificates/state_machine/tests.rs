@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{START, CertificateFixture};
+use crate::testing::{CertificateFixture, START};
 use time::Duration as Span;
 use windlass_pki::PrivateKey;
 
@@ -13,7 +13,8 @@ fn time_at(seconds: i64) -> ClockReading {
 fn hour(issued: i64) -> RenewalTimes {
     let from = START + Span::seconds(issued);
     let key = PrivateKey::generate().unwrap();
-    let signed = CertificateFixture { until: from + Span::HOUR, ..CertificateFixture::client(from) };
+    let signed =
+        CertificateFixture { until: from + Span::HOUR, ..CertificateFixture::client(from) };
     RenewalTimes::for_pod(&signed.certificate(key.public_key()), Some(from + Span::minutes(30)))
 }
 
@@ -110,7 +111,11 @@ fn every_event_in_every_phase() {
         for by in [RefusalKind::Denied, RefusalKind::Failed] {
             let (mut machine, now) = before.machine();
             let actions = machine.step(RenewalEvent::Refused(refusal(by)), now, 0.5);
-            assert_eq!(actions, [RenewalAction::Tell(RenewalNotice::Refused(refusal(by)))], "{before:?}");
+            assert_eq!(
+                actions,
+                [RenewalAction::Tell(RenewalNotice::Refused(refusal(by)))],
+                "{before:?}"
+            );
             assert_eq!((machine.reason(), machine.refusal_kind()), ("no", Some(by)));
             again_after(&mut machine, now, before, RenewalKey::New);
         }
@@ -144,7 +149,12 @@ fn every_event_in_every_phase() {
 }
 
 /// That nothing is asked for until the pause is over, and then with this key.
-fn again_after(machine: &mut RenewalStateMachine, now: ClockReading, before: StartingPhase, key: RenewalKey) {
+fn again_after(
+    machine: &mut RenewalStateMachine,
+    now: ClockReading,
+    before: StartingPhase,
+    key: RenewalKey,
+) {
     let refused_before = matches!(before, StartingPhase::Pausing | StartingPhase::PausingRefresh);
     let pause = if refused_before { 120 } else { 60 };
     let seconds = i64::try_from(now.since.as_secs()).unwrap() + pause;
@@ -167,7 +177,9 @@ fn pauses_grow_and_are_jittered() {
         for _ in 0..9 {
             machine.step(RenewalEvent::Tick, now, random);
             machine.step(event(), now, random);
-            let RenewalPhase::Pausing { until } = machine.phase else { panic!("{:?}", machine.phase) };
+            let RenewalPhase::Pausing { until } = machine.phase else {
+                panic!("{:?}", machine.phase)
+            };
             pauses.push((until - now.since).as_secs_f64());
             now = ClockReading { wall: now.wall + (until - now.since), since: until };
         }
@@ -191,7 +203,10 @@ fn loaded_certificate_is_used_until_renewal() {
     // Not quite what is wanted: asked for at once.
     let mut machine = new(Some(hour(0)), true);
     assert_eq!(machine.idle_for(time_at(0)), Duration::ZERO);
-    assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
+    assert_eq!(
+        machine.step(RenewalEvent::Tick, time_at(0), 0.5),
+        [RenewalAction::Obtain(RenewalKey::Begun)]
+    );
     assert_eq!(machine.step(RenewalEvent::Issued(hour(0)), time_at(0), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), []);
     // Old for long: others are, too.
@@ -202,7 +217,10 @@ fn loaded_certificate_is_used_until_renewal() {
         assert_eq!(told, [RenewalAction::Tell(RenewalNotice::Expired)]);
         assert_eq!(machine.idle_for(late), SPREAD.mul_f64(random));
         let then = ClockReading { since: late.since + SPREAD.mul_f64(random), ..late };
-        assert_eq!(machine.step(RenewalEvent::Tick, then, 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
+        assert_eq!(
+            machine.step(RenewalEvent::Tick, then, 0.5),
+            [RenewalAction::Obtain(RenewalKey::Begun)]
+        );
     }
 }
 
@@ -221,7 +239,11 @@ fn old_age_is_told_once() {
     assert_eq!(tell(7200), []);
     machine.step(RenewalEvent::Issued(hour(7200)), time_at(7200), 0.5);
     let told = machine.step(RenewalEvent::Tick, time_at(7200 + 1800 + 601), 0.5);
-    assert_eq!(told.first(), Some(&RenewalAction::Tell(RenewalNotice::Overdue)), "of another, it is told again");
+    assert_eq!(
+        told.first(),
+        Some(&RenewalAction::Tell(RenewalNotice::Overdue)),
+        "of another, it is told again"
+    );
 }
 
 #[test]
@@ -255,18 +277,27 @@ fn orphaned_certificate_is_due_unless_anchor_returns() {
     assert_eq!(machine.step(RenewalEvent::Anchored, time_at(39), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(41), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(50), 0.5), []);
-    assert_eq!(machine.step(RenewalEvent::Tick, time_at(80), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
+    assert_eq!(
+        machine.step(RenewalEvent::Tick, time_at(80), 0.5),
+        [RenewalAction::Obtain(RenewalKey::Begun)]
+    );
     // The next is no better: a minute, two minutes, and so on.
     let mut now = 80;
     for pause in [60, 120, 240] {
         assert_eq!(machine.step(RenewalEvent::Issued(hour(now)), time_at(now), 0.5), []);
         assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(now), 0.5), []);
         assert_eq!(machine.step(RenewalEvent::Tick, time_at(now + pause - 1), 0.5), []);
-        assert_eq!(machine.step(RenewalEvent::Tick, time_at(now + pause), 0.5), [RenewalAction::Obtain(RenewalKey::New)]);
+        assert_eq!(
+            machine.step(RenewalEvent::Tick, time_at(now + pause), 0.5),
+            [RenewalAction::Obtain(RenewalKey::New)]
+        );
         now += pause;
     }
     // There is nothing to renew where there is nothing.
     let mut machine = new(None, false);
     assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(0), 0.5), []);
-    assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
+    assert_eq!(
+        machine.step(RenewalEvent::Tick, time_at(0), 0.5),
+        [RenewalAction::Obtain(RenewalKey::Begun)]
+    );
 }

@@ -18,14 +18,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_pki::{CertificateRequest, PrivateKey, PublicKey};
 
-use crate::testing::{START, CertificateFixture};
+use crate::testing::{CertificateFixture, START};
 
 type HttpAnswer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IssuePolicy {
-    /// It waits.
     Wait,
     /// It gets a certificate for as long as this, to be renewed after two thirds of it.
     Issue(Span),
@@ -35,11 +34,9 @@ pub enum IssuePolicy {
     IssueExpired,
     /// It gets something that is no certificate.
     IssueNonsense,
-    /// It gets this condition.
     Refuse(&'static str),
 }
 
-/// The server.
 #[derive(Clone)]
 pub struct ScriptedRequestServer {
     state: Arc<Mutex<RequestServerState>>,
@@ -151,7 +148,6 @@ impl ScriptedRequestServer {
         self.state.lock().unwrap().creating.1
     }
 
-    /// Deletes all requests.
     pub fn delete_all(&self) {
         let names = self.names();
         self.change(|state, version| {
@@ -162,12 +158,10 @@ impl ScriptedRequestServer {
         });
     }
 
-    /// Ends all watches.
     pub fn cut_watches(&self) {
         self.change(|state, _| state.cuts += 1);
     }
 
-    /// Decides about what waits.
     pub fn decide(&self, policy: IssuePolicy) {
         let (names, began) = (self.names(), self.began);
         self.change(|state, version| {

@@ -10,7 +10,8 @@ fn namesake() -> CertificateAuthority {
     let validity = Validity::new(START - Span::DAY, START + Span::days(99)).unwrap();
     let subject = Subject::new(AUTHORITY.certificate().common_name().unwrap(), &[]).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial).unwrap()
+    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial)
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +64,11 @@ async fn certificate_orphaned_before_restart_is_renewed() {
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain, "nobody knows the anchors yet");
+    assert_eq!(
+        life.credential(&id("web", 0)).unwrap().chain,
+        first.chain,
+        "nobody knows the anchors yet"
+    );
     node.publish(&[&namesake()]);
     let lost = node.now();
     life.after(&id("web", 0), &first).await;

@@ -14,7 +14,8 @@ pub const CONDITION: &str = "windlass.dev/VolumesReady";
 /// token or a certificate.
 const GRACE: Duration = Duration::from_secs(1);
 /// How soon an event is repeated, and how soon after many.
-const REPEAT: Backoff = Backoff { initial: Duration::from_secs(60), max: Duration::from_secs(1800) };
+const REPEAT: Backoff =
+    Backoff { initial: Duration::from_secs(60), max: Duration::from_secs(1800) };
 /// How soon a condition is written again when only its words are others.
 const REWORD: Duration = Duration::from_secs(30);
 /// How long a pod may still come as it was before its condition was written.
@@ -22,7 +23,7 @@ const ECHO: Duration = Duration::from_secs(5);
 /// How soon a condition is tried again.
 const RETRY: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(300) };
 
-/// How a volume is.
+/// The mount state of one volume, as reported to its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountState {
     /// It was not looked at yet.
@@ -35,7 +36,7 @@ pub enum MountState {
     Failed(String),
 }
 
-/// The condition, without when.
+/// The `VolumesReady` condition without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesCondition {
     pub status: bool,
@@ -43,24 +44,24 @@ pub struct VolumesCondition {
     pub message: String,
 }
 
-/// What to tell.
+/// One API write that reports to a pod: an event or the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusUpdate {
     /// An event about a volume, for the so-many-eth time.
     Event { volume: String, note: String, count: u32 },
-    /// The condition.
+    /// Write the `VolumesReady` condition to the pod's status.
     Condition(VolumesCondition),
 }
 
-/// What to do.
+/// What the reporter does next about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextUpdate {
     Do(StatusUpdate),
-    /// Nothing before then.
+    /// Wait until this time; `None` means until the next change.
     Wait(Option<Duration>),
 }
 
-/// A pod.
+/// What was reported about a pod, and the state of its volumes.
 pub struct PodReportState {
     pub pod: Arc<Pod>,
     /// With when it began to be wrong.
@@ -154,7 +155,7 @@ impl PodReportState {
         self.events.insert(volume.to_owned(), event);
     }
 
-    /// The condition was written.
+    /// Records that the API server accepted the condition.
     pub fn condition_written(&mut self, condition: VolumesCondition, now: Duration) {
         self.condition = Some(condition);
         self.written = Some(now);
@@ -173,7 +174,8 @@ impl PodReportState {
     }
 
     fn reworded_at(&self, wanted: &VolumesCondition) -> Duration {
-        let same = |has: &VolumesCondition| has.status == wanted.status && has.reason == wanted.reason;
+        let same =
+            |has: &VolumesCondition| has.status == wanted.status && has.reason == wanted.reason;
         match self.written {
             Some(written) if self.condition.as_ref().is_some_and(same) => written + REWORD,
             _ => Duration::ZERO,
@@ -183,7 +185,8 @@ impl PodReportState {
     /// What the condition should be.
     fn condition(&self, now: Duration) -> DesiredCondition {
         let mounts = self.mounts.values();
-        if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown) {
+        if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown)
+        {
             return DesiredCondition::Unknown;
         }
         let trouble = mounts.filter(|(mount, _)| mount.is_failure());
@@ -205,7 +208,6 @@ impl PodReportState {
 enum DesiredCondition {
     /// There is no telling yet.
     Unknown,
-    /// Nothing before then.
     At(Duration),
     Known(VolumesCondition),
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{VolumeTestNode, bundle, named, pod, pod_of, selected, text};
-use crate::volume_manager::report::VolumeReport;
 use crate::volume::trust_anchors::TrustBundle;
+use crate::volume_manager::report::VolumeReport;
 
 fn carries(report: &VolumeReport, bundle: &TrustBundle) -> bool {
     let carried = report.anchors.iter().filter_map(|anchors| anchors.carried.as_ref());

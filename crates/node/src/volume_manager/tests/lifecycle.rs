@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{VolumeTestNode, bundle, named, pod, pod_of, text};
 use crate::clock;
-use crate::files::{FileSystem, FileOperation};
+use crate::files::{FileOperation, FileSystem};
 use crate::projections::HostProjection;
 use crate::testing::START;
 use crate::volume::definition::VolumeDefinition;
@@ -207,7 +207,8 @@ async fn the_machines_own_need_no_server_and_their_files_stay() {
     node.set_bundles(std::slice::from_ref(&a));
     let sources = json!({"sources": [named("a", false)]});
     let source = serde_json::from_value(sources).unwrap();
-    let definition = VolumeDefinition::parse(&source, &windlass_api::field::FieldPath::new("p")).unwrap();
+    let definition =
+        VolumeDefinition::parse(&source, &windlass_api::field::FieldPath::new("p")).unwrap();
     let projection = |name: &str| HostProjection {
         name: name.into(),
         directory: node.dir.path().join("out").join(name),

@@ -102,7 +102,9 @@ fn reports_issuer_and_serial_number() {
         assert_eq!(certificate.serial(), told);
         assert_eq!(certificate.issuer().common_name(), "issuer");
     }
-    let first = CertificateParts::with(|parts| (parts.version, parts.extensions) = (Vec::new(), Vec::new()));
+    let first = CertificateParts::with(|parts| {
+        (parts.version, parts.extensions) = (Vec::new(), Vec::new())
+    });
     assert_eq!(ForeignCertificate::from_der(&first).unwrap().issuer().common_name(), "issuer");
 }
 
@@ -190,9 +192,16 @@ fn is_an_authority_only_in_version_three() {
         (CertificateParts::with(|parts| parts.version = vec![0xa0, 3, 2, 1, 1]), false),
         (CertificateParts::with(|parts| parts.version = vec![]), false),
         (CertificateParts::with(|parts| parts.extensions = vec![]), false),
-        (CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &[0x30, 0])])), false),
         (
-            CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &[0x30, 3, 1, 1, 0])])),
+            CertificateParts::with(|parts| {
+                parts.extensions = extensions(&[(19, true, &[0x30, 0])])
+            }),
+            false,
+        ),
+        (
+            CertificateParts::with(|parts| {
+                parts.extensions = extensions(&[(19, true, &[0x30, 3, 1, 1, 0])])
+            }),
             false,
         ),
     ] {
@@ -302,7 +311,8 @@ fn judges_extensions_as_go_does() {
         ("more constraints", true, vec![0x30, 5, 1, 1, 0xff, 5, 0]),
         ("no sequence", false, vec![0x31, 0]),
     ] {
-        let parts = CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &value)]));
+        let parts =
+            CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &value)]));
         check(&parts, good, what);
     }
     check(&CertificateParts::extended(&[(99, false, b""), (99, false, b"")]), false, "twice");

@@ -35,7 +35,11 @@ fn verifies_what_go_verifies() {
         ("-newkey rsa:2048 -sha1".to_owned(), Rsa(HashAlgorithm::Sha1), Ok(())),
         ("-newkey rsa:1024 -sha256".to_owned(), Rsa(HashAlgorithm::Sha256), Ok(())),
         ("-newkey rsa:1016 -sha256".to_owned(), Rsa(HashAlgorithm::Sha256), small),
-        ("-newkey rsa:2048 -md5".to_owned(), Rsa(HashAlgorithm::Md5), Err(SignatureError::Insecure)),
+        (
+            "-newkey rsa:2048 -md5".to_owned(),
+            Rsa(HashAlgorithm::Md5),
+            Err(SignatureError::Insecure),
+        ),
         (format!("{pss}32 -sha256"), RsaPss(HashAlgorithm::Sha256), Ok(())),
         (format!("{pss}64 -sha512"), RsaPss(HashAlgorithm::Sha512), Ok(())),
         // Go knows only salts as long as the hash.
@@ -116,8 +120,9 @@ fn finds_each_extension_once_in_all_attributes() {
         let values = wrapped(0x31, &wrapped(0x30, &extension));
         wrapped(0x30, &[wrapped(6, EXTENSION_REQUEST), values].concat())
     };
-    let count =
-        |attributes: &[Vec<u8>]| requested_extensions(DerReader::new(&attributes.concat())).map(|all| all.len());
+    let count = |attributes: &[Vec<u8>]| {
+        requested_extensions(DerReader::new(&attributes.concat())).map(|all| all.len())
+    };
     assert_eq!(count(&[]), Ok(0));
     assert_eq!(count(&[attribute(19), attribute(15)]), Ok(2));
     assert_eq!(count(&[attribute(19), attribute(19)]), Err("duplicate requested extensions"));

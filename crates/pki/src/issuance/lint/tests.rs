@@ -5,7 +5,7 @@ use x509_cert::certificate::Version;
 use x509_cert::time::Validity as Encoded;
 
 use super::*;
-use crate::authority::{authority_key_identifier, basic_constraints, extension, encode_extension};
+use crate::authority::{authority_key_identifier, basic_constraints, encode_extension, extension};
 use crate::certificate::SUBJECT_KEY_IDENTIFIER;
 use crate::{IssuedSubject, PrivateKey, Serial, Subject};
 

@@ -3,8 +3,10 @@
 use der::Encode;
 
 use super::*;
-use crate::policy::{RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving};
 use crate::der_syntax::encode_tlv;
+use crate::policy::{
+    RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving,
+};
 
 const EXTENSION_REQUEST: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 
@@ -228,9 +230,14 @@ fn broken_requests_do_no_harm() {
 /// Ten thousand names are many, but Kubernetes issues them.
 #[test]
 fn many_names_are_issued() {
-    let names = (0..10_000_u32).map(|number| encode_tlv(0x82, format!("n{number}.example").as_bytes()));
+    let names =
+        (0..10_000_u32).map(|number| encode_tlv(0x82, format!("n{number}.example").as_bytes()));
     let mut crafted = CraftedRequest::named("alice", &[]);
-    crafted.extension(&[0x55, 0x1d, 17], false, &encode_tlv(0x30, &names.collect::<Vec<_>>().concat()));
+    crafted.extension(
+        &[0x55, 0x1d, 17],
+        false,
+        &encode_tlv(0x30, &names.collect::<Vec<_>>().concat()),
+    );
     let request = crafted.signed(&PrivateKey::generate().unwrap());
     let issued = issue_certificate(&authority(), &template(&request, &["client auth"])).unwrap();
     assert_eq!(read(&issued).alt_names().dns_names.len(), 10_000);

@@ -16,7 +16,11 @@ use crate::verbs::RequestContext;
 const API_CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Refuses what the rules forbid.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, request: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    request: &Value,
+) -> Result<(), Error> {
     if (call.served.group, call.kind.plural)
         != ("certificates.k8s.io", "certificatesigningrequests")
     {
@@ -28,7 +32,10 @@ pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, reque
             decide(call, SignerAction::Sign, old)
         }
         (AdmissionOperation::Create, "") => no_masters(call, request),
-        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => Ok(()),
+        (
+            AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete,
+            _,
+        ) => Ok(()),
     }
 }
 

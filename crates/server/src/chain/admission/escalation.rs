@@ -6,16 +6,22 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
 use super::AdmissionOperation;
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::chain::authz::rbac::rule_coverage::{self, TooManyComparisons};
-use crate::chain::authz::rbac::{RoleRef, PolicyRule, aggregated};
+use crate::chain::authz::rbac::{PolicyRule, RoleRef, aggregated};
 use crate::error::{Error, ErrorSubject};
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 use crate::user::MASTERS;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &Value,
+) -> Result<(), Error> {
     if call.served.group != GROUP || call.user.has_group(MASTERS) {
         return Ok(());
     }
@@ -72,16 +78,36 @@ fn check_binding(call: &RequestContext<'_>, binding: &Value) -> Result<(), Error
 }
 
 /// Whether the caller has a verb that stands for all permissions of a role. A new role has no name yet.
-fn has_permission(call: &RequestContext<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+fn has_permission(
+    call: &RequestContext<'_>,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    name: &str,
+) -> bool {
     let namespace = &call.path.namespace;
-    let resource =
-        ResourceAttributes { group, version: "*", resource, namespace, name, ..ResourceAttributes::default() };
-    let asked = AuthorizationAttributes { user: call.user, verb, target: AuthorizationTarget::Resource(resource) };
+    let resource = ResourceAttributes {
+        group,
+        version: "*",
+        resource,
+        namespace,
+        name,
+        ..ResourceAttributes::default()
+    };
+    let asked = AuthorizationAttributes {
+        user: call.user,
+        verb,
+        target: AuthorizationTarget::Resource(resource),
+    };
     call.server.authorizer.decide(&asked).is_allowed()
 }
 
 /// Refuses `object` unless the caller holds all of `rules` where the object is.
-fn confirm_grants(call: &RequestContext<'_>, object: &Value, rules: &[PolicyRule]) -> Result<(), Error> {
+fn confirm_grants(
+    call: &RequestContext<'_>,
+    object: &Value,
+    rules: &[PolicyRule],
+) -> Result<(), Error> {
     let held = call.server.authorizer.rbac().resolve(call.user, &call.path.namespace);
     let missing = match rule_coverage::missing(&held.rules, rules) {
         Ok(missing) => missing,

@@ -13,14 +13,24 @@ use crate::verbs::RequestContext;
 const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// Checks the namespace of what is created, and the namespaces that are deleted.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &Value,
+) -> Result<(), Error> {
     match operation {
-        AdmissionOperation::Delete if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) => {
+        AdmissionOperation::Delete
+            if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) =>
+        {
             let why = "this namespace may not be deleted".to_owned();
             Err(Error::Forbidden(call.subject(&call.path.name), why))
         }
-        AdmissionOperation::Create if call.kind.scope == Scope::Namespaced => check_namespace(call, object),
-        AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete => Ok(()),
+        AdmissionOperation::Create if call.kind.scope == Scope::Namespaced => {
+            check_namespace(call, object)
+        }
+        AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete => {
+            Ok(())
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 //! Authorization lets nodes write to whole kinds; here it is decided by what is written, and on the
 //! object that is stored, not on what the request says of it.
 
+mod certificate_requests;
 mod claims;
 mod nodes;
 mod pods;
-mod certificate_requests;
 mod tokens;
 
 use serde_json::Value;
@@ -14,7 +14,9 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
 use super::{AdmissionOperation, new_name};
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::chain::authz::node::{LEASES, identity};
 use crate::error::{Error, ErrorSubject};
 use crate::registry::kind::Scope;
@@ -22,7 +24,11 @@ use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &Value,
+) -> Result<(), Error> {
     let Some(node) = identity(call.user) else { return Ok(()) };
     let written = NodeWrite {
         node,
@@ -39,7 +45,9 @@ pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, objec
         may_request_from: &|signer, account| may_request_from(call, signer, account),
     };
     written.check().map_err(|refusal| match refusal {
-        NodeRefusal::Forbidden(why) => Error::Forbidden(call.subject(object_name(written.name, object)), why),
+        NodeRefusal::Forbidden(why) => {
+            Error::Forbidden(call.subject(object_name(written.name, object)), why)
+        }
         NodeRefusal::NotFound(kind, name) => Error::NotFound(ErrorSubject::new("", kind, &name)),
         NodeRefusal::Failed(why) => Error::Unclassified(why),
     })
@@ -47,7 +55,11 @@ pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, objec
 
 /// The name in the path; a new object says its name itself.
 fn name<'a>(call: &'a RequestContext<'_>, object: &'a Value) -> &'a str {
-    if call.path.name.is_empty() { ObjectMetaView::from_object(object).name() } else { &call.path.name }
+    if call.path.name.is_empty() {
+        ObjectMetaView::from_object(object).name()
+    } else {
+        &call.path.name
+    }
 }
 
 /// What a refusal calls the object.
@@ -55,7 +67,13 @@ fn object_name<'a>(name: &'a str, object: &'a Value) -> &'a str {
     if name.is_empty() { new_name(object) } else { name }
 }
 
-fn get_object(call: &RequestContext<'_>, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+fn get_object(
+    call: &RequestContext<'_>,
+    group: &str,
+    plural: &str,
+    namespace: &str,
+    name: &str,
+) -> Option<Value> {
     let (kind, _) = call.server.registry.by_path(group, "v1", plural)?;
     let cache = call.server.caches.for_kind(kind)?;
     let found = match kind.scope {
@@ -99,9 +117,8 @@ fn may_request_from(call: &RequestContext<'_>, signer: &str, account: &str) -> b
 
 /// What a node wants to write.
 struct NodeWrite<'a> {
-    /// The node that writes.
     node: &'a str,
-    /// Its whole user name.
+    /// Full user name of the node: `system:node:<name>`.
     user: &'a str,
     group: &'a str,
     resource: &'a str,
@@ -119,7 +136,6 @@ struct NodeWrite<'a> {
     may_request_from: &'a dyn Fn(&str, &str) -> bool,
 }
 
-/// Why not.
 #[derive(Debug, PartialEq, Eq)]
 enum NodeRefusal {
     Forbidden(String),
@@ -131,7 +147,6 @@ enum NodeRefusal {
 
 type AdmissionResult = Result<(), NodeRefusal>;
 
-/// Refuses in these words.
 fn forbidden(why: impl Into<String>) -> AdmissionResult {
     Err(NodeRefusal::Forbidden(why.into()))
 }
@@ -153,8 +168,12 @@ impl NodeWrite<'_> {
             ("storage.k8s.io", "csinodes") => self.csi_node(),
             ("windlass.dev", "nodetrusts") => self.node_trust(),
             ("resource.k8s.io", "resourceslices") => self.resource_slice(),
-            ("certificates.k8s.io", "certificatesigningrequests") => certificate_requests::check_signing_request(self),
-            ("certificates.k8s.io", "podcertificaterequests") => certificate_requests::check_pod_request(self),
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                certificate_requests::check_signing_request(self)
+            }
+            ("certificates.k8s.io", "podcertificaterequests") => {
+                certificate_requests::check_pod_request(self)
+            }
             _ => Ok(()),
         }
     }

@@ -10,7 +10,11 @@ use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, request: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    request: &Value,
+) -> Result<(), Error> {
     if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "podcertificaterequests") {
         return Ok(());
     }

@@ -7,7 +7,11 @@ use super::AdmissionOperation;
 use crate::verbs::RequestContext;
 
 /// Drops from a pod what features that are off would need.
-pub fn drop_disabled(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, pod: &mut Value) {
+pub fn drop_disabled(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    pod: &mut Value,
+) {
     if call.kind.name != "Pod" {
         return;
     }

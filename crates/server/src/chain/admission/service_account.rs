@@ -54,7 +54,11 @@ pub async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
 }
 
 /// Gives a new pod its account and its token.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, object: &mut Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    object: &mut Value,
+) -> Result<(), Error> {
     if !is_pods(call) {
         return Ok(());
     }
@@ -64,7 +68,10 @@ pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, objec
         }
         (AdmissionOperation::Create, "") => mutate_pod(call, object),
         (AdmissionOperation::Update(old), "ephemeralcontainers") => check_added(call, old, object),
-        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => Ok(()),
+        (
+            AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete,
+            _,
+        ) => Ok(()),
     }
 }
 

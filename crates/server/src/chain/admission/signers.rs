@@ -1,6 +1,8 @@
 //! What a caller may do in a signer's name.
 
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::verbs::RequestContext;
 
 /// What is done in a signer's name.

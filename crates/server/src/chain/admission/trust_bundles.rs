@@ -10,14 +10,20 @@ use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, bundle: &Value) -> Result<(), Error> {
+pub fn admit(
+    call: &RequestContext<'_>,
+    operation: AdmissionOperation<'_>,
+    bundle: &Value,
+) -> Result<(), Error> {
     if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "clustertrustbundles") {
         return Ok(());
     }
     let signer = text(bundle, "/spec/signerName");
     match operation {
         AdmissionOperation::Delete => return Ok(()),
-        AdmissionOperation::Create | AdmissionOperation::Update(_) if signer.is_empty() => return Ok(()),
+        AdmissionOperation::Create | AdmissionOperation::Update(_) if signer.is_empty() => {
+            return Ok(());
+        }
         AdmissionOperation::Update(old) if is_metadata_cleanup(old, bundle) => return Ok(()),
         AdmissionOperation::Create | AdmissionOperation::Update(_) => {}
     }

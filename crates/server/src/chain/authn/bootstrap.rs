@@ -28,7 +28,7 @@ pub fn secret_key(token: &str) -> Option<String> {
 
 const DEFAULT_GROUP: &str = "system:bootstrappers";
 
-/// `[a-z0-9]{6}` and `[a-z0-9]{16}`.
+/// Splits a bootstrap token into its ID (`[a-z0-9]{6}`) and secret (`[a-z0-9]{16}`).
 fn parse(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -36,7 +36,9 @@ fn parse(token: &str) -> Option<(&str, &str)> {
 }
 
 fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<User> {
-    if ObjectMetaView::from_object(object).is_deleting() || object["type"] != "bootstrap.kubernetes.io/token" {
+    if ObjectMetaView::from_object(object).is_deleting()
+        || object["type"] != "bootstrap.kubernetes.io/token"
+    {
         return None;
     }
     let data = |key: &str| {
@@ -68,7 +70,7 @@ fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) 
     Some(User::authenticated(&name, "", groups.into_iter().collect()))
 }
 
-/// `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`.
+/// Matches `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`, as the upstream authenticator does.
 fn is_bootstrap_group(group: &str) -> bool {
     let Some(rest) = group.strip_prefix("system:bootstrappers:") else { return false };
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

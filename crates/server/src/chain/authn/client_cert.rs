@@ -72,7 +72,10 @@ impl ClientCas {
     pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, ClientCaError> {
         let anchors = cas.iter().map(|ca| {
             let certificate = Certificate::from_der(ca)?;
-            Ok(ClientTrustAnchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), certificate })
+            Ok(ClientTrustAnchor {
+                anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(),
+                certificate,
+            })
         });
         Ok(ClientCas { anchors: anchors.collect::<Result<_, ClientCaError>>()? })
     }
@@ -91,7 +94,8 @@ impl ClientCas {
     /// Whether both trust a CA. Then every client is a front proxy, unless proxies are known by name:
     /// kube-apiserver does not start so, and neither should anybody else.
     pub fn overlaps(&self, other: &ClientCas) -> bool {
-        let theirs = |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
+        let theirs =
+            |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
         self.anchors.iter().any(theirs)
     }
 
@@ -107,7 +111,9 @@ impl ClientCas {
         let (leaf, rest) = chain.split_first().ok_or(ClientCertError::Unreadable)?;
         let entity = match EndEntityCert::try_from(leaf) {
             Ok(entity) => entity,
-            Err(webpki::Error::UnsupportedCertVersion) => return self.verify_legacy_version(leaf, now),
+            Err(webpki::Error::UnsupportedCertVersion) => {
+                return self.verify_legacy_version(leaf, now);
+            }
             Err(_) => return Err(ClientCertError::Unreadable),
         };
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
@@ -130,7 +136,8 @@ impl ClientCas {
         let facts = Certificate::from_der(leaf).map_err(|_| ClientCertError::Unreadable)?;
         let mut until = facts.validity().not_after();
         for between in path.intermediate_certificates() {
-            let between = Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
+            let between =
+                Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
             until = until.min(between.validity().not_after());
         }
         for ca in current.filter(|ca| ca.anchor == *path.anchor()) {

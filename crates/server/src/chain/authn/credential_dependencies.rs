@@ -31,7 +31,11 @@ struct ObjectVersion {
 
 impl Authenticator {
     /// What authenticating a request with these headers depends on now.
-    pub fn credential_dependencies(&self, server: &Server, headers: &HeaderMap) -> CredentialDependencies {
+    pub fn credential_dependencies(
+        &self,
+        server: &Server,
+        headers: &HeaderMap,
+    ) -> CredentialDependencies {
         let mut objects = Vec::new();
         if let Some(token) = bearer(headers) {
             if let Some(verifier) = &self.service_accounts {

@@ -11,9 +11,9 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 use windlass_api::timestamp;
 
-use super::{TokenAuthError, AuthenticatedToken, intersection};
+use super::{AuthenticatedToken, TokenAuthError, intersection};
 use crate::server::Server;
-use crate::tokens::claims::{TokenClaims, ClaimReference};
+use crate::tokens::claims::{ClaimReference, TokenClaims};
 use crate::tokens::{TokenRejection, TokenVerifier};
 use crate::user::User;
 
@@ -88,7 +88,11 @@ fn check_time(claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuth
 }
 
 /// The account and all that the token is bound to must be there, the same ones, and not gone.
-fn check_objects(server: &Server, claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuthError> {
+fn check_objects(
+    server: &Server,
+    claims: &TokenClaims,
+    now: OffsetDateTime,
+) -> Result<(), TokenAuthError> {
     let about = &claims.kubernetes;
     let (namespace, account) = (&about.namespace, &about.account);
     if claims.subject != format!("system:serviceaccount:{namespace}:{}", account.name) {

@@ -10,11 +10,11 @@ use crate::user::User;
 /// A request as authorizers see it.
 #[derive(Clone, Debug)]
 pub struct AuthorizationAttributes<'a> {
-    /// Who asks.
+    /// User that the request is authorized for, after impersonation.
     pub user: &'a User,
     /// `get`, `list`, `create`, `approve`, …
     pub verb: &'a str,
-    /// With what.
+    /// Resource or non-resource path that the verb applies to.
     pub target: AuthorizationTarget<'a>,
 }
 
@@ -34,13 +34,13 @@ pub struct ResourceAttributes<'a> {
     pub group: &'a str,
     /// `v1`, or `*` where it does not matter.
     pub version: &'a str,
-    /// `pods`.
+    /// Plural resource name, for example `pods`.
     pub resource: &'a str,
-    /// `status`, or empty.
+    /// Subresource, for example `status`; empty for the main resource.
     pub subresource: &'a str,
     /// Empty at cluster scope and for all namespaces.
     pub namespace: &'a str,
-    /// Empty for a collection.
+    /// Object name; empty for requests on a collection.
     pub name: &'a str,
     /// The field selector of a list, watch or collection deletion, where it can be read.
     pub fields: Option<&'a FieldSelector>,
@@ -48,7 +48,11 @@ pub struct ResourceAttributes<'a> {
 
 impl<'a> AuthorizationAttributes<'a> {
     /// A request of `user`, as its path and query say it.
-    pub fn from_request(user: &'a User, info: &'a RequestInfo, fields: Option<&'a FieldSelector>) -> AuthorizationAttributes<'a> {
+    pub fn from_request(
+        user: &'a User,
+        info: &'a RequestInfo,
+        fields: Option<&'a FieldSelector>,
+    ) -> AuthorizationAttributes<'a> {
         let target = match &info.target {
             Place::Path => AuthorizationTarget::Path(&info.path),
             Place::Resource(path) => AuthorizationTarget::Resource(ResourceAttributes {
@@ -67,7 +71,7 @@ impl<'a> AuthorizationAttributes<'a> {
 }
 
 impl ResourceAttributes<'_> {
-    /// `pods/status`, or `pods`.
+    /// Returns the resource as RBAC rules name it: `pods` or `pods/status`.
     pub fn with_subresource(&self) -> Cow<'_, str> {
         if self.subresource.is_empty() {
             Cow::Borrowed(self.resource)

@@ -5,8 +5,8 @@
 //! never told no here, only that this authorizer has nothing to say for it; why becomes part of
 //! the refusal.
 
-mod graph_sync;
 mod graph;
+mod graph_sync;
 pub mod references;
 mod rules;
 
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use windlass_api::field::quote;
 
 use super::Decision;
-use super::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
-use crate::cache::{ResourceCaches, KindCache};
+use super::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
+use crate::cache::{KindCache, ResourceCaches};
 use crate::feature_gates::ServerFeatureGates;
 use crate::object::Object;
 use crate::registry::KindRegistry;
 use crate::user::User;
-use graph_sync::GraphSync;
 use graph::DependencyKind;
+use graph_sync::GraphSync;
 
 const PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
@@ -37,7 +37,7 @@ pub fn identity(user: &User) -> Option<&str> {
     user.has_group(GROUP).then_some(name)
 }
 
-/// Decides requests of nodes.
+/// Node authorizer: decides requests of kubelets by the pods bound to their node.
 pub struct NodeAuthorizer {
     graph: Arc<GraphSync>,
     pods: Option<NodeBoundKind>,
@@ -46,12 +46,15 @@ pub struct NodeAuthorizer {
     features: ServerFeatureGates,
 }
 
-/// Yes, or why not.
 type NodeVerdict = Result<(), Cow<'static, str>>;
 
 impl NodeAuthorizer {
     /// Decides by the pods in `caches`.
-    pub fn new(caches: &Arc<ResourceCaches>, registry: &KindRegistry, features: ServerFeatureGates) -> NodeAuthorizer {
+    pub fn new(
+        caches: &Arc<ResourceCaches>,
+        registry: &KindRegistry,
+        features: ServerFeatureGates,
+    ) -> NodeAuthorizer {
         let placed = |group, plural| NodeBoundKind::for_resource(caches, registry, group, plural);
         let volumes = registry.by_path("", "v1", "persistentvolumes");
         let volumes = volumes.and_then(|(kind, _)| caches.for_kind(kind)).cloned();
@@ -99,9 +102,13 @@ impl NodeAuthorizer {
             },
             ("", "persistentvolumeclaims") => self.get(node, verb, DependencyKind::Claim, of),
             ("", "persistentvolumes") => self.get(node, verb, DependencyKind::Volume, of),
-            ("resource.k8s.io", "resourceclaims") => self.get(node, verb, DependencyKind::DeviceClaim, of),
+            ("resource.k8s.io", "resourceclaims") => {
+                self.get(node, verb, DependencyKind::DeviceClaim, of)
+            }
             // Attachments are not kept here, so no node is related to one.
-            ("storage.k8s.io", "volumeattachments") => self.get(node, verb, DependencyKind::Attachment, of),
+            ("storage.k8s.io", "volumeattachments") => {
+                self.get(node, verb, DependencyKind::Attachment, of)
+            }
             ("", "serviceaccounts") => self.account(node, verb, of),
             ("coordination.k8s.io", "leases") => lease(node, verb, of),
             ("storage.k8s.io", "csinodes") => csi_node(node, verb, of),
@@ -120,7 +127,13 @@ impl NodeAuthorizer {
     }
 
     /// A single object, under its name or selected by it.
-    fn read_named(&self, node: &str, verb: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
+    fn read_named(
+        &self,
+        node: &str,
+        verb: &str,
+        what: DependencyKind,
+        of: &ResourceAttributes<'_>,
+    ) -> NodeVerdict {
         if !matches!(verb, "get" | "list" | "watch") {
             return Err("can only read resources of this type".into());
         }
@@ -133,7 +146,13 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn get(&self, node: &str, verb: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
+    fn get(
+        &self,
+        node: &str,
+        verb: &str,
+        what: DependencyKind,
+        of: &ResourceAttributes<'_>,
+    ) -> NodeVerdict {
         if verb != "get" {
             return Err("can only get individual resources of this type".into());
         }
@@ -143,7 +162,12 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn related(&self, node: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
+    fn related(
+        &self,
+        node: &str,
+        what: DependencyKind,
+        of: &ResourceAttributes<'_>,
+    ) -> NodeVerdict {
         if of.name.is_empty() {
             return Err("No Object name found".into());
         }
@@ -174,7 +198,9 @@ impl NodeAuthorizer {
         match verb {
             // Admission sees which node the new slice is of.
             "create" => Ok(()),
-            "get" | "update" | "patch" | "delete" => check_placement(self.slices.as_ref(), node, of),
+            "get" | "update" | "patch" | "delete" => {
+                check_placement(self.slices.as_ref(), node, of)
+            }
             "watch" | "list" | "deletecollection" if selects(of, node) => Ok(()),
             "watch" | "list" | "deletecollection" => Err(
                 "can only list/watch/deletecollection resourceslices with nodeName field selector"
@@ -206,7 +232,12 @@ impl NodeAuthorizer {
         }
     }
 
-    fn certificate_request(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
+    fn certificate_request(
+        &self,
+        node: &str,
+        verb: &str,
+        of: &ResourceAttributes<'_>,
+    ) -> NodeVerdict {
         if !of.subresource.is_empty() {
             let why = "nodes may not access the status subresource of PodCertificateRequests";
             return Err(why.into());
@@ -234,7 +265,12 @@ struct NodeBoundKind {
 }
 
 impl NodeBoundKind {
-    fn for_resource(caches: &ResourceCaches, registry: &KindRegistry, group: &str, plural: &str) -> Option<NodeBoundKind> {
+    fn for_resource(
+        caches: &ResourceCaches,
+        registry: &KindRegistry,
+        group: &str,
+        plural: &str,
+    ) -> Option<NodeBoundKind> {
         let (kind, _) = registry.by_path(group, "v1", plural)?;
         let field = kind.selectable.iter().position(|s| s.label == NODE_NAME)?;
         Some(NodeBoundKind { cache: caches.for_kind(kind)?.clone(), field })
@@ -248,7 +284,11 @@ impl NodeBoundKind {
 const NODE_NAME: &str = "spec.nodeName";
 
 /// Whether the object that is asked for belongs to the node.
-fn check_placement(kind: Option<&NodeBoundKind>, node: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
+fn check_placement(
+    kind: Option<&NodeBoundKind>,
+    node: &str,
+    of: &ResourceAttributes<'_>,
+) -> NodeVerdict {
     if of.name.is_empty() {
         return Err("No Object name found".into());
     }

@@ -6,9 +6,9 @@
 
 mod aggregate;
 mod binding;
-pub mod rule_coverage;
 mod index;
 mod rule;
+pub mod rule_coverage;
 
 #[cfg(test)]
 mod tests;
@@ -19,15 +19,15 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, Weak};
 
 use super::Decision;
 use super::attributes::{AuthorizationAttributes, AuthorizationTarget};
-use crate::cache::{ResourceCaches, ObjectChange, KindCache, RevisionTooOld, WalkAction};
+use crate::cache::{KindCache, ObjectChange, ResourceCaches, RevisionTooOld, WalkAction};
 use crate::registry::KindRegistry;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 use crate::user::User;
 
 pub use binding::RoleRef;
-use index::{RoleGrant, RbacIndex, RbacKind};
-use rule::RuleQuery;
+use index::{RbacIndex, RbacKind, RoleGrant};
 pub use rule::PolicyRule;
+use rule::RuleQuery;
 
 /// Decides by the roles and bindings there are.
 pub struct RbacAuthorizer(Arc<RbacState>);
@@ -43,7 +43,7 @@ struct RbacState {
 pub struct ResolvedRules {
     /// The rules, those of the cluster first.
     pub rules: Vec<Arc<PolicyRule>>,
-    /// Why some are missing.
+    /// One message per missing role, or that the roles cannot be read.
     pub errors: Vec<String>,
 }
 
@@ -79,17 +79,18 @@ impl RbacAuthorizer {
         let request = RuleQuery::from_attributes(asked);
         // A role that many bindings give is looked at once.
         let (mut tried, mut missing) = (HashSet::new(), Vec::new());
-        let allowed = index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
-            Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
-            Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
-                ControlFlow::Break(binding)
-            }
-            Some(_) => ControlFlow::Continue(()),
-            None => {
-                missing.push(binding.role.missing());
-                ControlFlow::Continue(())
-            }
-        });
+        let allowed =
+            index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
+                Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
+                Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
+                    ControlFlow::Break(binding)
+                }
+                Some(_) => ControlFlow::Continue(()),
+                None => {
+                    missing.push(binding.role.missing());
+                    ControlFlow::Continue(())
+                }
+            });
         match allowed {
             ControlFlow::Break(binding) => {
                 Decision::Allow(format!("RBAC: allowed by {}", binding.describe(asked.user)))
@@ -203,7 +204,11 @@ impl RbacState {
     }
 
     /// What changed after one revision, up to another.
-    fn changes(&self, after: u64, upto: u64) -> Result<Vec<(RbacKind, Arc<ObjectChange>)>, RevisionTooOld> {
+    fn changes(
+        &self,
+        after: u64,
+        upto: u64,
+    ) -> Result<Vec<(RbacKind, Arc<ObjectChange>)>, RevisionTooOld> {
         let mut all = Vec::new();
         for (table, cache) in &self.sources {
             let (changes, _) = cache.changes(after, usize::MAX)?;

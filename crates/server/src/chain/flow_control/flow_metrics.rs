@@ -14,7 +14,7 @@ use super::seat_pool::RejectReason;
 use super::{LevelCounts, PriorityLevels};
 use crate::metrics::plain;
 
-/// Counters of the levels.
+/// Metrics of admission by priority level, named like those of kube-apiserver.
 pub struct FlowMetrics {
     registry: Registry,
     rejected: Family<RejectedLabels, Counter>,
@@ -47,7 +47,7 @@ const BUCKETS: [f64; 11] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 type CountSelector = fn(LevelCounts) -> usize;
 
 impl FlowMetrics {
-    /// All at zero.
+    /// Registers all metrics; every counter starts at zero.
     pub fn new() -> FlowMetrics {
         let mut registry = Registry::default();
         let rejected: Family<RejectedLabels, Counter> = Family::default();
@@ -68,7 +68,8 @@ impl FlowMetrics {
             let get = |execute| waits.get_or_create_owned(&WaitLabels { execute, priority_level });
             WaitHistograms { served: get("true"), refused: get("false") }
         };
-        let (leases, nodes, everyone) = (of(PriorityLevel::Leases), of(PriorityLevel::Nodes), of(PriorityLevel::Everyone));
+        let (leases, nodes, everyone) =
+            (of(PriorityLevel::Leases), of(PriorityLevel::Nodes), of(PriorityLevel::Everyone));
         FlowMetrics { registry, rejected, leases, nodes, everyone }
     }
 
@@ -95,7 +96,7 @@ impl FlowMetrics {
         self.rejected.get_or_create(&labels).inc();
     }
 
-    /// Everything, as Prometheus text.
+    /// Appends the metrics of all levels to `out` in Prometheus text format.
     pub fn write(&self, levels: &PriorityLevels, out: &mut String) {
         let mut open = String::new();
         // Writing to a string does not fail.

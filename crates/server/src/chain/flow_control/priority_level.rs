@@ -13,7 +13,7 @@ pub enum PriorityLevel {
     Leases,
     /// Node agents and their heartbeats: a node that is silent is taken for dead.
     Nodes,
-    /// The rest.
+    /// All other requests; users share the seats fairly.
     Everyone,
 }
 
@@ -24,8 +24,13 @@ const NODES: &str = "system:nodes";
 const LEAST: usize = 4;
 
 impl PriorityLevel {
-    /// All of them.
-    pub const ALL: [PriorityLevel; 4] = [PriorityLevel::Exempt, PriorityLevel::Leases, PriorityLevel::Nodes, PriorityLevel::Everyone];
+    /// All priority levels, from the most to the least privileged.
+    pub const ALL: [PriorityLevel; 4] = [
+        PriorityLevel::Exempt,
+        PriorityLevel::Leases,
+        PriorityLevel::Nodes,
+        PriorityLevel::Everyone,
+    ];
 
     /// The level of a request.
     pub fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
@@ -42,7 +47,11 @@ impl PriorityLevel {
             .is_some_and(|p| p.group == "coordination.k8s.io" && p.resource == "leases")
             && matches!(info.verb, "get" | "create" | "update" | "patch");
         // Who has not said who they are cannot lead anything.
-        if lease && !user.has_group(UNAUTHENTICATED) { PriorityLevel::Leases } else { PriorityLevel::Everyone }
+        if lease && !user.has_group(UNAUTHENTICATED) {
+            PriorityLevel::Leases
+        } else {
+            PriorityLevel::Everyone
+        }
     }
 
     /// How many seats it gets when everyone has `seats`.
@@ -74,14 +83,14 @@ fn is_health(path: &str) -> bool {
 /// Whether a request only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEffect {
-    /// It changes nothing.
+    /// The request changes no object: get, list, watch.
     Read,
-    /// It may change something.
+    /// The request may change objects; reviews are counted here too.
     Write,
 }
 
 impl RequestEffect {
-    /// What a request does.
+    /// Classifies a request by its verb alone.
     pub fn for_request(info: &RequestInfo) -> RequestEffect {
         match info.verb {
             "get" | "list" | "watch" | "head" | "options" => RequestEffect::Read,
@@ -109,28 +118,68 @@ mod tests {
         let other = "/apis/other.io/v1/namespaces/kube-system/leases/l";
         let pods = "/api/v1/pods";
         for (peer, user, method, path, want, effect) in [
-            (&outside, &nobody, Method::GET, "/healthz", PriorityLevel::Exempt, RequestEffect::Read),
-            (&outside, &nobody, Method::HEAD, "/readyz/ping", PriorityLevel::Exempt, RequestEffect::Read),
+            (
+                &outside,
+                &nobody,
+                Method::GET,
+                "/healthz",
+                PriorityLevel::Exempt,
+                RequestEffect::Read,
+            ),
+            (
+                &outside,
+                &nobody,
+                Method::HEAD,
+                "/readyz/ping",
+                PriorityLevel::Exempt,
+                RequestEffect::Read,
+            ),
             (&outside, &nobody, Method::GET, "/livez/", PriorityLevel::Exempt, RequestEffect::Read),
-            (&outside, &nobody, Method::GET, "/healthzz", PriorityLevel::Everyone, RequestEffect::Read),
-            (&outside, &nobody, Method::GET, "/metrics/healthz", PriorityLevel::Everyone, RequestEffect::Read),
+            (
+                &outside,
+                &nobody,
+                Method::GET,
+                "/healthzz",
+                PriorityLevel::Everyone,
+                RequestEffect::Read,
+            ),
+            (
+                &outside,
+                &nobody,
+                Method::GET,
+                "/metrics/healthz",
+                PriorityLevel::Everyone,
+                RequestEffect::Read,
+            ),
             (&outside, &nobody, Method::GET, lease, PriorityLevel::Everyone, RequestEffect::Read),
             (&outside, &admin, Method::GET, pods, PriorityLevel::Everyone, RequestEffect::Read),
             (&outside, &admin, Method::GET, lease, PriorityLevel::Leases, RequestEffect::Read),
             (&outside, &admin, Method::PUT, lease, PriorityLevel::Leases, RequestEffect::Write),
             (&outside, &admin, Method::PATCH, lease, PriorityLevel::Leases, RequestEffect::Write),
-            (&outside, &admin, Method::DELETE, lease, PriorityLevel::Everyone, RequestEffect::Write),
+            (
+                &outside,
+                &admin,
+                Method::DELETE,
+                lease,
+                PriorityLevel::Everyone,
+                RequestEffect::Write,
+            ),
             (&outside, &admin, Method::PUT, other, PriorityLevel::Everyone, RequestEffect::Write),
             (&outside, &node, Method::PUT, beat, PriorityLevel::Nodes, RequestEffect::Write),
             (&outside, &node, Method::GET, pods, PriorityLevel::Nodes, RequestEffect::Read),
             (&inside, &admin, Method::POST, pods, PriorityLevel::Exempt, RequestEffect::Write),
         ] {
             let info = RequestInfo::parse(&method, path, false, None).unwrap();
-            let found = (PriorityLevel::for_request(peer, user, &info), RequestEffect::for_request(&info));
+            let found =
+                (PriorityLevel::for_request(peer, user, &info), RequestEffect::for_request(&info));
             assert_eq!(found, (want, effect), "{method} {path} {}", user.name);
         }
         let list = RequestInfo::parse(&Method::GET, &lease[..lease.len() - 2], true, None).unwrap();
-        assert_eq!(PriorityLevel::for_request(&outside, &admin, &list), PriorityLevel::Everyone, "a watch is no renewal");
+        assert_eq!(
+            PriorityLevel::for_request(&outside, &admin, &list),
+            PriorityLevel::Everyone,
+            "a watch is no renewal"
+        );
     }
 
     #[test]

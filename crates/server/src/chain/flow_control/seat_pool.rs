@@ -41,7 +41,7 @@ impl PoolBounds {
     }
 }
 
-/// Seats and queues.
+/// Seats of one priority level, with a queue of waiting requests per user.
 pub struct SeatPool {
     bounds: PoolBounds,
     state: Mutex<SeatPoolState>,
@@ -50,7 +50,6 @@ pub struct SeatPool {
 #[derive(Default)]
 struct SeatPoolState {
     free: usize,
-    /// Requests that have seats.
     executing: usize,
     waiting: usize,
     /// How many seats users have. A user is in here only while they have one.
@@ -70,7 +69,7 @@ struct QueuedRequest {
 
 /// What somebody gets who comes.
 pub enum PoolEntry {
-    /// A seat at once.
+    /// The request may be executed at once.
     Seat(PoolSeat),
     /// A place in a queue.
     Queued(QueueTicket),
@@ -81,16 +80,16 @@ pub enum PoolEntry {
 /// Why a request was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectReason {
-    /// Too many waited.
+    /// The queue of the user, or of the level, was full.
     QueueFull,
-    /// It waited too long.
+    /// No seat became free before the waiting time was over.
     TimeOut,
     /// Its user does not read responses.
     ConcurrencyLimit,
 }
 
 impl SeatPool {
-    /// All seats are free.
+    /// Creates a pool in which all seats are free.
     pub fn new(bounds: PoolBounds) -> Arc<SeatPool> {
         let state = SeatPoolState { free: bounds.seats, ..SeatPoolState::default() };
         Arc::new(SeatPool { bounds, state: Mutex::new(state) })
@@ -114,7 +113,10 @@ impl SeatPool {
         }
         let (hand, seat) = oneshot::channel();
         let (user, ticket) = state.enqueue(user, weight, hand);
-        PoolEntry::Queued(QueueTicket { seat, line: QueueGuard { pool: self.clone(), user, ticket } })
+        PoolEntry::Queued(QueueTicket {
+            seat,
+            line: QueueGuard { pool: self.clone(), user, ticket },
+        })
     }
 
     /// How many seats are taken.
@@ -127,7 +129,7 @@ impl SeatPool {
         self.lock().executing
     }
 
-    /// How many requests wait.
+    /// Returns the number of requests queued by all users.
     pub fn waiting(&self) -> usize {
         self.lock().waiting
     }
@@ -145,7 +147,9 @@ impl SeatPool {
             // Outside of the lock: a request that left in this moment hands its seats back.
             let mut back = Vec::new();
             for (waiter, user) in ready {
-                if let Err(mut seat) = waiter.seat_sender.send(PoolSeat::new(self, user, waiter.weight)) {
+                if let Err(mut seat) =
+                    waiter.seat_sender.send(PoolSeat::new(self, user, waiter.weight))
+                {
                     back.extend(seat.0.take());
                 }
             }
@@ -175,7 +179,12 @@ impl SeatPoolState {
     }
 
     /// Puts somebody at the end of their queue.
-    fn enqueue(&mut self, user: &str, weight: usize, hand: oneshot::Sender<PoolSeat>) -> (Arc<str>, u64) {
+    fn enqueue(
+        &mut self,
+        user: &str,
+        weight: usize,
+        hand: oneshot::Sender<PoolSeat>,
+    ) -> (Arc<str>, u64) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
@@ -327,7 +336,7 @@ struct QueueGuard {
 }
 
 impl QueueTicket {
-    /// Waits for the seat.
+    /// Waits for the seat, at most for `patience`.
     pub async fn wait(self, patience: Duration) -> Result<PoolSeat, RejectReason> {
         let QueueTicket { seat, line: _line } = self;
         match tokio::time::timeout(patience, seat).await {

@@ -19,9 +19,9 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 /// Who is to be acted as: what the headers say, and nothing else.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ImpersonatedIdentity {
-    /// Never empty.
+    /// Value of `Impersonate-User`; never empty, because it is required.
     pub name: String,
-    /// May be empty.
+    /// Value of `Impersonate-Uid`; empty if the header is absent.
     pub uid: String,
     /// In the order of the headers.
     pub groups: Vec<String>,
@@ -123,7 +123,6 @@ fn as_go_prints(wanted: &ImpersonatedIdentity) -> String {
 mod tests {
     use super::*;
 
-    /// Jane, and nothing else.
     const PLAIN: &str = "jane \"\" [] {}";
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {

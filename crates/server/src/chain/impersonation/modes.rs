@@ -11,7 +11,9 @@ use windlass_api::names;
 
 use super::extra;
 use super::headers::ImpersonatedIdentity;
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::chain::authz::{Decision, denied};
 use crate::error::Error;
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
@@ -20,7 +22,11 @@ use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 pub type AuthorizeFn<'a> = dyn Fn(&AuthorizationAttributes<'_>) -> Decision + 'a;
 
 /// The user that `wanted` becomes, if the caller of `target` may act as them there.
-pub fn decide(wanted: &ImpersonatedIdentity, target: &AuthorizationAttributes<'_>, ask: &AuthorizeFn<'_>) -> Result<User, Error> {
+pub fn decide(
+    wanted: &ImpersonatedIdentity,
+    target: &AuthorizationAttributes<'_>,
+    ask: &AuthorizeFn<'_>,
+) -> Result<User, Error> {
     let who = UserKind::from_name(&wanted.name);
     let mut refused = None;
     for mode in MODES {
@@ -36,8 +42,13 @@ pub fn decide(wanted: &ImpersonatedIdentity, target: &AuthorizationAttributes<'_
 }
 
 /// In the order in which they are tried.
-const MODES: [ImpersonationMode; 5] =
-    [ImpersonationMode::AssociatedNode, ImpersonationMode::ArbitraryNode, ImpersonationMode::ServiceAccount, ImpersonationMode::UserInfo, ImpersonationMode::Legacy];
+const MODES: [ImpersonationMode; 5] = [
+    ImpersonationMode::AssociatedNode,
+    ImpersonationMode::ArbitraryNode,
+    ImpersonationMode::ServiceAccount,
+    ImpersonationMode::UserInfo,
+    ImpersonationMode::Legacy,
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ImpersonationMode {
@@ -47,7 +58,7 @@ enum ImpersonationMode {
     ServiceAccount,
     /// Everybody who is neither a node nor a service account.
     UserInfo,
-    /// Anybody, for anything.
+    /// Unconstrained impersonation by the verb `impersonate`, as before constrained modes existed.
     Legacy,
 }
 
@@ -109,7 +120,10 @@ impl ImpersonationMode {
             (ImpersonationMode::ArbitraryNode, UserKind::Node(_)) => wanted.is_name_only(),
             (ImpersonationMode::ServiceAccount, UserKind::Account { .. }) => wanted.is_name_only(),
             (ImpersonationMode::UserInfo, UserKind::Other) | (ImpersonationMode::Legacy, _) => true,
-            (ImpersonationMode::AssociatedNode | ImpersonationMode::ArbitraryNode, UserKind::Account { .. } | UserKind::Other)
+            (
+                ImpersonationMode::AssociatedNode | ImpersonationMode::ArbitraryNode,
+                UserKind::Account { .. } | UserKind::Other,
+            )
             | (ImpersonationMode::ServiceAccount, UserKind::Node(_) | UserKind::Other)
             | (ImpersonationMode::UserInfo, UserKind::Node(_) | UserKind::Account { .. }) => false,
         }
@@ -128,9 +142,10 @@ impl ImpersonationMode {
                 reduced = without_node(target.user);
                 &reduced
             }
-            ImpersonationMode::ArbitraryNode | ImpersonationMode::ServiceAccount | ImpersonationMode::UserInfo | ImpersonationMode::Legacy => {
-                target.user
-            }
+            ImpersonationMode::ArbitraryNode
+            | ImpersonationMode::ServiceAccount
+            | ImpersonationMode::UserInfo
+            | ImpersonationMode::Legacy => target.user,
         };
         let verb = match self.name() {
             None => "impersonate".to_owned(),
@@ -198,9 +213,10 @@ impl ImpersonationCheck<'_> {
     fn group(&self) -> &'static str {
         match self.mode {
             ImpersonationMode::Legacy => "",
-            ImpersonationMode::AssociatedNode | ImpersonationMode::ArbitraryNode | ImpersonationMode::ServiceAccount | ImpersonationMode::UserInfo => {
-                AUTHENTICATION
-            }
+            ImpersonationMode::AssociatedNode
+            | ImpersonationMode::ArbitraryNode
+            | ImpersonationMode::ServiceAccount
+            | ImpersonationMode::UserInfo => AUTHENTICATION,
         }
     }
 
@@ -213,7 +229,12 @@ impl ImpersonationCheck<'_> {
         let resource = match *who {
             UserKind::Node(node) if self.constrained() => {
                 let name = if self.mode == ImpersonationMode::AssociatedNode { "*" } else { node };
-                ResourceAttributes { group, resource: "nodes", name, ..ResourceAttributes::default() }
+                ResourceAttributes {
+                    group,
+                    resource: "nodes",
+                    name,
+                    ..ResourceAttributes::default()
+                }
             }
             UserKind::Account { namespace, name } => ResourceAttributes {
                 group,
@@ -222,9 +243,12 @@ impl ImpersonationCheck<'_> {
                 name,
                 ..ResourceAttributes::default()
             },
-            UserKind::Node(_) | UserKind::Other => {
-                ResourceAttributes { group, resource: "users", name: user, ..ResourceAttributes::default() }
-            }
+            UserKind::Node(_) | UserKind::Other => ResourceAttributes {
+                group,
+                resource: "users",
+                name: user,
+                ..ResourceAttributes::default()
+            },
         };
         self.permit(resource)
     }
@@ -234,7 +258,12 @@ impl ImpersonationCheck<'_> {
             return Ok(());
         }
         let group = AUTHENTICATION;
-        self.permit(ResourceAttributes { group, resource: "uids", name: uid, ..ResourceAttributes::default() })
+        self.permit(ResourceAttributes {
+            group,
+            resource: "uids",
+            name: uid,
+            ..ResourceAttributes::default()
+        })
     }
 
     fn check_groups(&self, groups: &[String]) -> Result<(), Error> {
@@ -289,7 +318,11 @@ impl ImpersonationCheck<'_> {
 
     fn attributes<'b>(&'b self, resource: ResourceAttributes<'b>) -> AuthorizationAttributes<'b> {
         let resource = ResourceAttributes { version: "v1", ..resource };
-        AuthorizationAttributes { user: self.caller, verb: self.verb, target: AuthorizationTarget::Resource(resource) }
+        AuthorizationAttributes {
+            user: self.caller,
+            verb: self.verb,
+            target: AuthorizationTarget::Resource(resource),
+        }
     }
 }
 

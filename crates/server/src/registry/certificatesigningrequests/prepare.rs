@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 use windlass_api::timestamp;
 
 use super::{APPROVED, DENIED};
-use crate::registry::table_cells::is_zero_time;
 use crate::registry::object_fields::{list, map, part, restore_field, text};
+use crate::registry::table_cells::is_zero_time;
 use crate::user::User;
 
 /// A new request has been neither decided nor answered.
@@ -76,7 +76,10 @@ fn restore_conditions(new: &mut Value, old: &Value, kind: &str) {
     }
 }
 
-fn conditions_of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+fn conditions_of_type<'a>(
+    conditions: &'a [Value],
+    kind: &'a str,
+) -> impl Iterator<Item = &'a Value> {
     conditions.iter().filter(move |condition| condition["type"] == kind)
 }
 

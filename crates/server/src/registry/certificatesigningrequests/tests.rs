@@ -8,8 +8,10 @@ use time::macros::datetime;
 use windlass_api::field::FieldErrors;
 
 use super::KIND;
-use crate::registry::kind::{SubresourceAction, CertificateIssuance};
-use crate::registry::object_fields::tests::{cells, change_refusals, created, refusals, error_texts};
+use crate::registry::kind::{CertificateIssuance, SubresourceAction};
+use crate::registry::object_fields::tests::{
+    cells, change_refusals, created, error_texts, refusals,
+};
 use crate::user::User;
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
@@ -60,7 +62,8 @@ fn decided(kinds: &[&str]) -> Value {
 
 /// What a change through a subresource becomes, and what it is told.
 fn through(name: &str, mut new: Value, old: &Value) -> (Value, Vec<String>) {
-    let SubresourceAction::View { prepare_update, validate_update } = KIND.subresource(name).unwrap().action
+    let SubresourceAction::View { prepare_update, validate_update } =
+        KIND.subresource(name).unwrap().action
     else {
         panic!("{name} is no view")
     };
@@ -378,7 +381,8 @@ fn lifetimes_that_were_asked_for_are_counted_once() {
         request["status"]["certificate"] = base64(fixture!("leaf.pem"));
         request
     };
-    let issued = |signer: &str, honored| Some(CertificateIssuance { signer: signer.into(), honored });
+    let issued =
+        |signer: &str, honored| Some(CertificateIssuance { signer: signer.into(), honored });
     let (kubernetes, long) = ("kubernetes.io/kube-apiserver-client", 30 * 365 * 24 * 60 * 60);
     let cases = [
         (asked(600, "example.com/a"), issued("other", false)),

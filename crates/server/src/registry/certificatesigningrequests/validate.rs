@@ -9,7 +9,7 @@ use windlass_api::field::{FieldErrors, FieldPath, quote};
 use windlass_api::signer_name::SignerName;
 
 use super::{APPROVED, DENIED, FAILED, x509};
-use crate::registry::object_fields::{bytes, count, non_null, integer, list, text, texts};
+use crate::registry::object_fields::{bytes, count, integer, list, non_null, text, texts};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const SHORTEST_SECONDS: i64 = 600;
@@ -170,7 +170,12 @@ fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut FieldErro
 }
 
 /// Decisions stay; only `/approval` makes them.
-fn validate_conditions_change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors) {
+fn validate_conditions_change(
+    new: &Value,
+    old: &Value,
+    door: CsrEndpoint,
+    errors: &mut FieldErrors,
+) {
     let path = FieldPath::new("status").child("conditions");
     let of = |object, kind| -> Vec<&Value> {
         list(object, "/status/conditions").iter().filter(|c| c["type"] == kind).collect()

@@ -4,8 +4,8 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, qualified_name};
 
+use super::super::object_fields::{immutable, integer, non_null, text};
 use super::super::table_cells::is_zero_time;
-use super::super::object_fields::{non_null, immutable, integer, text};
 
 /// The most bytes an action, a reason or a reporting instance may have.
 const SHORT: usize = 128;

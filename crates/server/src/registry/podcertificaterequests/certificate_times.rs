@@ -59,7 +59,12 @@ impl CertificateTimes {
         }
     }
 
-    fn check_beginning(&self, leaf: &ForeignCertificate, now: OffsetDateTime, errors: &mut FieldErrors) {
+    fn check_beginning(
+        &self,
+        leaf: &ForeignCertificate,
+        now: OffsetDateTime,
+        errors: &mut FieldErrors,
+    ) {
         let words = if self.not_before != leaf.not_before() {
             "must be set to the NotBefore time encoded in the leaf certificate"
         } else if (self.not_before - now).abs() >= SKEW {

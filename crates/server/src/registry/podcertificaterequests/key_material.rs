@@ -20,9 +20,9 @@ pub enum KeyMaterial {
     Stub(Vec<u8>),
     /// A key and a signature over the pod's uid.
     Pair {
-        /// The public key.
+        /// Public key as DER-encoded SubjectPublicKeyInfo.
         key: Vec<u8>,
-        /// The signature.
+        /// Signature over the pod's UID, made with the private key.
         proof: Vec<u8>,
     },
 }
@@ -72,7 +72,7 @@ impl KeyMaterial {
         }
     }
 
-    /// The key.
+    /// Returns the public key; adds an error and returns `None` if it cannot be parsed.
     pub fn key(&self, errors: &mut FieldErrors) -> Option<SubjectKey> {
         match self {
             KeyMaterial::Stub(stub) => {

@@ -10,10 +10,10 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_pki::IssuedChain;
 use windlass_pki::limits::MAX_CHAIN_BYTES;
 
-use super::key_material::{KeyMaterial, refuse};
 use super::certificate_times::CertificateTimes;
+use super::key_material::{KeyMaterial, refuse};
 use super::{DENIED, FAILED, ISSUED, has_condition};
-use crate::registry::object_fields::{non_null, list, text};
+use crate::registry::object_fields::{list, non_null, text};
 
 /// The rules of a change of the status.
 pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
@@ -28,7 +28,8 @@ pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldE
     if !errors.is_empty() {
         return;
     }
-    let is_settled = |object| [ISSUED, DENIED, FAILED].iter().any(|kind| has_condition(object, kind));
+    let is_settled =
+        |object| [ISSUED, DENIED, FAILED].iter().any(|kind| has_condition(object, kind));
     let (status, unchanged) = (FieldPath::new("status"), new.get("status") == old.get("status"));
     if is_settled(old) {
         if !unchanged {
@@ -88,7 +89,9 @@ fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
     for (name, fault) in chain.leaf_faults() {
         errors.invalid_str(&path, name, &fault.to_string());
     }
-    let Some(key) = KeyMaterial::from_request(new, errors).and_then(|m| m.key(errors)) else { return };
+    let Some(key) = KeyMaterial::from_request(new, errors).and_then(|m| m.key(errors)) else {
+        return;
+    };
     if !chain.is_for_key(&key) {
         let words = "leaf certificate was not issued to the requested public key";
         return errors.invalid_str(&path, text, words);

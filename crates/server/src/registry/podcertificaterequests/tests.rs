@@ -8,12 +8,15 @@ use time::{Duration, OffsetDateTime};
 use windlass_api::field::FieldErrors;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue, pem,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, issue, pem,
 };
 
 use super::{KIND, STABLE};
 use crate::registry::kind::SubresourceAction;
-use crate::registry::object_fields::tests::{cells, change_refusals, created, refusals, error_texts};
+use crate::registry::object_fields::tests::{
+    cells, change_refusals, created, error_texts, refusals,
+};
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
 const POD_UID: &str = "9f1c7b9e-6d0b-4a55-8f39-0d5b6f0c1a11";

@@ -6,7 +6,7 @@ use windlass_api::names::{dns1123_subdomain, domain_prefixed_key};
 use windlass_api::signer_name::{self, SignerName};
 
 use super::key_material::KeyMaterial;
-use crate::registry::object_fields::{entries, non_null, integer, text};
+use crate::registry::object_fields::{entries, integer, non_null, text};
 
 const UID_MAX: usize = 128;
 const ANNOTATIONS_MAX: usize = 256 * 1024;

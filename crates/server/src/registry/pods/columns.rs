@@ -1,7 +1,7 @@
 //! The columns of the table of pods.
 
-use crate::registry::table_cells::{self, column, wide};
 use crate::registry::kind::TableColumn;
+use crate::registry::table_cells::{self, column, wide};
 
 /// The columns; the descriptions are those that clients know from Kubernetes.
 pub const COLUMNS: [TableColumn; 9] = [

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::nano_quantity::NanoQuantity;
 use super::fields::{entries, list, part, spec};
+use super::nano_quantity::NanoQuantity;
 
-/// `Guaranteed`, `Burstable` or `BestEffort`.
+/// Returns the QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn class(pod: &Value) -> &'static str {
     let spec = spec(pod);
     let mut total = ResourceTotals::default();

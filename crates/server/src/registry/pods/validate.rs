@@ -244,7 +244,12 @@ fn name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &m
 }
 
 /// A name that is required.
-fn required_name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
+fn required_name(
+    path: &FieldPath,
+    value: &str,
+    rule: fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
     if value.is_empty() {
         errors.required(path, "");
     } else {

@@ -5,7 +5,7 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names::{dns1123_subdomain, path_segment_rule};
 use windlass_api::selector::labels::{LabelSelector, validate_label_selector};
 
-use super::super::object_fields::{count, non_null, list, text};
+use super::super::object_fields::{count, list, non_null, text};
 use super::GROUP;
 use super::Scope;
 

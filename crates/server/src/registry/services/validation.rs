@@ -9,7 +9,7 @@ use windlass_api::names::{
     dns1123_label, dns1123_subdomain, in_range, ip_address, port_name, qualified_name,
 };
 
-use super::super::object_fields::{count, non_null, integer, list, text, texts};
+use super::super::object_fields::{count, integer, list, non_null, text, texts};
 
 /// The port that kubelets listen on.
 const KUBELET_PORT: i64 = 10250;

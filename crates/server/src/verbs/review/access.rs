@@ -9,13 +9,15 @@ use windlass_api::meta::ObjectMetaView;
 
 use self::selectors::ReviewSelectors;
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{AuthorizationAttributes, ResourceAttributes, AuthorizationTarget};
+use crate::chain::authz::attributes::{
+    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
+};
 use crate::error::Error;
 use crate::user::User;
 use crate::verbs::RequestContext;
 use crate::verbs::create::metadata;
 
-/// Of anybody, anywhere.
+/// Answers a SubjectAccessReview about any user in any namespace.
 pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
     let mut errors = FieldErrors::new();
@@ -45,7 +47,7 @@ pub fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(
     Ok(())
 }
 
-/// Of the caller.
+/// Answers a SelfSubjectAccessReview about the calling user.
 pub fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
     let mut errors = FieldErrors::new();
@@ -59,7 +61,8 @@ pub fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<()
 
 /// A question in a namespace is about that one.
 fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
-    let (own, path) = (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
+    let (own, path) =
+        (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
     if !own.is_empty() && own != path {
         let text =
             "the namespace of the provided object does not match the namespace sent on the request";

@@ -20,19 +20,22 @@ pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Err
         .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         .unwrap_or_default();
     let audiences = if asked.is_empty() { authenticator.audiences() } else { &asked };
-    question["status"] = match authenticator.authenticate_token(call.server, token, audiences, call.now) {
-        Ok(vouched) => {
-            let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
-            if !vouched.audiences.is_empty() {
-                status["audiences"] = json!(vouched.audiences);
+    question["status"] =
+        match authenticator.authenticate_token(call.server, token, audiences, call.now) {
+            Ok(vouched) => {
+                let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
+                if !vouched.audiences.is_empty() {
+                    status["audiences"] = json!(vouched.audiences);
+                }
+                status
             }
-            status
-        }
-        Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
-        // Kubernetes asks the authenticator of its own loopback client first, and tells of both.
-        Err(TokenAuthError::Refused(why)) => json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")}),
-        Err(TokenAuthError::Failed(error)) => return Err(error),
-    };
+            Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
+            // Kubernetes asks the authenticator of its own loopback client first, and tells of both.
+            Err(TokenAuthError::Refused(why)) => {
+                json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")})
+            }
+            Err(TokenAuthError::Failed(error)) => return Err(error),
+        };
     Ok(())
 }
 

@@ -39,7 +39,10 @@ pub async fn bind(
                 call.path.name,
                 windlass_api::field::quote(bound)
             );
-            return Err(Error::Conflict(ErrorSubject::new("", "pods/binding", &call.path.name), why));
+            return Err(Error::Conflict(
+                ErrorSubject::new("", "pods/binding", &call.path.name),
+                why,
+            ));
         }
         pod["spec"]["nodeName"] = json!(node);
         let api_version = call.kind.stored().api_version();

@@ -96,14 +96,18 @@ fn invalid(name: &str, errors: FieldErrors) -> Error {
 }
 
 fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
-    let (asked, there) = (ObjectMetaView::from_object(request).uid(), ObjectMetaView::from_object(account).uid());
+    let (asked, there) =
+        (ObjectMetaView::from_object(request).uid(), ObjectMetaView::from_object(account).uid());
     if asked.is_empty() || asked == there {
         return Ok(());
     }
     let why = format!(
         "the UID in the token request ({asked}) does not match the UID of the service account ({there})"
     );
-    Err(Error::Conflict(ErrorSubject::new(GROUP, KIND, ObjectMetaView::from_object(account).name()), why))
+    Err(Error::Conflict(
+        ErrorSubject::new(GROUP, KIND, ObjectMetaView::from_object(account).name()),
+        why,
+    ))
 }
 
 /// Fills in what was left open: for whom, for how long, and which account it is.
@@ -138,7 +142,12 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
 }
 
 /// Ties a token to an object that must exist and be the one meant.
-fn bind(call: &RequestContext<'_>, bound: &Value, account: &Value, about: &mut Value) -> Result<(), Error> {
+fn bind(
+    call: &RequestContext<'_>,
+    bound: &Value,
+    account: &Value,
+    about: &mut Value,
+) -> Result<(), Error> {
     if bound.is_null() {
         return Ok(());
     }

@@ -19,7 +19,11 @@ async fn trusting(ca: &CertificateAuthority) -> TestServer {
 }
 
 /// A server with a client CA and a CA for proxies.
-async fn behind(clients: &CertificateAuthority, proxies: &CertificateAuthority, names: &[&str]) -> TestServer {
+async fn behind(
+    clients: &CertificateAuthority,
+    proxies: &CertificateAuthority,
+    names: &[&str],
+) -> TestServer {
     let mut proxy = FrontProxy::new(cas(&[proxies]));
     proxy.allowed_names = names.iter().map(|name| (*name).to_owned()).collect();
     let clients = cas(&[clients]);
@@ -94,7 +98,8 @@ async fn intermediates_are_taken_from_the_handshake() {
 async fn a_token_counts_though_the_certificate_does_not() {
     let server = trusting(&authority("clients")).await;
     let chain = [certificate(&authority("other"), &subject("jane"), KeyPurpose::ClientAuth)];
-    let asked = self_review_request(&server).presenting(&chain).header("authorization", "Bearer bob-token");
+    let asked =
+        self_review_request(&server).presenting(&chain).header("authorization", "Bearer bob-token");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "bob");
 }
 
@@ -141,8 +146,9 @@ async fn a_front_proxy_speaks_for_others() {
 async fn nobody_else_speaks_for_others() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
-    let client =
-        |ca: &CertificateAuthority, name: &str| [certificate(ca, &subject(name), KeyPurpose::ClientAuth)];
+    let client = |ca: &CertificateAuthority, name: &str| {
+        [certificate(ca, &subject(name), KeyPurpose::ClientAuth)]
+    };
     fn claiming(asked: TestRequest<'_>) -> TestRequest<'_> {
         asked.header("x-remote-user", "admin").header("x-remote-group", "system:masters")
     }
@@ -154,9 +160,12 @@ async fn nobody_else_speaks_for_others() {
     refused(&server, "serving only", |asked| claiming(asked.presenting(&serving))).await;
     // A client's certificate and a token are what they are, whatever the headers say.
     let aggregator = client(&clients, "aggregator");
-    let answer = claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
+    let answer =
+        claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
     assert_eq!(answer["status"]["userInfo"]["groups"], json!(["dev", "system:authenticated"]));
-    let answer = claiming(self_review_request(&server).header("authorization", "Bearer bob-token")).send().await;
+    let answer = claiming(self_review_request(&server).header("authorization", "Bearer bob-token"))
+        .send()
+        .await;
     assert_eq!(answer.expect(201)["status"]["userInfo"]["username"], "bob");
     let message = claiming(server.request(Method::GET, MAPS).anonymous()).send().await;
     let message = message.fails(403, "Forbidden");

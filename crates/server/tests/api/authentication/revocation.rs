@@ -166,7 +166,8 @@ async fn a_watch_ends_with_its_bootstrap_token() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_certificate() {
     let (ca, other) = (authority("clients"), authority("others"));
-    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust =
+        |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let cas = trust(&ca);
     let server =
         TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
@@ -300,7 +301,9 @@ async fn a_check_that_fails_ends_the_watch() {
     let fails = broken.clone();
     let server = TestServer::with(move |setup| {
         setup.faults = FaultInjection::injected(move |check| match check {
-            AccessCheck::ServiceAccountToken if fails.load(Ordering::SeqCst) => Err("broken".into()),
+            AccessCheck::ServiceAccountToken if fails.load(Ordering::SeqCst) => {
+                Err("broken".into())
+            }
             _ => Ok(()),
         });
     })
@@ -318,7 +321,8 @@ async fn a_check_that_fails_ends_the_watch() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_front_proxy() {
     let (ca, other) = (authority("proxies"), authority("others"));
-    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust =
+        |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let proxy = FrontProxy::new(trust(&ca));
     let server = TestServer::with(|setup| setup.authenticator.front_proxy = Some(proxy)).await;
     grant_secret_reads(&server, group("proxied")).await;

@@ -73,7 +73,6 @@ fn replace_uids(text: &str) -> String {
     out
 }
 
-/// `gen-x-abcde` becomes `gen-x-<suffix>`.
 fn replace_generated(text: &str) -> String {
     const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
     let Some(start) = text.find("gen-") else { return text.to_owned() };

@@ -7,7 +7,7 @@ use windlass_pki::CertificateDer;
 
 use super::*;
 use crate::authentication::with_signer;
-use crate::fixture::{TestResponse, ISSUER};
+use crate::fixture::{ISSUER, TestResponse};
 use crate::mutations::TestRng;
 
 fn random_bytes(random: &mut TestRng, length: usize) -> Vec<u8> {
@@ -195,7 +195,8 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
             _ => b"",
         };
         let value = HeaderValue::from_bytes(&[prefix, value.as_slice()].concat()).unwrap();
-        let mut asked = server.request(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
+        let mut asked =
+            server.request(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
         for _ in 0..=random.below(3) {
             asked = asked.header_value(names[random.below(names.len())], value.clone());
         }

@@ -13,7 +13,6 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/team/leases";
 /// A request that is tempting to let through on a right for something near it.
 struct CompositeRequest {
     what: &'static str,
-    /// What the caller has.
     held: Value,
     /// What the caller needs besides, or instead.
     needed: Value,
@@ -150,7 +149,8 @@ fn parts() -> Vec<CompositeRequest> {
 
 #[tokio::test]
 async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
-    let all: Vec<CompositeRequest> = [creations(), deletions(), parts()].into_iter().flatten().collect();
+    let all: Vec<CompositeRequest> =
+        [creations(), deletions(), parts()].into_iter().flatten().collect();
     for (i, one) in all.into_iter().enumerate() {
         let server = with_namespaces(&["team"]).await;
         server.post(&format!("{TEAM}/pods"), &pod("p")).await.expect(201);
@@ -160,7 +160,8 @@ async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
         grant_in(&server, "team", &some, std::slice::from_ref(&one.held)).await;
         grant_in(&server, "team", &both, &[one.held.clone(), one.needed.clone()]).await;
         let ask = |user: &str, dry: &str| {
-            let asked = request_as(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
+            let asked =
+                request_as(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
             let asked = asked.header("content-type", one.media);
             if one.body.is_null() { asked.send() } else { asked.json(&one.body).send() }
         };

@@ -58,7 +58,8 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
             let code = answer.status.as_u16();
             assert!(matches!(code, 404 | 405), "{method} {path}: {code}");
             for user in ["owner", "stranger"] {
-                let answer = request_as(&server, user, method.clone(), path).json(&body).send().await;
+                let answer =
+                    request_as(&server, user, method.clone(), path).json(&body).send().await;
                 let code = answer.status.as_u16();
                 assert!(!leaks_canary(&answer.body), "{user} {method} {path}");
                 if resource && !path.contains("/watch/") {
@@ -109,7 +110,8 @@ async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
             Method::DELETE,
             Method::OPTIONS,
         ] {
-            let answer = request_as(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
+            let answer =
+                request_as(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
             assert_eq!(answer.status, 403, "{method} {path}");
             if !known {
                 let answer = server.request(method.clone(), &path).json(&json!({})).send().await;

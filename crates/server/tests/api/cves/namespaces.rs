@@ -98,7 +98,8 @@ async fn cve_2021_34824_a_body_does_not_lead_into_another_namespace() {
         (Method::PATCH, format!("{one}?fieldManager=m&force=true"), "application/apply-patch+yaml"),
         (Method::PATCH, format!("{maps}/new?fieldManager=m"), "application/apply-patch+yaml"),
     ] {
-        let asked = request_as(&server, "owner", method.clone(), &path).header("content-type", media);
+        let asked =
+            request_as(&server, "owner", method.clone(), &path).header("content-type", media);
         let answer = asked.json(&there).send().await;
         assert!(answer.status.is_client_error(), "{method} {path} {media}: {}", answer.json());
     }

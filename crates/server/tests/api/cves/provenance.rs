@@ -73,7 +73,8 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
         ("serviceaccounts", &own("generic-garbage-collector")),
         ("pods", &pod),
     ] {
-        let asked = request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
+        let asked =
+            request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
         let answer = asked.send().await;
         // Whether it may be made at all is for the kind's rules to say; most may.
         assert!(matches!(answer.status.as_u16(), 201 | 403 | 422), "{kind}: {}", answer.json());
@@ -158,7 +159,10 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     post(bindings.clone(), shared).await.expect(201);
     let list = |namespace: &str| format!("/api/v1/namespaces/{namespace}/secrets");
     request_as(&server, "anybody", Method::GET, &list("team")).send().await.expect(200);
-    request_as(&server, "anybody", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
+    request_as(&server, "anybody", Method::GET, &list("other"))
+        .send()
+        .await
+        .fails(403, "Forbidden");
     request_as(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
     // A role that others are put together from by its label takes the rights it holds.
     let write = rule(&["create", "update", "patch"], GROUP, &["clusterroles"], &[]);
@@ -166,5 +170,9 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     let mut part = role("part", &[rule(&["*"], "", &["nodes"], &[])]);
     part["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
     let path = format!("{RBAC}/clusterroles");
-    request_as(&server, "maker", Method::POST, &path).json(&part).send().await.fails(403, "Forbidden");
+    request_as(&server, "maker", Method::POST, &path)
+        .json(&part)
+        .send()
+        .await
+        .fails(403, "Forbidden");
 }

@@ -130,7 +130,10 @@ async fn cve_2026_73499_lists_watches_and_gets_show_the_same() {
         }
     }
     for name in ["b", "hidden"] {
-        assert_eq!(read_visible(&server, "one", &format!("{TEAM}/{name}")).await, VisibleObjects::Refused(403));
+        assert_eq!(
+            read_visible(&server, "one", &format!("{TEAM}/{name}")).await,
+            VisibleObjects::Refused(403)
+        );
     }
 }
 
@@ -163,16 +166,25 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
         let listed = read_visible(&server, "lister", &path).await;
         let watched = read_visible(&server, "watcher", &path).await;
         match (&listed, &watched) {
-            (VisibleObjects::Listed(_), VisibleObjects::Refused(403)) | (VisibleObjects::Refused(403), VisibleObjects::Watched(_)) => {}
+            (VisibleObjects::Listed(_), VisibleObjects::Refused(403))
+            | (VisibleObjects::Refused(403), VisibleObjects::Watched(_)) => {}
             other => panic!("{query}: {other:?}"),
         }
         let seen = read_visible(&server, "getter", &path).await;
         assert_eq!(seen, VisibleObjects::Refused(403), "{query}");
         // One object is got, whatever the query says of watching.
         let path = format!("{TEAM}/a?{query}");
-        assert_eq!(read_visible(&server, "getter", &path).await, VisibleObjects::One("a".into()), "{query}");
+        assert_eq!(
+            read_visible(&server, "getter", &path).await,
+            VisibleObjects::One("a".into()),
+            "{query}"
+        );
         for user in ["lister", "watcher"] {
-            assert_eq!(read_visible(&server, user, &path).await, VisibleObjects::Refused(403), "{user} {query}");
+            assert_eq!(
+                read_visible(&server, user, &path).await,
+                VisibleObjects::Refused(403),
+                "{user} {query}"
+            );
         }
     }
 }
@@ -189,9 +201,17 @@ async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
         (format!("{OLD}?watch=0"), &["a", "b", "hidden"]),
     ] {
         let shown = shown.iter().map(|n| (*n).to_owned()).collect();
-        assert_eq!(read_visible(&server, "watcher", &path).await, VisibleObjects::Watched(shown), "{path}");
+        assert_eq!(
+            read_visible(&server, "watcher", &path).await,
+            VisibleObjects::Watched(shown),
+            "{path}"
+        );
         for user in ["lister", "getter"] {
-            assert_eq!(read_visible(&server, user, &path).await, VisibleObjects::Refused(403), "{user} {path}");
+            assert_eq!(
+                read_visible(&server, user, &path).await,
+                VisibleObjects::Refused(403),
+                "{user} {path}"
+            );
         }
     }
     for (path, wanted) in [

@@ -74,7 +74,6 @@ pub fn forged_value(shape: Option<&ValueShape>) -> Value {
 }
 
 impl FieldChange {
-    /// As `/spec/signerName = "x"`.
     pub fn shown(&self) -> String {
         let value = self.value.as_ref().map_or("nothing".to_owned(), Value::to_string);
         format!("{} = {}", pointer(&self.at), value.chars().take(120).collect::<String>())
@@ -118,7 +117,6 @@ fn set_value(inside: &mut Value, at: &[String], value: Option<&Value>) {
     set_value(map.entry(key.clone()).or_insert(Value::Null), rest, value);
 }
 
-/// A JSON pointer.
 pub fn pointer(at: &[String]) -> String {
     at.iter().map(|key| format!("/{}", key.replace('~', "~0").replace('/', "~1"))).collect()
 }

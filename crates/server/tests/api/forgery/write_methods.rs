@@ -18,7 +18,6 @@ pub enum WriteMethod {
     Strategic,
     /// As [`WriteMethod::Strategic`], with lists and maps that say they take the place of what is there.
     StrategicReplace,
-    /// The whole object.
     Apply,
     /// Only what is changed, and so the end of all else that the manager owns.
     ApplyAlone,
@@ -40,7 +39,9 @@ impl WriteMethod {
             WriteMethod::Put => "application/json",
             WriteMethod::Json => "application/json-patch+json",
             WriteMethod::Merge => "application/merge-patch+json",
-            WriteMethod::Strategic | WriteMethod::StrategicReplace => "application/strategic-merge-patch+json",
+            WriteMethod::Strategic | WriteMethod::StrategicReplace => {
+                "application/strategic-merge-patch+json"
+            }
             WriteMethod::Apply | WriteMethod::ApplyAlone => "application/apply-patch+yaml",
         }
     }
@@ -67,11 +68,20 @@ impl WriteMethod {
 }
 
 /// Sends a body to the place of an object as the bearer of `token`.
-pub async fn send(server: &TestServer, token: &str, path: &str, how: WriteMethod, body: &Value) -> TestResponse {
+pub async fn send(
+    server: &TestServer,
+    token: &str,
+    path: &str,
+    how: WriteMethod,
+    body: &Value,
+) -> TestResponse {
     let (method, query) = match how {
         WriteMethod::Put => (Method::PUT, ""),
         WriteMethod::Apply | WriteMethod::ApplyAlone => (Method::PATCH, "&force=true"),
-        WriteMethod::Json | WriteMethod::Merge | WriteMethod::Strategic | WriteMethod::StrategicReplace => (Method::PATCH, ""),
+        WriteMethod::Json
+        | WriteMethod::Merge
+        | WriteMethod::Strategic
+        | WriteMethod::StrategicReplace => (Method::PATCH, ""),
     };
     let path = format!("{path}?fieldManager={MANAGER}{query}");
     let asked = server.request(method, &path).header("authorization", &format!("Bearer {token}"));

@@ -1,16 +1,14 @@
 //! Objects with one long list or map, for every list and map in the schema.
 
 use serde_json::{Map, Value, json};
-use windlass_api::schema::{SchemaField, MergeStrategy, Schema, ValueShape, ObjectType, TypeId};
+use windlass_api::schema::{MergeStrategy, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 use windlass_server::limits;
 use windlass_server::registry::kind::{Kind, Scope, ServedVersion};
 
 /// What the elements of a long list look like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ElementPattern {
-    /// Plausible, each different.
     Distinct,
-    /// Plausible, all the same.
     Same,
     /// Objects without fields; texts without characters.
     Empty,
@@ -41,7 +39,6 @@ pub struct ListField {
 }
 
 impl ListField {
-    /// `Pod v1 spec.containers[].env`
     pub fn shown(&self) -> String {
         let mut text = format!("{} {} ", self.kind.name, self.served.version);
         for step in &self.path {
@@ -98,8 +95,9 @@ impl ListField {
         let count = count.min(room / size);
         let long: Value = if is_map {
             let of = |i| element(schema, shape, elements, i, &[], 2);
-            let key =
-                |i| if elements == ElementPattern::Wrong { format!("!{i}") } else { format!("k{i}") };
+            let key = |i| {
+                if elements == ElementPattern::Wrong { format!("!{i}") } else { format!("k{i}") }
+            };
             (0..count).map(|i| (key(i), of(i))).collect::<Map<_, _>>().into()
         } else {
             let keys = self.keys();
@@ -230,7 +228,9 @@ fn element(
         ValueShape::Raw | ValueShape::FieldsV1 => json!({}),
         ValueShape::Object(_) if elements == ElementPattern::Empty => json!({}),
         ValueShape::Object(id) => object(schema, schema.get_type(*id), elements, i, keys, depth),
-        ValueShape::List(of) if depth > 0 => json!([element(schema, of, elements, i, keys, depth - 1)]),
+        ValueShape::List(of) if depth > 0 => {
+            json!([element(schema, of, elements, i, keys, depth - 1)])
+        }
         ValueShape::Map(of) if depth > 0 => {
             json!({"k": element(schema, of, elements, i, keys, depth - 1)})
         }
@@ -259,7 +259,9 @@ fn object(
         let value = element(schema, &field.shape, elements, i, &[], depth.saturating_sub(1));
         fields.insert(field.name.into(), value);
     }
-    let scalar = |f: &&SchemaField| !matches!(f.shape, ValueShape::Object(_) | ValueShape::List(_) | ValueShape::Map(_));
+    let scalar = |f: &&SchemaField| {
+        !matches!(f.shape, ValueShape::Object(_) | ValueShape::List(_) | ValueShape::Map(_))
+    };
     for field in of.fields.iter().filter(scalar).take(2) {
         let value = element(schema, &field.shape, elements, i, &[], 0);
         fields.entry(field.name).or_insert(value);

@@ -122,13 +122,19 @@ async fn keys_that_stand_twice_below_long_keys() {
     let twice = "\"x\":1,\"x\":2,".repeat(count);
     let long = "k".repeat(1 << 20);
     let body = format!("{{\"metadata\":{{\"{long}\":{{{twice}\"x\":3}}}}}}");
-    let send = server.request(Method::POST, MAPS).header("content-type", "application/json").raw_body(body);
+    let send = server
+        .request(Method::POST, MAPS)
+        .header("content-type", "application/json")
+        .raw_body(body);
     trials.time("twice below a long key", "create", count, send.send()).await;
     // Fields that do not exist, with long names.
     let unknown: String = (0..4_000).map(|i| format!("\"{i}{long:.600}\":1,")).collect();
     let body = format!("{{\"metadata\":{{{unknown}\"x\":3}}}}");
     let path = format!("{MAPS}?fieldValidation=Strict");
-    let send = server.request(Method::POST, &path).header("content-type", "application/json").raw_body(body);
+    let send = server
+        .request(Method::POST, &path)
+        .header("content-type", "application/json")
+        .raw_body(body);
     trials.time("unknown fields", "create", count, send.send()).await;
     trials.conclude();
 }
@@ -237,8 +243,10 @@ async fn a_role_that_repeats_a_long_name() {
         {"verbs": verbs, "apiGroups": [""], "resources": ["x".repeat(1 << 20)]},
     ]});
     let mut trials = TrialResults::default();
-    let ask =
-        server.request(Method::POST, ROLES).header("authorization", "Bearer alice-token").json(&body);
+    let ask = server
+        .request(Method::POST, ROLES)
+        .header("authorization", "Bearer alice-token")
+        .json(&body);
     let refused = trials.time("a long name", "create", 10_000, ask.send()).await;
     let why = refused.fails(403, "Forbidden");
     assert!(why.contains("the rules come to more permissions than can be compared"), "{why}");

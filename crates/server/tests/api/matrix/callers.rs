@@ -104,9 +104,11 @@ async fn objects(server: &TestServer) {
         create_object(server, "/api/v1/nodes", named(node)).await;
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         create_object(server, leases, named(node)).await;
-        create_object(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node)).await;
+        create_object(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node))
+            .await;
     }
-    create_object(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock")).await;
+    create_object(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock"))
+        .await;
 }
 
 /// A pod on a node; the one on node-1 uses what is called `used`.

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::callers::{CANARY, MatrixFixture, binding, create_object};
-use super::requests::{ResourceLocation, MatrixRequest, collection, object, patches, request};
+use super::requests::{MatrixRequest, ResourceLocation, collection, object, patches, request};
 use crate::fixture::TestServer;
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1";
@@ -48,7 +48,12 @@ pub async fn prepare(server: &TestServer) {
         create_object(server, &format!("{rbac}/clusterrolebindings"), binding(user, user)).await;
     }
     for signer in ["x", "xy"] {
-        create_object(server, &format!("{GROUP}/certificatesigningrequests"), signing(signer, signer)).await;
+        create_object(
+            server,
+            &format!("{GROUP}/certificatesigningrequests"),
+            signing(signer, signer),
+        )
+        .await;
         let bundle = bundle(&format!("example.com:{signer}:a"), &format!("example.com/{signer}"));
         create_object(server, &format!("{GROUP}/clustertrustbundles"), bundle).await;
     }
@@ -157,7 +162,12 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
 }
 
 /// A condition is put on a request, by every way there is.
-async fn decision(world: &MatrixFixture, path: &str, shown: &str, condition: Value) -> Vec<MatrixRequest> {
+async fn decision(
+    world: &MatrixFixture,
+    path: &str,
+    shown: &str,
+    condition: Value,
+) -> Vec<MatrixRequest> {
     let mut decided = world.server.get(path).await.expect(200);
     decided["status"]["conditions"] = json!([condition]);
     let status = decided["status"].clone();

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::callers::{TestCaller, MatrixFixture};
+use super::callers::{MatrixFixture, TestCaller};
 use crate::fixture::TestResponse;
 
 /// One line of the table.
@@ -19,7 +19,12 @@ pub struct MatrixRequest {
 
 impl MatrixRequest {
     /// Asks as somebody; writes as a dry run or in earnest.
-    pub async fn send(&self, world: &MatrixFixture, caller: &TestCaller, dry_run: bool) -> TestResponse {
+    pub async fn send(
+        &self,
+        world: &MatrixFixture,
+        caller: &TestCaller,
+        dry_run: bool,
+    ) -> TestResponse {
         let read = self.method == Method::GET;
         let separator = if self.path.contains('?') { '&' } else { '?' };
         let path = match (read, self.verb) {
@@ -61,7 +66,6 @@ pub struct ResourceLocation {
     pub shown: &'static str,
 }
 
-/// All lines.
 pub async fn all_requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for place in places() {
@@ -241,14 +245,20 @@ async fn subresources(world: &MatrixFixture) -> Vec<MatrixRequest> {
         let path = format!("/api/v1/namespaces/team/pods/on-{node}/eviction");
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": format!("on-{node}")}});
         let what = format!("pods/eviction team/on-{node}");
-        all.push(MatrixRequest { body: Some(eviction), ..request("create", &what, Method::POST, path) });
+        all.push(MatrixRequest {
+            body: Some(eviction),
+            ..request("create", &what, Method::POST, path)
+        });
     }
     for namespace in ["team", "other"] {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/build/token");
         let token =
             json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let what = format!("serviceaccounts/token {namespace}/build");
-        all.push(MatrixRequest { body: Some(token), ..request("create", &what, Method::POST, path) });
+        all.push(MatrixRequest {
+            body: Some(token),
+            ..request("create", &what, Method::POST, path)
+        });
     }
     let bound = bound_token(world).await;
     let path = "/api/v1/namespaces/team/serviceaccounts/build/token".to_owned();

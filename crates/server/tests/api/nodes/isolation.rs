@@ -73,7 +73,10 @@ async fn each_node_gets_its_own() {
         }
     }
     assert_eq!(
-        NodeClient(&server, "node-1").get(&format!("{SECRETS}/node-2")).await.fails(403, "Forbidden"),
+        NodeClient(&server, "node-1")
+            .get(&format!("{SECRETS}/node-2"))
+            .await
+            .fails(403, "Forbidden"),
         "secrets \"node-2\" is forbidden: User \"system:node:node-1\" cannot get resource \"secrets\" in API group \"\" in the namespace \"default\": no relationship found between node 'node-1' and this object"
     );
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::super::client::{EtcdClient, CallFailure};
+use super::super::client::{CallFailure, EtcdClient};
 use super::super::wire::{
     Compare, CompareResult, CompareTarget, CompareTo, PutRequest, RangeRequest, Request, TxnRequest,
 };

@@ -7,11 +7,11 @@ use tokio::task::JoinSet;
 
 use super::super::client::CallFailure;
 use super::super::keys::successor;
-use super::super::meta_key::{self, RevisionOffset, MetaKeyValue};
+use super::super::meta_key::{self, MetaKeyValue, RevisionOffset};
 use super::super::wire::{DeleteRangeRequest, RangeRequest, Request, TxnRequest};
 use super::batch::ImportBatch;
-use super::{EtcdOptions, BlockingClient, PAGE};
-use crate::migrate::{ImportPlan, MigrationSource, ImportStart, MigrationTarget};
+use super::{BlockingClient, EtcdOptions, PAGE};
+use crate::migrate::{ImportPlan, ImportStart, MigrationSource, MigrationTarget};
 use crate::{Error, RangePage, Revision};
 
 /// How many batches are on their way at once.
@@ -39,15 +39,22 @@ struct ExistingObjects {
 
 impl EtcdTarget {
     /// Begins in a store without objects, or goes on.
-    pub(crate) fn begin(options: &EtcdOptions, plan: &ImportPlan) -> Result<ImportStart<Self>, Error> {
+    pub(crate) fn begin(
+        options: &EtcdOptions,
+        plan: &ImportPlan,
+    ) -> Result<ImportStart<Self>, Error> {
         let mut link = BlockingClient::new(options)?;
         let (_, found) = link.get_meta_key()?;
         let importing = |base| MetaKeyValue::Importing { digest: plan.digest.clone(), base };
         let read = MetaKeyValue::parse(found.as_ref());
         let (base, more) = match &read {
-            Some(MetaKeyValue::Serving(_)) if link.count()? > 0 => return Ok(ImportStart::Occupied),
+            Some(MetaKeyValue::Serving(_)) if link.count()? > 0 => {
+                return Ok(ImportStart::Occupied);
+            }
             Some(MetaKeyValue::Serving(count)) => (count.base, false),
-            Some(MetaKeyValue::Importing { digest, base }) if *digest == plan.digest => (*base, true),
+            Some(MetaKeyValue::Importing { digest, base }) if *digest == plan.digest => {
+                (*base, true)
+            }
             Some(MetaKeyValue::Importing { digest, .. }) => {
                 let what = format!(
                     "holds a part of another import, with digest {digest}; finish that one with \
@@ -73,7 +80,14 @@ impl EtcdTarget {
         link.keys.offset.base = base;
         let there = ExistingObjects { more, ..ExistingObjects::default() };
         let (batch, flying) = (ImportBatch::default(), JoinSet::new());
-        Ok(ImportStart::Ready(Self { link, meta: mark, existing: there, batch, in_flight: flying, settled: 0 }))
+        Ok(ImportStart::Ready(Self {
+            link,
+            meta: mark,
+            existing: there,
+            batch,
+            in_flight: flying,
+            settled: 0,
+        }))
     }
 
     /// Removes what an import has put.

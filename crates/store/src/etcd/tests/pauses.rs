@@ -11,7 +11,7 @@ use super::*;
 /// some for a machine that has much else to do.
 const NOTICED: Duration = Duration::from_secs(15);
 
-/// With the usual patience.
+/// Options with the default timeouts of production.
 fn options(urls: Vec<String>) -> EtcdOptions {
     let mut options = EtcdOptions::new(urls);
     options.prefix = "/x".to_owned();

@@ -32,7 +32,6 @@ impl EtcdProcess {
         Self { cluster: Some(cluster), uses: 1, reuse: false }
     }
 
-    /// Where its data is.
     pub(super) fn data_dir(&self) -> PathBuf {
         self.cluster.as_ref().unwrap().members()[0].data_directory()
     }

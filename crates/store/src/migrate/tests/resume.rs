@@ -7,7 +7,13 @@ use super::*;
 /// Imports until something is about to be told for the nth time, and then no further.
 fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
     let mut tell = |news: MigrationEvent| {
-        if matches!(news, MigrationEvent::Progress { step: MigrationStep::Importing | MigrationStep::CheckingStore, .. }) {
+        if matches!(
+            news,
+            MigrationEvent::Progress {
+                step: MigrationStep::Importing | MigrationStep::CheckingStore,
+                ..
+            }
+        ) {
             steps -= 1;
             assert!(steps > 0, "interrupted");
         }
@@ -46,7 +52,8 @@ fn an_interrupted_import_is_not_opened_and_goes_on() {
             assert!(refused.contains("a part of another import"), "{refused}");
         }
         if let StoreLocation::Etcd(_) = place {
-            let refused = refusal_message(export(&place, &world.path("half"), &mut ignore_events()));
+            let refused =
+                refusal_message(export(&place, &world.path("half"), &mut ignore_events()));
             assert!(refused.contains("not finished"), "{refused}");
         }
         let imported = import(&place, &file, &mut ignore_events()).unwrap();

@@ -21,9 +21,8 @@ const PAGE: u32 = 500;
 /// A Bundle and what belongs to it.
 #[derive(Debug, Default)]
 pub struct BundleSnapshot {
-    /// The Bundle.
     pub bundle: Bundle,
-    /// All namespaces.
+    /// Metadata of all namespaces, by name; used to evaluate namespace selectors.
     pub namespaces: BTreeMap<String, ObjectMeta>,
     /// Objects that are labelled as its targets, and the ClusterTrustBundle that should be one, by
     /// kind, namespace and name.
@@ -36,7 +35,7 @@ pub struct BundleSnapshot {
 
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// Looks.
+/// Fetches the Bundle, all namespaces and the targets; fails if the Bundle does not exist.
 pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapshot> {
     let bundle = bundle(client, name).await?;
     let namespaces = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
@@ -51,7 +50,10 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
     ];
     for (kind, resource) in resources {
         let labelled = ListParams::default().labels(&format!("{BUNDLE_LABEL}={name}"));
-        seen.add_targets(kind, list_metadata(Api::all_with(client.clone(), &resource), labelled).await?)?;
+        seen.add_targets(
+            kind,
+            list_metadata(Api::all_with(client.clone(), &resource), labelled).await?,
+        )?;
     }
     let target = seen.bundle.spec.target.as_ref();
     let anchors = target.and_then(|target| target.cluster_trust_bundle.as_ref());
@@ -103,7 +105,11 @@ async fn list_metadata(
 }
 
 impl BundleSnapshot {
-    fn add_targets(&mut self, kind: TargetKind, found: Result<Vec<ObjectMetadata>, kube::Error>) -> Result<()> {
+    fn add_targets(
+        &mut self,
+        kind: TargetKind,
+        found: Result<Vec<ObjectMetadata>, kube::Error>,
+    ) -> Result<()> {
         match found {
             Ok(found) => {
                 let found = found.into_iter().map(|found| {
@@ -163,7 +169,8 @@ async fn content(client: &Client, seen: &BundleSnapshot) -> Result<Option<String
             found.map(|secret| String::from_utf8(secret?.data?.remove(&key)?.0).ok())
         }
         TargetKind::ClusterTrustBundle => {
-            let resource = api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await?;
+            let resource =
+                api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await?;
             let Some(resource) = resource.map_err(api_client::explain)? else { return Ok(None) };
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let found = api_client::with_timeout(api.get_opt(name)).await?;

@@ -5,9 +5,10 @@ use time::{Duration, OffsetDateTime};
 use windlass_api::timestamp;
 use windlass_api::trust_bundle::{BundleCondition, SYNCED, SourceStatus};
 use windlass_controllers::bundles::certificate_set::{CertificateFilter, CertificateSet};
-use windlass_controllers::bundles::namespace_filter::{NamespaceMatch, NamespaceFilter};
+use windlass_controllers::bundles::namespace_filter::{NamespaceFilter, NamespaceMatch};
 use windlass_controllers::bundles::target::{
-    TargetAction, DesiredTarget, ObservedTarget, TargetKind, DriftReason, TargetIntent, decide, desired_targets,
+    DesiredTarget, DriftReason, ObservedTarget, TargetAction, TargetIntent, TargetKind, decide,
+    desired_targets,
 };
 use windlass_pki::ForeignCertificate;
 
@@ -26,7 +27,7 @@ pub struct BundleStatusReport {
     /// The default package in it.
     #[serde(rename = "defaultCAVersion", skip_serializing_if = "Option::is_none")]
     pub default_ca_version: Option<String>,
-    /// What each source gave.
+    /// One entry per source, copied from the Bundle's status.
     pub sources: Vec<SourceStatus>,
     /// The certificates in its targets.
     pub certificates: Vec<BundleCertificate>,
@@ -34,21 +35,20 @@ pub struct BundleStatusReport {
     pub targets: usize,
     /// How many are as they should be.
     pub current: usize,
-    /// Those that are not.
+    /// Targets that are missing or differ from the Bundle.
     pub wrong: Vec<TargetProblem>,
-    /// What is wrong.
+    /// Problems that do not belong to a single target.
     pub problems: Vec<String>,
     /// What is not wrong, but good to know.
     pub notes: Vec<String>,
 }
 
-/// A certificate.
+/// A certificate found in the targets of the Bundle.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleCertificate {
-    /// SHA-256 of it.
+    /// SHA-256 of the DER encoding, in hexadecimal.
     pub fingerprint: String,
-    /// Whose it is.
     pub subject: String,
     /// From when on it is good.
     pub not_before: String,
@@ -62,12 +62,11 @@ pub struct BundleCertificate {
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetProblem {
-    /// Of what kind.
+    /// Kind of the target: ConfigMap, Secret or ClusterTrustBundle.
     pub kind: String,
     /// Where; empty for the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// What it is called.
     pub name: String,
     /// What is wrong with it.
     pub problem: String,
@@ -109,7 +108,7 @@ impl BundleStatusReport {
         verdict
     }
 
-    /// Whether nothing is wrong.
+    /// True if there are neither target problems nor others; otherwise the command exits with 1.
     pub fn is_healthy(&self) -> bool {
         self.wrong.is_empty() && self.problems.is_empty()
     }
@@ -146,7 +145,12 @@ impl BundleStatusReport {
         }
     }
 
-    fn check_targets(&mut self, seen: &BundleSnapshot, pool: &CertificateSet, reach: &NamespaceFilter) {
+    fn check_targets(
+        &mut self,
+        seen: &BundleSnapshot,
+        pool: &CertificateSet,
+        reach: &NamespaceFilter,
+    ) {
         let desired = desired_targets(&seen.bundle, pool);
         // Controllers may be told to write to some namespaces only; which, nobody else knows.
         let said = self.synced.as_ref().map_or("", |synced| synced.message.as_str());
@@ -166,7 +170,8 @@ impl BundleStatusReport {
             }
             for (name, metadata) in &seen.namespaces {
                 let labels = metadata.labels.clone().unwrap_or_default();
-                let place = reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
+                let place =
+                    reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
                 let there =
                     seen.targets.contains_key(&(each.kind, name.clone(), each.name.clone()));
                 if place == NamespaceMatch::Inside && (there || !some_only) {
@@ -188,7 +193,9 @@ impl BundleStatusReport {
         let found = found.map(|metadata| ObservedTarget::from_metadata(kind, metadata));
         let action = match found {
             None => TargetAction::Write(DriftReason::Missing),
-            Some(_) => decide(&seen.bundle.metadata, TargetIntent::Wanted(desired), kind, found.as_ref()),
+            Some(_) => {
+                decide(&seen.bundle.metadata, TargetIntent::Wanted(desired), kind, found.as_ref())
+            }
         };
         let problem = match action {
             TargetAction::Leave | TargetAction::Release | TargetAction::Delete => return,

@@ -12,8 +12,12 @@ const DIGITS: usize = 16;
 /// Targets that are listed, if not all are wanted.
 const SOME: usize = 20;
 
-/// All of it.
-pub fn text(verdict: &BundleStatusReport, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+/// Formats the report for people; `OutputFormat::Name` lists only the targets with problems.
+pub fn text(
+    verdict: &BundleStatusReport,
+    format: Option<OutputFormat>,
+    now: OffsetDateTime,
+) -> String {
     if format == Some(OutputFormat::Name) {
         return verdict.wrong.iter().map(|wrong| place(wrong) + "\n").collect();
     }

@@ -11,7 +11,10 @@ use windlass_node::serving::{self, ServingTransport};
 use crate::expiry::ExpiryMonitor;
 
 /// Serves until what it returns is dropped.
-pub async fn serve(address: SocketAddr, expiry: Arc<ExpiryMonitor>) -> std::io::Result<JoinSet<()>> {
+pub async fn serve(
+    address: SocketAddr,
+    expiry: Arc<ExpiryMonitor>,
+) -> std::io::Result<JoinSet<()>> {
     let listener = TcpListener::bind(address).await?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
     let mut serving = JoinSet::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use windlass_api::schema::{MergeStrategy, Schema, ValueShape, ObjectType};
+use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
 use windlass_api::trust_bundle::custom_resource_definition;
 use windlass_server::registry::bundles::KIND;
 
@@ -75,7 +75,9 @@ fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
             let keys = property["x-kubernetes-list-map-keys"].as_array();
             match &field.merge {
                 MergeStrategy::ByKey(by) => assert_eq!(json!(by), json!(keys.unwrap()), "{at}"),
-                MergeStrategy::Atomic => assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}"),
+                MergeStrategy::Atomic => {
+                    assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}")
+                }
                 MergeStrategy::Default | MergeStrategy::Set => panic!("{at}"),
             }
         }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
-use windlass_api::schema::{MergeStrategy, Schema, ValueShape, ObjectType};
+use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
 use windlass_server::registry::nodetrusts::{self, KIND};
 
 use super::*;
@@ -31,7 +31,8 @@ fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
             continue;
         }
         assert_eq!(property["description"], field.description, "{at}");
-        let atomic = matches!(field.shape, ValueShape::List(_)) && field.merge == MergeStrategy::Atomic;
+        let atomic =
+            matches!(field.shape, ValueShape::List(_)) && field.merge == MergeStrategy::Atomic;
         assert_eq!(property["x-kubernetes-list-type"] == "atomic", atomic, "{at}");
         value(schema, &field.shape, property, &at, true);
     }

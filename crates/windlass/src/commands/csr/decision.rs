@@ -21,20 +21,19 @@ const ATTEMPTS: usize = 10;
 pub enum CsrDecision {
     /// It may have a certificate.
     Approve,
-    /// It may not.
     Deny,
 }
 
-/// When it was said.
+/// Whether this command changed the request, or found it decided already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionOutcome {
-    /// By us.
+    /// This command added the condition.
     Now,
-    /// By somebody, before.
+    /// The request already had the same condition.
     Before,
 }
 
-/// Why it is said.
+/// Reason and message of the condition that records the decision.
 #[derive(Debug, Clone)]
 pub struct DecisionReason {
     word: String,
@@ -68,7 +67,11 @@ impl CsrDecision {
 
 impl DecisionReason {
     /// The reason that was given, or that it was done here.
-    pub fn from_flags(decision: CsrDecision, word: Option<String>, message: Option<String>) -> Self {
+    pub fn from_flags(
+        decision: CsrDecision,
+        word: Option<String>,
+        message: Option<String>,
+    ) -> Self {
         let (usual, command) = match decision {
             CsrDecision::Approve => ("WindlassApprove", "windlass csr approve"),
             CsrDecision::Deny => ("WindlassDeny", "windlass csr deny"),

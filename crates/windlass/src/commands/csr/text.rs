@@ -3,7 +3,7 @@
 use windlass_api::age::human_duration;
 
 use super::CsrObject;
-use super::view::{DecodeOutcome, IssuedCertificate, SubjectNames, ConditionView, CsrView};
+use super::view::{ConditionView, CsrView, DecodeOutcome, IssuedCertificate, SubjectNames};
 use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
 
@@ -59,7 +59,7 @@ pub fn list(views: &[CsrView], format: Option<OutputFormat>) -> String {
     table(&rows)
 }
 
-/// Everything about a request.
+/// Describes one request with its certificate, if it has one, as text.
 pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -> String {
     if format == Some(OutputFormat::Name) {
         return object(&view.name) + "\n";
@@ -92,7 +92,9 @@ pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -
     text.heading("Certificate");
     match &view.certificate {
         Some(DecodeOutcome::Read(issued)) => text.certificate(issued),
-        Some(DecodeOutcome::Unreadable { unreadable }) => text.field("Unreadable", plain(unreadable)),
+        Some(DecodeOutcome::Unreadable { unreadable }) => {
+            text.field("Unreadable", plain(unreadable))
+        }
         None => text.line("none"),
     }
     text.heading("Conditions");
@@ -111,7 +113,7 @@ pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -
     text
 }
 
-/// Lines of a description.
+/// Accumulates aligned `label: value` lines of a description.
 #[derive(Default)]
 struct DescriptionWriter(String);
 

@@ -8,13 +8,13 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltNames, CertificateRequest, ForeignCertificate, KeyAlgorithm, DistinguishedName, SubjectKey,
+    AltNames, CertificateRequest, DistinguishedName, ForeignCertificate, KeyAlgorithm, SubjectKey,
     parse_certificate_blocks,
 };
 
 use super::CsrObject;
 
-/// A request, decoded.
+/// A CertificateSigningRequest with its PEM fields decoded, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsrView {
@@ -66,7 +66,7 @@ pub struct CsrContents {
     pub other_extensions: Vec<String>,
 }
 
-/// What a certificate says.
+/// The leaf certificate of an issued chain, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedCertificate {
@@ -102,7 +102,7 @@ pub struct SubjectNames {
     pub email_addresses: Vec<String>,
 }
 
-/// A condition.
+/// A condition of the request, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 pub struct ConditionView {
     #[serde(rename = "type")]
@@ -138,7 +138,10 @@ impl CsrView {
             state: state(request, certificate.is_some()),
             certificate: certificate.map(|text| issued(&text.0, key, now)),
             request: asked.as_ref().map(CsrContents::from_request).into(),
-            conditions: conditions(request).iter().map(|said| ConditionView::from_condition(said, now)).collect(),
+            conditions: conditions(request)
+                .iter()
+                .map(|said| ConditionView::from_condition(said, now))
+                .collect(),
         }
     }
 
@@ -188,9 +191,15 @@ impl CsrContents {
 
 const SUBJECT_ALT_NAME: &str = "2.5.29.17";
 
-fn issued(text: &[u8], key: Option<&SubjectKey>, now: OffsetDateTime) -> DecodeOutcome<IssuedCertificate> {
+fn issued(
+    text: &[u8],
+    key: Option<&SubjectKey>,
+    now: OffsetDateTime,
+) -> DecodeOutcome<IssuedCertificate> {
     match parse_certificate_blocks(text).as_deref() {
-        Ok([leaf, rest @ ..]) => DecodeOutcome::Read(IssuedCertificate::from_certificate(leaf, 1 + rest.len(), key, now)),
+        Ok([leaf, rest @ ..]) => {
+            DecodeOutcome::Read(IssuedCertificate::from_certificate(leaf, 1 + rest.len(), key, now))
+        }
         Ok([]) => DecodeOutcome::Unreadable { unreadable: "there is no certificate".into() },
         Err(error) => DecodeOutcome::Unreadable { unreadable: error.to_string() },
     }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use uuid::Uuid;
-use windlass_node::files::{FilePermissions, FileSystem, OpenDirectory, DirectoryEntry};
+use windlass_node::files::{DirectoryEntry, FilePermissions, FileSystem, OpenDirectory};
 use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{ForeignCertificate, parse_certificate_blocks};
 use zeroize::Zeroizing;
@@ -56,7 +56,7 @@ pub struct CertificateDir {
     _lock: File,
 }
 
-/// Files that belong together.
+/// Files of one certificate; they replace the previous set atomically.
 pub struct CertificateFiles {
     /// The private key, as PEM.
     pub key: Zeroizing<String>,
@@ -64,14 +64,14 @@ pub struct CertificateFiles {
     pub chain: String,
     /// What it is verified with, if that is known.
     pub anchors: Option<String>,
-    /// What was asked for.
+    /// Contents of `issue.json`, for a later renewal.
     pub note: String,
 }
 
 /// A certificate that can be asked for again.
 #[derive(Debug)]
 pub struct RenewableCertificate {
-    /// The certificate.
+    /// The leaf certificate that is installed now.
     pub certificate: ForeignCertificate,
     /// What else was asked for, if that was written down.
     pub note: Option<IssueRecord>,
@@ -155,7 +155,9 @@ impl CertificateDir {
     /// A file that need not be there.
     fn read(&self, name: &str) -> Result<Option<String>> {
         let cannot = || format!("cannot read {}", self.file(name).display());
-        let DirectoryEntry::Link(current) = self.folder.entry(OsStr::new(DATA)).with_context(cannot)? else {
+        let DirectoryEntry::Link(current) =
+            self.folder.entry(OsStr::new(DATA)).with_context(cannot)?
+        else {
             return Ok(None);
         };
         let current = self.folder.open_directory(current.as_os_str()).with_context(cannot)?;

@@ -3,14 +3,14 @@
 use anyhow::{Context, Result, bail};
 use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject};
 
-use super::issue_record::{self, IssueRecord};
 use super::certificate_dir::RenewableCertificate;
+use super::issue_record::{self, IssueRecord};
 use crate::cli::{IssueArgs, KeyType, NameArgs};
 
 /// A certificate to ask for.
 #[derive(Debug)]
 pub struct CertificateSpec {
-    /// From whom.
+    /// Name of the requested signer, for example example.com/web.
     pub signer: String,
     /// For which usages, by their names.
     pub usages: Vec<String>,
@@ -18,14 +18,14 @@ pub struct CertificateSpec {
     pub seconds: Option<i32>,
     /// For which kind of key.
     pub key_type: KeyType,
-    /// For whom.
+    /// Subject distinguished name of the certificate.
     pub subject: IssuedSubject,
     /// And what else that is called.
     pub names: AltNames,
 }
 
 impl CertificateSpec {
-    /// What the flags say.
+    /// Builds the specification of a first certificate from the flags.
     pub fn from_flags(arguments: &IssueArgs) -> Result<Self> {
         let signer = arguments.signer.clone().context("no --signer is given")?;
         let key_type = arguments.key_type.unwrap_or(KeyType::EcdsaP256);

@@ -8,8 +8,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
 
-use super::progress::WaitProgress;
 use super::issuance_step::{IssuanceStep, step};
+use super::progress::WaitProgress;
 use crate::commands::csr::CsrObject;
 use crate::commands::print::plain;
 use crate::commands::{InterruptedError, api_client};
@@ -93,7 +93,11 @@ impl CsrWaiter<'_> {
     }
 
     /// The certificate, if there is one; an error if there will be none.
-    fn inspect(&self, found: Option<&CsrObject>, progress: &mut WaitProgress) -> Result<Option<Vec<u8>>> {
+    fn inspect(
+        &self,
+        found: Option<&CsrObject>,
+        progress: &mut WaitProgress,
+    ) -> Result<Option<Vec<u8>>> {
         let Self { request, name, .. } = self;
         let same = |found: &&CsrObject| found.metadata.uid == request.metadata.uid;
         let Some(found) = found.filter(same) else {
@@ -104,7 +108,9 @@ impl CsrWaiter<'_> {
         match step {
             IssuanceStep::Issued(certificate) => return Ok(Some(certificate)),
             IssuanceStep::Approval(_) | IssuanceStep::Signing(_) => progress.report(&text),
-            IssuanceStep::Denied(_) => bail!("{text}; whoever decided it can tell what to ask for instead"),
+            IssuanceStep::Denied(_) => {
+                bail!("{text}; whoever decided it can tell what to ask for instead")
+            }
             IssuanceStep::Failed(_) => bail!("{text}; ask for what the signer signs"),
         }
         Ok(None)

@@ -13,7 +13,7 @@ pub enum IssuanceStep {
     Approval(Option<String>),
     /// The signer has to sign it; perhaps it said why that takes long.
     Signing(Option<String>),
-    /// There is a certificate.
+    /// The issued chain in PEM, leaf first.
     Issued(Vec<u8>),
     /// Somebody does not want it to have one.
     Denied(String),
@@ -107,9 +107,15 @@ mod tests {
             (json!({"conditions": [slow]}), IssuanceStep::Approval(wait("SignerExpired: no CA"))),
             (json!({"conditions": [approved]}), IssuanceStep::Signing(None)),
             (json!({"conditions": [approved, over]}), IssuanceStep::Signing(None)),
-            (json!({"conditions": [slow, approved]}), IssuanceStep::Signing(wait("SignerExpired: no CA"))),
+            (
+                json!({"conditions": [slow, approved]}),
+                IssuanceStep::Signing(wait("SignerExpired: no CA")),
+            ),
             (json!({"conditions": [approved], "certificate": ""}), IssuanceStep::Signing(None)),
-            (json!({"conditions": [approved], "certificate": "AAAA"}), IssuanceStep::Issued(vec![0; 3])),
+            (
+                json!({"conditions": [approved], "certificate": "AAAA"}),
+                IssuanceStep::Issued(vec![0; 3]),
+            ),
             (
                 json!({"conditions": [approved, failed]}),
                 IssuanceStep::Failed("SignerValidationFailure: usages".into()),

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::KeyType;
 
-/// What was asked for.
+/// Parameters of a request, stored next to the certificate so that `--renew` can repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssueRecord {
-    /// Who signed.
+    /// Name of the signer that issued the certificate.
     pub signer: String,
     /// For which usages, by their names.
     pub usages: Vec<String>,
@@ -23,12 +23,12 @@ pub struct IssueRecord {
 }
 
 impl IssueRecord {
-    /// Reads one.
+    /// Parses the contents of `issue.json`; unreadable text is an error.
     pub fn read(text: &[u8]) -> Result<Self> {
         serde_json::from_slice(text).context("it is not a note of windlass issue")
     }
 
-    /// Writes it.
+    /// Serializes the record to the JSON of `issue.json`.
     pub fn render(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

@@ -14,7 +14,6 @@ pub struct WaitProgress {
 }
 
 impl WaitProgress {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self { terminal: std::io::stderr().is_terminal(), said: String::new(), frame: 0 }
     }

@@ -9,18 +9,22 @@ use crate::commands::api_client;
 
 /// The anchors of a signer.
 pub enum SignerAnchors {
-    /// As PEM, each once.
+    /// Concatenated PEM blocks without duplicates.
     Published(String),
-    /// There are none.
+    /// The signer publishes no ClusterTrustBundle.
     None,
-    /// Nobody knows, and why.
+    /// The bundles could not be read; holds the reason.
     Unknown(String),
 }
 
 impl SignerAnchors {
     /// The anchors to write, and what there is to say about it. Those of before stay if there is no
     /// telling what they are now: a certificate that is renewed is verified with the same, mostly.
-    pub fn or_previous(self, before: Option<String>, signer: &str) -> (Option<String>, Option<String>) {
+    pub fn or_previous(
+        self,
+        before: Option<String>,
+        signer: &str,
+    ) -> (Option<String>, Option<String>) {
         match (self, before) {
             (Self::Published(text), _) => (Some(text), None),
             (Self::None, _) => {
@@ -36,7 +40,9 @@ impl SignerAnchors {
 pub async fn fetch_anchors(client: &Client, signer: &str) -> SignerAnchors {
     let bundles = match api_client::with_timeout(bundles(client, signer)).await {
         Ok(Ok(Some(bundles))) => bundles,
-        Ok(Ok(None)) => return SignerAnchors::Unknown("the server has no ClusterTrustBundles".into()),
+        Ok(Ok(None)) => {
+            return SignerAnchors::Unknown("the server has no ClusterTrustBundles".into());
+        }
         Ok(Err(error)) => return SignerAnchors::Unknown(api_client::explain(error).to_string()),
         Err(error) => return SignerAnchors::Unknown(error.to_string()),
     };

@@ -11,10 +11,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::human_duration;
 use windlass_node::status_file::{
-    CertificateStatus, CurrentCertificateStatus, AgentStatus, VolumeCertificate, VolumeProblem, VolumesStatus, is_running,
+    AgentStatus, CertificateStatus, CurrentCertificateStatus, VolumeCertificate, VolumeProblem,
+    VolumesStatus, is_running,
 };
 
-use crate::cli::{OutputFormat, NodeStatusArgs};
+use crate::cli::{NodeStatusArgs, OutputFormat};
 use crate::commands::print;
 
 /// Prints it; fails if no agent is running, or if the node has no valid client certificate.
@@ -167,7 +168,10 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
             if !names.is_empty() {
                 lines.push(("  Names", print::words(&names)));
             }
-            lines.push(("  Next one", format!("to be asked for {}", relative_time(held.rotate_at, now))));
+            lines.push((
+                "  Next one",
+                format!("to be asked for {}", relative_time(held.rotate_at, now)),
+            ));
             if let Some(lacking) = &held.lacking {
                 lines.push(("  Lacks", lacking.clone()));
             }
@@ -386,8 +390,10 @@ mod tests {
             text: "node-csr-x waits to be approved".into(),
             request: Some("node-csr-x".into()),
         };
-        serving.problem =
-            Some(CertificateProblem { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
+        serving.problem = Some(CertificateProblem {
+            reason: "NotDecided".into(),
+            message: "nobody\u{1b}[2J cares".into(),
+        });
         let status = AgentStatus {
             node: "n1".into(),
             written: NOW - Duration::seconds(5),

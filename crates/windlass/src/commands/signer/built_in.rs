@@ -2,7 +2,9 @@
 
 use windlass_controllers::csr_signer::KubernetesSigner;
 
-use super::signing_policy::{ANY_KEY, SignerDescription, SignerKind, NO_CA, NOTHING_SIGNED, SigningPolicy};
+use super::signing_policy::{
+    ANY_KEY, NO_CA, NOTHING_SIGNED, SignerDescription, SignerKind, SigningPolicy,
+};
 
 /// The signer that signs nothing; its name is that of trust in API servers.
 pub const API_SERVING: &str = "kubernetes.io/kube-apiserver-serving";
@@ -106,7 +108,9 @@ fn usages(signer: KubernetesSigner) -> &'static [&'static str] {
             "digital signature, client auth; key encipherment may be added",
             "all of these, no others",
         ],
-        KubernetesSigner::Client => &["client auth; digital signature and key encipherment may be added"],
+        KubernetesSigner::Client => {
+            &["client auth; digital signature and key encipherment may be added"]
+        }
         KubernetesSigner::LegacyUnknown => &["any"],
     }
 }
@@ -149,7 +153,7 @@ fn lines(texts: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use windlass_pki::AltNames;
-    use windlass_pki::policy::{self, RequestedAttributes, PolicyError};
+    use windlass_pki::policy::{self, PolicyError, RequestedAttributes};
 
     use super::*;
     use crate::commands::signer::signing_policy;

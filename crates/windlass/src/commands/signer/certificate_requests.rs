@@ -32,9 +32,7 @@ pub struct SignerRequest {
 /// Of which kind a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestApi {
-    /// A CertificateSigningRequest.
     Request,
-    /// A PodCertificateRequest.
     Pod,
 }
 
@@ -45,16 +43,16 @@ pub enum RequestState {
     ToApprove,
     /// The signer has to answer.
     ToSign,
-    /// It was denied.
+    /// An approver denied the request.
     Denied,
     /// The signer does not sign it.
     Failed,
-    /// There is a certificate.
+    /// The status holds a certificate.
     Issued,
 }
 
 impl SignerRequest {
-    /// A CertificateSigningRequest.
+    /// Reads the state of a CertificateSigningRequest from its conditions and certificate.
     pub fn from_csr(request: &CertificateSigningRequest) -> Self {
         let conditions = view::conditions(request);
         let said = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
@@ -136,7 +134,10 @@ pub struct RequestCounts {
     pub issued: usize,
 }
 
-fn serialize_time<S: serde::Serializer>(time: &Option<OffsetDateTime>, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_time<S: serde::Serializer>(
+    time: &Option<OffsetDateTime>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
     time.map(timestamp::format).serialize(to)
 }
 
@@ -155,7 +156,7 @@ impl RequestCounts {
         }
     }
 
-    /// Both together.
+    /// Adds the counts and keeps the older waiting time.
     pub fn merge(&self, other: &Self) -> Self {
         let oldest = [self.oldest_awaiting_signature, other.oldest_awaiting_signature];
         Self {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use windlass_controllers::signers::config::pods::{AllowedPods, KEY_TYPES};
 use windlass_controllers::signers::config::{
-    ApprovalMode, SignerConfig, KeyType, PodProfile, RequestProfile,
+    ApprovalMode, KeyType, PodProfile, RequestProfile, SignerConfig,
 };
-use windlass_pki::{PodKeyType, CertificateUsages};
+use windlass_pki::{CertificateUsages, PodKeyType};
 
-use super::signing_policy::{SignerDescription, SignerKind, NO_CA, STRONG_KEY, SigningPolicy};
+use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
 /// What a signer of the file does.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
@@ -91,7 +91,10 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
         permitted_extensions: vec![id, services, "nothing that a pod asks for is added".into()],
         permitted_usages: pod_usages(profile),
         lifetime: vec![
-            format!("as spec.maxExpirationSeconds asks, but at most {}", duration(profile.max_duration)),
+            format!(
+                "as spec.maxExpirationSeconds asks, but at most {}",
+                duration(profile.max_duration)
+            ),
             "1h at least, from 2m before it is signed, and never beyond the CA".into(),
             refresh,
         ],

@@ -11,21 +11,21 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 
-use super::certificate_requests::{SignerRequest, RequestApi as Api, RequestState};
-use super::signer_ca::{SignerCa, CaFiles};
+use super::certificate_requests::{RequestApi as Api, RequestState, SignerRequest};
 use super::custom::duration;
 use super::local_signers::LocalSigner;
-use super::server::{ServerSnapshot, ListOutcome, SnapshotError};
+use super::server::{ListOutcome, ServerSnapshot, SnapshotError};
+use super::signer_ca::{CaFiles, SignerCa};
 use crate::expiry::{CertificateLifetime, CertificateRole, ExpiryUrgency};
 
 /// A CA that ends sooner is reported, however short its life.
 const SOON: time::Duration = time::Duration::days(30);
 /// Signers answer at once; what waits for longer is stuck.
 const TO_SIGN: time::Duration = time::Duration::minutes(1);
-/// People take their time.
+/// Approval is a manual step, so requests may wait an hour before a warning.
 const TO_APPROVE: time::Duration = time::Duration::hours(1);
 
-/// All that was gathered.
+/// Everything `windlass signer check` has collected from files and the server.
 pub struct CheckInputs {
     /// Why the user's file cannot be used, if so. Then its signers are not among the known ones.
     pub bad_file: Option<String>,
@@ -45,11 +45,11 @@ pub struct SignerFinding {
     pub message: String,
 }
 
-/// How bad it is.
+/// Severity of a finding; only errors make the command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// Something does not work.
+    /// Something does not work now.
     Error,
     /// Something will not work, or is not as it should be.
     Warning,
@@ -58,7 +58,7 @@ pub enum FindingSeverity {
 }
 
 impl FindingSeverity {
-    /// In a word.
+    /// Lower-case name, as printed and as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -86,7 +86,10 @@ impl SignerFinding {
 pub fn findings(facts: &CheckInputs, now: OffsetDateTime) -> Vec<SignerFinding> {
     let mut found = Vec::new();
     found.extend(
-        facts.bad_file.as_ref().map(|why| SignerFinding::new(FindingSeverity::Error, None, why.clone())),
+        facts
+            .bad_file
+            .as_ref()
+            .map(|why| SignerFinding::new(FindingSeverity::Error, None, why.clone())),
     );
     for known in &facts.known {
         found.extend(check_ca(known, now));
@@ -159,7 +162,10 @@ fn check_ca_files(known: &LocalSigner, files: &CaFiles, now: OffsetDateTime) -> 
     } else {
         if left < SOON.max(CertificateRole::Authority.warning_period(ends - begins)) {
             let left = human_duration(left.whole_seconds());
-            found.push(SignerFinding::warning(name, format!("{file} expires in {left}, at {until}")));
+            found.push(SignerFinding::warning(
+                name,
+                format!("{file} expires in {left}, at {until}"),
+            ));
         }
         let left = Duration::try_from(left).unwrap_or_default();
         for (field, longest) in known.longest.iter().filter(|(_, longest)| *longest > left) {
@@ -207,7 +213,9 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
         found.push(SignerFinding::new(severity, None, why));
     }
     for known in &facts.known {
-        if known.document.pod_requests.is_some() && seen.pod_request_access == ListOutcome::NotServed {
+        if known.document.pod_requests.is_some()
+            && seen.pod_request_access == ListOutcome::NotServed
+        {
             let message = "it signs PodCertificateRequests, which the server does not have";
             found.push(SignerFinding::warning(known.name(), message));
         }
@@ -220,7 +228,11 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
 }
 
 /// Requests that wait for too long, by signer, kind and what they wait for.
-fn check_requests(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime) -> Vec<SignerFinding> {
+fn check_requests(
+    facts: &CheckInputs,
+    seen: &ServerSnapshot,
+    now: OffsetDateTime,
+) -> Vec<SignerFinding> {
     let mut waiting: BTreeMap<(&str, bool, bool), Vec<&SignerRequest>> = BTreeMap::new();
     for asked in &seen.requests {
         let patience = match asked.state {
@@ -231,7 +243,8 @@ fn check_requests(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTim
         let waits = asked.since.is_some_and(|since| now - since > patience);
         // Nobody will ever answer: there is no reason to be patient before it is said.
         if waits || asked.state == RequestState::ToApprove && reason(facts, seen, asked).is_some() {
-            let key = (asked.signer.as_str(), asked.api == Api::Pod, asked.state == RequestState::ToSign);
+            let key =
+                (asked.signer.as_str(), asked.api == Api::Pod, asked.state == RequestState::ToSign);
             waiting.entry(key).or_default().push(asked);
         }
     }
@@ -239,7 +252,12 @@ fn check_requests(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTim
     told.collect()
 }
 
-fn check_pending(facts: &CheckInputs, seen: &ServerSnapshot, all: &[&SignerRequest], now: OffsetDateTime) -> Option<SignerFinding> {
+fn check_pending(
+    facts: &CheckInputs,
+    seen: &ServerSnapshot,
+    all: &[&SignerRequest],
+    now: OffsetDateTime,
+) -> Option<SignerFinding> {
     let oldest = all.iter().min_by_key(|asked| (asked.since, &asked.name))?;
     let kind = match oldest.api {
         Api::Request => "CertificateSigningRequests",
@@ -248,7 +266,9 @@ fn check_pending(facts: &CheckInputs, seen: &ServerSnapshot, all: &[&SignerReque
     let age = oldest.since.map_or(0, |since| (now - since).whole_seconds());
     let (count, name, age) = (all.len(), &oldest.name, human_duration(age));
     let (severity, waits) = match oldest.state {
-        RequestState::ToSign if oldest.api == Api::Request => (FindingSeverity::Error, "approved but not signed"),
+        RequestState::ToSign if oldest.api == Api::Request => {
+            (FindingSeverity::Error, "approved but not signed")
+        }
         RequestState::ToSign => (FindingSeverity::Error, "not signed"),
         _ => (FindingSeverity::Warning, "waiting for approval"),
     };
@@ -263,10 +283,16 @@ fn check_pending(facts: &CheckInputs, seen: &ServerSnapshot, all: &[&SignerReque
 }
 
 /// Why nobody here will answer a request, if so.
-fn reason(facts: &CheckInputs, seen: &ServerSnapshot, asked: &SignerRequest) -> Option<&'static str> {
+fn reason(
+    facts: &CheckInputs,
+    seen: &ServerSnapshot,
+    asked: &SignerRequest,
+) -> Option<&'static str> {
     let Some(known) = facts.known.iter().find(|known| known.name() == asked.signer) else {
         let answers = seen.requests.iter().any(|other| {
-            other.signer == asked.signer && other.api == asked.api && other.state == RequestState::Issued
+            other.signer == asked.signer
+                && other.api == asked.api
+                && other.state == RequestState::Issued
         });
         // It may well be one of the file, and somebody else may answer.
         let nobody = facts.bad_file.is_none() && !answers;

@@ -7,9 +7,9 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 
 use super::certificate_requests::{RequestCounts, tallies};
-use super::signer_ca::{SignerCa, CaCertificateInfo};
 use super::local_signers::LocalSigner;
-use super::server::{SignerBundle, ServerSnapshot, ListOutcome};
+use super::server::{ListOutcome, ServerSnapshot, SignerBundle};
+use super::signer_ca::{CaCertificateInfo, SignerCa};
 use super::signing_policy::SignerKind;
 use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
@@ -39,13 +39,13 @@ pub struct SignerRow {
 #[derive(Debug, Serialize)]
 #[serde(tag = "from", rename_all = "camelCase")]
 pub enum CaCell {
-    /// Nothing.
+    /// Neither files nor published bundles show the CA.
     Unknown,
     /// It is made when the signer starts.
     ToBeMade { directory: String },
-    /// It cannot be used.
+    /// The CA files exist but were rejected.
     Unusable { why: String },
-    /// From its files.
+    /// Read from the CA's certificate file.
     File { file: String, certificate: CaCertificateInfo },
     /// From what the server has for it.
     Bundles { certificates: Vec<CaCertificateInfo> },
@@ -61,8 +61,13 @@ pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerR
     }
     let clear = |sight: &ListOutcome| seen.is_some() && *sight == ListOutcome::Complete;
     let refused = |sight: &ListOutcome| matches!(sight, ListOutcome::Forbidden(_));
-    let counted = seen.is_some() && !refused(&sights.csr_access) && !refused(&sights.pod_request_access);
-    let row = |name: &str, kind, ca: &SignerCa, (requests, pods): (RequestCounts, RequestCounts), policy| {
+    let counted =
+        seen.is_some() && !refused(&sights.csr_access) && !refused(&sights.pod_request_access);
+    let row = |name: &str,
+               kind,
+               ca: &SignerCa,
+               (requests, pods): (RequestCounts, RequestCounts),
+               policy| {
         let published = bundles_for_signer(&sights.bundles, name);
         SignerRow {
             name: name.to_owned(),
@@ -81,7 +86,13 @@ pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerR
         rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.summary()));
     }
     for (name, counts) in counts {
-        rows.push(row(name, SignerKind::Unknown, &SignerCa::Elsewhere, counts, "unknown here".into()));
+        rows.push(row(
+            name,
+            SignerKind::Unknown,
+            &SignerCa::Elsewhere,
+            counts,
+            "unknown here".into(),
+        ));
     }
     rows
 }
@@ -96,7 +107,9 @@ fn names(bundles: &[&SignerBundle]) -> Vec<String> {
 
 fn cell(ca: &SignerCa, published: &[&SignerBundle]) -> CaCell {
     match ca {
-        SignerCa::ToBeMade(directory) => CaCell::ToBeMade { directory: directory.display().to_string() },
+        SignerCa::ToBeMade(directory) => {
+            CaCell::ToBeMade { directory: directory.display().to_string() }
+        }
         SignerCa::Unusable(why) => CaCell::Unusable { why: why.clone() },
         SignerCa::Files(files) => CaCell::File {
             file: files.certificate.display().to_string(),
@@ -143,7 +156,7 @@ impl CaCell {
     }
 }
 
-/// The rows as text.
+/// Formats the rows as a table, or as names only.
 pub fn text(rows: &[SignerRow], format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     if format == Some(OutputFormat::Name) {
         return rows.iter().map(|row| word(&row.name) + "\n").collect();

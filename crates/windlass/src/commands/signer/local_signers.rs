@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use windlass_controllers::csr_signer::KubernetesSigner;
-use windlass_controllers::signers::config::{ConfigError, SignerConfig, RequestProfile, SignersConfig};
+use windlass_controllers::signers::config::{
+    ConfigError, RequestProfile, SignerConfig, SignersConfig,
+};
 
-use super::signer_ca::{SignerCa, CaFileForm};
+use super::signer_ca::{CaFileForm, SignerCa};
 use super::signing_policy::{SignerDescription, SignerKind};
 use super::{built_in, custom};
 use crate::cli::{DataDirArgs, SignerSourceArgs};
 use crate::commands::data_dir;
 use crate::datadir::DataDirLayout;
-use crate::expiry::{CertificateLifetime, MonitoredCertificate, CertificateRole};
+use crate::expiry::{CertificateLifetime, CertificateRole, MonitoredCertificate};
 
 /// A signer that is known here.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub struct LocalSigner {
     pub shared_wildcards: Vec<String>,
 }
 
-/// Where to look.
+/// Local sources of signer configuration: data directory and `signers.yaml`.
 #[derive(Debug)]
 pub struct SignerSources {
     /// The data directory, if there is one.
@@ -60,11 +62,13 @@ impl SignerSources {
             ("admin", CertificateRole::Renewed, "admin.crt"),
             ("serving-ca", CertificateRole::OwnAuthority, "ca.crt"),
         ];
-        let read = |(name, role, file)| MonitoredCertificate::file(name, role, data.pki_file(file)).read().ok();
+        let read = |(name, role, file)| {
+            MonitoredCertificate::file(name, role, data.pki_file(file)).read().ok()
+        };
         own.into_iter().filter_map(read).collect()
     }
 
-    /// The user's own signers.
+    /// Loads the custom signers; an empty list without a file.
     pub fn custom(&self) -> Result<Vec<SignerConfig>, ConfigError> {
         let read = self.signers.as_deref().map(SignersConfig::load).transpose()?;
         Ok(read.map(|read| read.signers).unwrap_or_default())
@@ -100,12 +104,10 @@ impl LocalSigner {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.document.name
     }
 
-    /// Where it comes from.
     pub fn kind(&self) -> SignerKind {
         self.document.kind
     }
@@ -115,10 +117,13 @@ impl LocalSigner {
 fn own_ca(data: &DataDirLayout, name: &str) -> SignerCa {
     let pair = match KubernetesSigner::from_name(name) {
         Some(KubernetesSigner::Client | KubernetesSigner::KubeletClient) => "client-ca",
-        Some(KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown) => "kubelet-serving-ca",
+        Some(KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown) => {
+            "kubelet-serving-ca"
+        }
         None => return SignerCa::Elsewhere,
     };
-    let (certificate, key) = (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
+    let (certificate, key) =
+        (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
     // A server with other CAs makes none there, and one that never ran has none yet.
     match certificate.exists() || key.exists() {
         true => SignerCa::read(&certificate, &key, CaFileForm::One),

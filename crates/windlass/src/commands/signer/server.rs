@@ -6,8 +6,10 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use windlass_controllers::publisher::anchors::{AnchorRecords, node_trusts, nodes_lacking, records};
-use windlass_controllers::discovery::{POD_REQUESTS, TRUST_BUNDLES, ApiKind};
+use windlass_controllers::discovery::{ApiKind, POD_REQUESTS, TRUST_BUNDLES};
+use windlass_controllers::publisher::anchors::{
+    AnchorRecords, node_trusts, nodes_lacking, records,
+};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
 
@@ -18,7 +20,7 @@ use crate::commands::api_client;
 /// Objects to get at a time.
 const PAGE: u32 = 500;
 
-/// What a server has.
+/// Requests and trust bundles of the server, for all signers.
 #[derive(Debug, Default)]
 pub struct ServerSnapshot {
     /// What was asked of signers, by pods too.
@@ -27,16 +29,16 @@ pub struct ServerSnapshot {
     pub bundles: Vec<SignerBundle>,
     /// Whether CertificateSigningRequests could be looked at.
     pub csr_access: ListOutcome,
-    /// Whether PodCertificateRequests could.
+    /// Result of listing PodCertificateRequests in all namespaces.
     pub pod_request_access: ListOutcome,
-    /// Whether ClusterTrustBundles could.
+    /// Result of listing ClusterTrustBundles; older servers have none.
     pub bundle_access: ListOutcome,
 }
 
 /// Whether objects of a kind could be looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListOutcome {
-    /// All of them.
+    /// All objects of the kind were listed.
     #[default]
     Complete,
     /// The server does not know the kind.
@@ -50,11 +52,11 @@ pub enum ListOutcome {
 pub struct SignerBundle {
     pub name: String,
     pub signer: String,
-    /// Whether Windlass made it.
+    /// True if the managed-by label says Windlass.
     pub ours: bool,
-    /// Its certificates.
+    /// DER encodings of the certificates; empty if the bundle cannot be parsed.
     pub anchors: Vec<Vec<u8>>,
-    /// What they say.
+    /// One summary per certificate, in the same order.
     pub facts: Vec<CaCertificateInfo>,
     /// What Windlass recorded about them.
     pub records: AnchorRecords,
@@ -66,7 +68,7 @@ pub struct SignerBundle {
 /// Why there is nothing to be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// Nobody wants to know.
+    /// The user passed `--files-only`, so no server was contacted.
     NotRequested,
     /// There is no kubeconfig that would name a server.
     NoServer(String),
@@ -74,7 +76,7 @@ pub enum SnapshotError {
     Unreachable(String),
 }
 
-/// Looks at a server.
+/// Lists requests and trust bundles of all signers; a forbidden or missing kind is not an error.
 pub async fn fetch_snapshot(kubeconfig: Option<&Path>) -> Result<ServerSnapshot, SnapshotError> {
     let named =
         kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
@@ -87,16 +89,25 @@ pub async fn fetch_snapshot(kubeconfig: Option<&Path>) -> Result<ServerSnapshot,
     let (requests, of_requests) = list_all(&requests).await?;
     let (pods, of_pods) = list_preferred_version(&client, POD_REQUESTS).await?;
     let (bundles, of_bundles) = list_preferred_version(&client, TRUST_BUNDLES).await?;
-    let reports = match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
-        true => list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
-        false => Vec::new(),
-    };
+    let reports =
+        match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
+            true => {
+                list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0
+            }
+            false => Vec::new(),
+        };
     let bundles = bundles.iter().filter_map(|each| SignerBundle::from_object(each, &reports));
     let mut bundles = bundles.collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
     let asked = requests.iter().map(SignerRequest::from_csr);
     let asked = asked.chain(pods.iter().map(SignerRequest::from_pod_request)).collect();
-    Ok(ServerSnapshot { requests: asked, bundles, csr_access: of_requests, pod_request_access: of_pods, bundle_access: of_bundles })
+    Ok(ServerSnapshot {
+        requests: asked,
+        bundles,
+        csr_access: of_requests,
+        pod_request_access: of_pods,
+        bundle_access: of_bundles,
+    })
 }
 
 impl ServerSnapshot {
@@ -109,7 +120,9 @@ impl ServerSnapshot {
         ];
         let left_out = kinds.into_iter().filter_map(|(kind, sight)| match sight {
             ListOutcome::Complete => None,
-            ListOutcome::NotServed => Some((sight, format!("the server has no {kind}; they are left out"))),
+            ListOutcome::NotServed => {
+                Some((sight, format!("the server has no {kind}; they are left out")))
+            }
             ListOutcome::Forbidden(why) => Some((sight, format!("{kind} are left out: {why}"))),
         });
         left_out.collect()
@@ -147,7 +160,10 @@ fn is_delivery_pending(records: &AnchorRecords) -> bool {
 }
 
 /// All objects of a kind, in the best version that the server has.
-async fn list_preferred_version(client: &Client, wanted: ApiKind) -> Result<(Vec<DynamicObject>, ListOutcome), SnapshotError> {
+async fn list_preferred_version(
+    client: &Client,
+    wanted: ApiKind,
+) -> Result<(Vec<DynamicObject>, ListOutcome), SnapshotError> {
     for resource in wanted.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match list_all(&api).await? {
@@ -173,9 +189,14 @@ where
                 return Ok((Vec::new(), ListOutcome::NotServed));
             }
             Err(error) if is_forbidden(&error) => {
-                return Ok((Vec::new(), ListOutcome::Forbidden(api_client::explain(error).to_string())));
+                return Ok((
+                    Vec::new(),
+                    ListOutcome::Forbidden(api_client::explain(error).to_string()),
+                ));
             }
-            Err(error) => return Err(SnapshotError::Unreachable(api_client::explain(error).to_string())),
+            Err(error) => {
+                return Err(SnapshotError::Unreachable(api_client::explain(error).to_string()));
+            }
         };
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

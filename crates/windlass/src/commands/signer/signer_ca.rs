@@ -12,7 +12,7 @@ use windlass_api::timestamp;
 use windlass_controllers::ca::self_signed;
 use windlass_controllers::signers::config::CaConfig;
 use windlass_pki::limits::MAX_PEM_BYTES;
-use windlass_pki::{CertificateAuthority, Certificate, ForeignCertificate};
+use windlass_pki::{Certificate, CertificateAuthority, ForeignCertificate};
 use zeroize::Zeroizing;
 
 use crate::commands::csr::view;
@@ -39,7 +39,7 @@ pub struct CaFiles {
     pub key: PathBuf,
     /// The permissions of the key's file.
     pub mode: u32,
-    /// Who signs.
+    /// Certificate that signs: the first in its file.
     pub facts: CaCertificateInfo,
     /// When it and all that vouch for it are valid.
     pub valid: (OffsetDateTime, OffsetDateTime),
@@ -49,14 +49,15 @@ pub struct CaFiles {
     pub chain: Vec<Vec<u8>>,
 }
 
-/// A CA's certificate.
+/// Summary of a CA certificate, as `-o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CaCertificateInfo {
     pub subject: String,
     pub serial: String,
     pub key: String,
-    /// SHA-256 of the certificate.
+    /// SHA-256 of the DER encoding in hexadecimal; `None` if the certificate cannot be parsed
+    /// strictly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     #[serde(serialize_with = "serialize_time")]
@@ -70,7 +71,6 @@ fn serialize_time<S: serde::Serializer>(time: &OffsetDateTime, to: S) -> Result<
 }
 
 impl CaCertificateInfo {
-    /// What a certificate says.
     pub fn from_certificate(certificate: &ForeignCertificate) -> Self {
         let known = Certificate::from_der(certificate.der()).ok();
         let hex = |hash: [u8; 32]| hash.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -99,9 +99,11 @@ impl SignerCa {
             CaConfig::Files { certificate, key } => {
                 return Self::read(certificate, key, CaFileForm::Chain);
             }
-            CaConfig::SelfSigned { directory, .. } => {
-                (directory, directory.join(self_signed::CERTIFICATE), directory.join(self_signed::KEY))
-            }
+            CaConfig::SelfSigned { directory, .. } => (
+                directory,
+                directory.join(self_signed::CERTIFICATE),
+                directory.join(self_signed::KEY),
+            ),
         };
         let missing = |path: &Path| {
             fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -131,7 +133,9 @@ impl SignerCa {
 fn load(certificate: &Path, key: &Path, form: CaFileForm) -> Result<CaFiles, String> {
     let (text, secret) = (read(certificate)?, read(key)?);
     let read = match form {
-        CaFileForm::One => CertificateAuthority::from_pem(&text, &secret).map(|authority| (authority, Vec::new())),
+        CaFileForm::One => {
+            CertificateAuthority::from_pem(&text, &secret).map(|authority| (authority, Vec::new()))
+        }
         CaFileForm::Chain => CertificateAuthority::from_chain_pem(&text, &secret),
     };
     let together = |error| format!("{} with {}: {error}", certificate.display(), key.display());
@@ -144,7 +148,8 @@ fn load(certificate: &Path, key: &Path, form: CaFileForm) -> Result<CaFiles, Str
     let ends = whole().map(|validity| validity.not_after()).min();
     let facts = ForeignCertificate::from_der(ca.der())
         .map_err(|error| format!("{}: {error}", certificate.display()))?;
-    let mode = fs::metadata(key).map_err(|error| read_error_text(key, &error))?.permissions().mode();
+    let mode =
+        fs::metadata(key).map_err(|error| read_error_text(key, &error))?.permissions().mode();
     Ok(CaFiles {
         certificate: certificate.to_owned(),
         key: key.to_owned(),

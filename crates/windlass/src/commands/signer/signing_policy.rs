@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignerKind {
-    /// Kubernetes' own.
+    /// One of the signers that Kubernetes defines.
     BuiltIn,
     /// One of the user's file.
     Custom,
@@ -16,7 +16,7 @@ pub enum SignerKind {
 }
 
 impl SignerKind {
-    /// In a word.
+    /// Name as printed and as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
@@ -26,7 +26,7 @@ impl SignerKind {
     }
 }
 
-/// What a signer does.
+/// Description of a signer, with the fields that Kubernetes requires signers to document.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerDescription {
@@ -43,7 +43,7 @@ pub struct SignerDescription {
     pub ca_bit: &'static str,
 }
 
-/// What is signed.
+/// What a signer accepts in requests of one API, in readable phrases.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SigningPolicy {
@@ -87,7 +87,7 @@ impl SigningPolicy {
     }
 }
 
-/// The document as text.
+/// Formats the description for people, one labelled field per line.
 pub fn text(document: &SignerDescription) -> String {
     let mut text = String::new();
     field(&mut text, "", "Signer", std::slice::from_ref(&document.name));

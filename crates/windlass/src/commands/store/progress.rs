@@ -24,7 +24,6 @@ pub struct MigrationProgress {
 }
 
 impl MigrationProgress {
-    /// Nothing yet.
     pub fn new(quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         Self { quiet, terminal, step: None, said: Instant::now(), drawn: false }
@@ -44,7 +43,7 @@ impl MigrationProgress {
         }
     }
 
-    /// Takes the bar away.
+    /// Clears the progress bar from the terminal.
     pub fn end(&mut self) {
         self.clear();
     }

@@ -13,7 +13,7 @@ const API_GROUP: &str = "rbac.authorization.k8s.io";
 /// How often a binding is looked at again that somebody else changes at the same time.
 const ATTEMPTS: usize = 5;
 
-/// A role for groups.
+/// A ClusterRoleBinding from one ClusterRole to groups of bootstrap tokens or nodes.
 #[derive(Serialize)]
 pub struct BootstrapBinding {
     name: &'static str,
@@ -25,11 +25,11 @@ pub struct BootstrapBinding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BindingChange {
-    /// It was not there.
+    /// The binding did not exist and was created.
     Made,
     /// Groups were missing in it.
     Changed,
-    /// Nothing.
+    /// The binding already had all groups.
     Unchanged,
 }
 
@@ -61,12 +61,15 @@ impl BootstrapBinding {
     pub async fn ensure(&self, client: &Client) -> Result<BindingChange> {
         let api: Api<ClusterRoleBinding> = Api::all(client.clone());
         for _ in 0..ATTEMPTS {
-            let found = api_client::with_timeout(api.get_opt(self.name)).await?.map_err(api_client::explain)?;
+            let found = api_client::with_timeout(api.get_opt(self.name))
+                .await?
+                .map_err(api_client::explain)?;
             let params = PostParams::default();
             let (written, done) = match self.plan(found)? {
-                BindingPlan::Make(binding) => {
-                    (api_client::with_timeout(api.create(&params, &binding)).await?, BindingChange::Made)
-                }
+                BindingPlan::Make(binding) => (
+                    api_client::with_timeout(api.create(&params, &binding)).await?,
+                    BindingChange::Made,
+                ),
                 BindingPlan::Change(binding) => {
                     let replaced = api.replace(self.name, &params, &binding);
                     (api_client::with_timeout(replaced).await?, BindingChange::Changed)
@@ -160,11 +163,19 @@ mod tests {
 
     #[test]
     fn missing_groups_are_added_and_none_removed() {
-        let Ok(BindingPlan::Make(made)) = expected_binding(&["a", "b"]).plan(None) else { panic!() };
+        let Ok(BindingPlan::Make(made)) = expected_binding(&["a", "b"]).plan(None) else {
+            panic!()
+        };
         assert_eq!(groups(&made), ["a", "b"]);
         assert_eq!(made.role_ref.name, "system:node-bootstrapper");
-        assert!(matches!(expected_binding(&["b"]).plan(Some(made.clone())), Ok(BindingPlan::Nothing)));
-        let Ok(BindingPlan::Change(more)) = expected_binding(&["b", "c"]).plan(Some(made.clone())) else { panic!() };
+        assert!(matches!(
+            expected_binding(&["b"]).plan(Some(made.clone())),
+            Ok(BindingPlan::Nothing)
+        ));
+        let Ok(BindingPlan::Change(more)) = expected_binding(&["b", "c"]).plan(Some(made.clone()))
+        else {
+            panic!()
+        };
         assert_eq!(groups(&more), ["a", "b", "c"]);
         // A user is not a group of the same name.
         let mut user = made.clone();

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::TokenTtl;
 
-/// Where tokens are.
+/// Namespace of bootstrap token Secrets, fixed by Kubernetes.
 pub const NAMESPACE: &str = "kube-system";
 /// The type of their secrets.
 pub const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -106,20 +106,30 @@ pub struct TokenAttributes {
     pub usages: Vec<String>,
     /// Who comes with it is in these.
     pub groups: Vec<String>,
-    /// What it is for.
+    /// Free text for people; empty if not set.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
 }
 
 impl TokenAttributes {
     /// What is said of a new token.
-    pub fn new(ttl: TokenTtl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<TokenAttributes> {
+    pub fn new(
+        ttl: TokenTtl,
+        groups: &[String],
+        text: &str,
+        now: OffsetDateTime,
+    ) -> Result<TokenAttributes> {
         let expires = match ttl {
             TokenTtl::Forever => None,
             TokenTtl::For(lasts) => Some(expiration_time(now, lasts).context("--ttl is too long")?),
         };
         let usages = USAGES.map(str::to_owned).to_vec();
-        Ok(TokenAttributes { expires, usages, groups: groups.to_vec(), description: text.to_owned() })
+        Ok(TokenAttributes {
+            expires,
+            usages,
+            groups: groups.to_vec(),
+            description: text.to_owned(),
+        })
     }
 }
 
@@ -282,7 +292,11 @@ mod tests {
             let (_, mut secret) = create_token(hour);
             let data = secret.data.as_mut().unwrap();
             data.insert(key.into(), ByteString(value.into()));
-            assert_eq!(TokenEntry::from_secret(&secret, false, NOW).unwrap().problem, problem, "{key}={value}");
+            assert_eq!(
+                TokenEntry::from_secret(&secret, false, NOW).unwrap().problem,
+                problem,
+                "{key}={value}"
+            );
         }
         let (_, mut secret) = create_token(hour);
         secret.type_ = Some("Opaque".into());

@@ -14,14 +14,14 @@ use windlass_api::selector::labels::LabelSelector;
 use windlass_node::trust::object::{
     NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text,
 };
-use windlass_node::volume::trust_anchors::{TrustBundle, TrustBundleIndex, BundleSelector};
+use windlass_node::volume::trust_anchors::{BundleSelector, TrustBundle, TrustBundleIndex};
 
 /// What is said of a node whose report does not list everything.
 const CUT: &str = "its report does not list all volumes";
 /// What is said of a node that has an agent of ours and no report.
 const NO_REPORT: &str = "its agent has not reported";
 
-/// What the server has.
+/// Bundles, node reports and Nodes of the server, kept current by the watch.
 #[derive(Debug, Default)]
 pub struct TrustState {
     /// The bundles, with what is known of each.
@@ -30,7 +30,7 @@ pub struct TrustState {
     pub bundles: TrustBundleIndex,
     /// What nodes report, by their name.
     pub reports: BTreeMap<String, NodeReport>,
-    /// All nodes.
+    /// All Nodes of the cluster, by name.
     pub nodes: BTreeMap<String, NodeState>,
 }
 
@@ -43,23 +43,22 @@ pub struct NodeState {
     pub lost: Option<String>,
 }
 
-/// A bundle.
+/// A ClusterTrustBundle, reduced to what deliveries are compared with.
 #[derive(Debug, Clone)]
 pub struct BundleInfo {
     /// The signer it is of; may be empty.
     pub signer: String,
-    /// Its generation, or 0.
+    /// `metadata.generation`; 0 if the server does not set it.
     pub generation: i64,
     /// The digest of its anchors.
     pub digest: String,
-    /// How many there are.
+    /// Number of trust anchors in the bundle.
     pub certificates: usize,
 }
 
-/// What a node reports.
+/// The NodeTrust object of one node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeReport {
-    /// The report.
     pub status: NodeTrustStatus,
     /// When it was last written, as RFC 3339; empty if that is not known.
     pub at: String,
@@ -81,9 +80,8 @@ pub struct DeliveryOverview {
 /// A node of which it is not known which bundles it should have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreportedNode {
-    /// The node.
     pub node: String,
-    /// The reason.
+    /// Why the report is missing or incomplete.
     pub message: String,
 }
 
@@ -91,14 +89,14 @@ pub struct UnreportedNode {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleDelivery {
-    /// The bundle.
+    /// Name of the ClusterTrustBundle that is delivered.
     pub name: String,
     /// The signer it is of.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub signer: String,
     /// Whether there is such a bundle.
     pub exists: bool,
-    /// Its generation, or 0.
+    /// `metadata.generation`; 0 if the bundle does not exist or has none.
     pub generation: i64,
     /// The digest of its anchors.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -122,7 +120,6 @@ pub struct BundleDelivery {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVolumes {
-    /// The node.
     pub node: String,
     /// When it last reported, as RFC 3339.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -154,7 +151,7 @@ pub enum DeliveryShortfall {
 pub struct VolumeGroup {
     /// What they carry of the bundle.
     pub carries: CarriedContent,
-    /// Their names.
+    /// Volume names as the node reports them; `more` counts the rest.
     pub names: Vec<String>,
     /// How many more there are.
     pub more: u32,
@@ -167,15 +164,15 @@ pub struct VolumeGroup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CarriedContent {
-    /// It is not known.
+    /// The report does not say what the volumes hold.
     Unknown,
-    /// Nothing.
+    /// The volumes hold no anchors of the bundle.
     Nothing,
     /// This generation, if it is not 0, with this digest.
     Bundle {
-        /// The generation.
+        /// `metadata.generation` of the content; 0 if unknown.
         generation: i64,
-        /// The digest.
+        /// Digest of the anchors in the volume.
         digest: String,
     },
 }
@@ -189,7 +186,8 @@ pub fn overview(world: &TrustState) -> DeliveryOverview {
         let silent = world.silence_reason(node);
         let mut wanted = BTreeSet::new();
         for source in &reported.status.sources {
-            let look = SourceInspection { world, node, reported, source, silent: silent.as_deref() };
+            let look =
+                SourceInspection { world, node, reported, source, silent: silent.as_deref() };
             look.sort(&mut all, &mut wanted, &mut overview.unmatched);
         }
         for name in &wanted {
@@ -340,7 +338,10 @@ fn source_signer(source: &NodeTrustSource) -> String {
     }
 }
 
-fn delivery_entry<'a>(all: &'a mut BTreeMap<String, BundleDelivery>, name: &str) -> &'a mut BundleDelivery {
+fn delivery_entry<'a>(
+    all: &'a mut BTreeMap<String, BundleDelivery>,
+    name: &str,
+) -> &'a mut BundleDelivery {
     let absent = || BundleDelivery { name: name.to_owned(), ..BundleDelivery::default() };
     all.entry(name.to_owned()).or_insert_with(absent)
 }
@@ -377,7 +378,7 @@ impl TrustState {
         self.bundles.set(bundle);
     }
 
-    /// Forgets a bundle.
+    /// Removes a deleted bundle from the state.
     pub fn remove_bundle(&mut self, name: &str) {
         self.known.remove(name);
         self.bundles.remove(name);
@@ -469,7 +470,7 @@ impl BundleDelivery {
         }
     }
 
-    /// It without the nodes.
+    /// JSON of the delivery without its per-node lists.
     pub fn summary(&self) -> Value {
         let mut document = json!({
             "name": self.name,

@@ -10,7 +10,7 @@ use windlass_controllers::bundles::package::CaPackage;
 use crate::cli::TrustPackageArgs;
 use crate::commands::print;
 
-/// Prints the package.
+/// Prints the certificates of a PEM file as a trust-manager default package.
 pub fn run(arguments: &TrustPackageArgs) -> Result<()> {
     print::write_stdout(&(package(arguments)?.to_json()? + "\n"))
 }

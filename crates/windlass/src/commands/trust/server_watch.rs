@@ -17,7 +17,7 @@ use windlass_node::node_status::object::is_reported_by_windlass;
 use windlass_node::trust::object;
 use windlass_node::volume::trust_anchors::TrustBundle;
 
-use super::delivery::{NodeState, NodeReport, TrustState};
+use super::delivery::{NodeReport, NodeState, TrustState};
 use crate::commands::api_client;
 
 /// Objects to get at a time.
@@ -27,10 +27,9 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// A server, and what it has.
 pub struct TrustWatcher {
-    /// What it has.
     pub world: TrustState,
     events: BoxStream<'static, WatchUpdate>,
-    /// What is listed anew.
+    /// Objects of a relist in progress; they replace `world` when the list is complete.
     fresh: TrustState,
 }
 
@@ -50,7 +49,7 @@ enum WatchUpdate {
 }
 
 impl TrustWatcher {
-    /// Looks at everything once.
+    /// Starts the watches and waits until every kind has been listed once.
     pub async fn start(client: Client) -> Result<Self> {
         let resource = bundles(&client).await?;
         let bundles = watch(&client, WatchedKind::Bundles, &resource);
@@ -61,7 +60,8 @@ impl TrustWatcher {
             Err(error) => WatchUpdate::Failed(WatchedKind::Nodes, error),
         });
         let events = futures::stream::select_all([bundles, reports, nodes.boxed()]).boxed();
-        let mut server = Self { world: TrustState::default(), events, fresh: TrustState::default() };
+        let mut server =
+            Self { world: TrustState::default(), events, fresh: TrustState::default() };
         let mut missing = vec![WatchedKind::Bundles, WatchedKind::Reports, WatchedKind::Nodes];
         while !missing.is_empty() {
             let seen = api_client::with_timeout(server.next()).await??;
@@ -184,7 +184,11 @@ fn config() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
 }
 
-fn watch(client: &Client, what: WatchedKind, resource: &ApiResource) -> BoxStream<'static, WatchUpdate> {
+fn watch(
+    client: &Client,
+    what: WatchedKind,
+    resource: &ApiResource,
+) -> BoxStream<'static, WatchUpdate> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let events = watcher(api, config()).default_backoff();
     let seen = events.map(move |event| match event {

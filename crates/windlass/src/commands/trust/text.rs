@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 use windlass_api::age::age;
 
-use super::delivery::{NodeVolumes, CarriedContent, BundleDelivery, DeliveryOverview, DeliveryShortfall, UnreportedNode, VolumeGroup};
+use super::delivery::{
+    BundleDelivery, CarriedContent, DeliveryOverview, DeliveryShortfall, NodeVolumes,
+    UnreportedNode, VolumeGroup,
+};
 use crate::cli::OutputFormat;
 use crate::commands::print;
 
@@ -17,7 +20,11 @@ const SOME: usize = 3;
 const DIGITS: usize = 12;
 
 /// All of them, a line each.
-pub fn list(overview: &DeliveryOverview, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+pub fn list(
+    overview: &DeliveryOverview,
+    format: Option<OutputFormat>,
+    now: OffsetDateTime,
+) -> String {
     let deliveries = &overview.deliveries;
     if format == Some(OutputFormat::Name) {
         return deliveries.iter().map(|delivery| print::word(&delivery.name) + "\n").collect();
@@ -79,7 +86,11 @@ pub fn bundle_details(
     match lacking.len() {
         0 if !delivery.exists => {}
         0 => text.push_str(&format!("{}.\n", delivery_summary(delivery))),
-        _ => text.push_str(&format!("{}:\n{}", delivery_summary(delivery), nodes(lacking, format, now))),
+        _ => text.push_str(&format!(
+            "{}:\n{}",
+            delivery_summary(delivery),
+            nodes(lacking, format, now)
+        )),
     }
     if !leftover.is_empty() {
         let have = node_count_text(leftover.len());
@@ -100,13 +111,19 @@ pub fn carrier_details(
     let text = match (format, carriers.len()) {
         (Some(OutputFormat::Name), _) => return names(carriers.iter(), overview),
         (_, 0) => format!("{name}: no node has it.\n"),
-        (_, count) => format!("{name}: {}:\n", node_count_text(count)) + &nodes(carriers, format, now),
+        (_, count) => {
+            format!("{name}: {}:\n", node_count_text(count)) + &nodes(carriers, format, now)
+        }
     };
     text + &uncertainty_notes(overview, format, now)
 }
 
 /// What may concern any bundle.
-pub fn uncertainty_notes(overview: &DeliveryOverview, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
+pub fn uncertainty_notes(
+    overview: &DeliveryOverview,
+    format: Option<OutputFormat>,
+    now: OffsetDateTime,
+) -> String {
     let DeliveryOverview { unmatched, unreported, .. } = overview;
     if format == Some(OutputFormat::Name) {
         return names(std::iter::empty(), overview);
@@ -269,7 +286,13 @@ mod tests {
 
     const NOW: OffsetDateTime = time::macros::datetime!(2026-03-01 12:05 UTC);
 
-    fn node_volumes(node: &str, carries: CarriedContent, names: &[&str], more: u32, message: &str) -> NodeVolumes {
+    fn node_volumes(
+        node: &str,
+        carries: CarriedContent,
+        names: &[&str],
+        more: u32,
+        message: &str,
+    ) -> NodeVolumes {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let volumes = vec![VolumeGroup { carries, names, more, message: message.to_owned() }];
         let reported = "2026-03-01T12:00:00Z".into();
@@ -303,12 +326,19 @@ mod tests {
     #[test]
     fn lacking_nodes_are_listed_with_reasons() {
         let old = CarriedContent::Bundle { generation: 2, digest: "sha256:1".into() };
-        let other = CarriedContent::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
+        let other =
+            CarriedContent::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
         let names = ["ns/a/v", "ns/b/v", "ns/c/v", "ns/d/v"];
         let two = delivery(
             vec![
-                lacking(node_volumes("n1", old, &names, 1000, "no\ndisk"), DeliveryShortfall::Blocked),
-                lacking(node_volumes("n2", CarriedContent::Unknown, &["host/x"], 0, ""), DeliveryShortfall::Stale),
+                lacking(
+                    node_volumes("n1", old, &names, 1000, "no\ndisk"),
+                    DeliveryShortfall::Blocked,
+                ),
+                lacking(
+                    node_volumes("n2", CarriedContent::Unknown, &["host/x"], 0, ""),
+                    DeliveryShortfall::Stale,
+                ),
             ],
             vec![node_volumes("n3", other, &["host/x"], 0, "")],
         );
@@ -327,7 +357,10 @@ n3     0123456789ab   host/x    5m
         );
         let wide = bundle_details(&two, &empty_overview(), Some(OutputFormat::Wide), NOW);
         assert!(wide.contains("ns/d/v and 1,000 more"), "{wide}");
-        assert_eq!(bundle_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n1\nn2\nn3\n");
+        assert_eq!(
+            bundle_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW),
+            "n1\nn2\nn3\n"
+        );
         let have = carrier_details(&two, &empty_overview(), None, NOW);
         assert!(have.starts_with("a:b:c: 1 node has it:\nNODE"), "{have}");
         assert_eq!(carrier_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n3\n");
@@ -336,7 +369,10 @@ n3     0123456789ab   host/x    5m
         assert!(good.ends_with("\n5,000 of 5,000 nodes have it.\n"), "{good}");
         assert_eq!(carrier_details(&all, &empty_overview(), None, NOW), "a:b:c: no node has it.\n");
         let single = BundleDelivery { nodes: 1, have: 1, ..all };
-        assert!(bundle_details(&single, &empty_overview(), None, NOW).ends_with("\n1 of 1 node has it.\n"));
+        assert!(
+            bundle_details(&single, &empty_overview(), None, NOW)
+                .ends_with("\n1 of 1 node has it.\n")
+        );
         let gone = BundleDelivery { exists: false, nodes: 0, have: 0, ..two };
         let gone = BundleDelivery { lacking: Vec::new(), ..gone };
         let deleted = bundle_details(&gone, &empty_overview(), None, NOW);
@@ -348,8 +384,10 @@ n3     0123456789ab   host/x    5m
 
     #[test]
     fn notes_about_all_bundles_come_last() {
-        let blocked = node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
-        let unreported = UnreportedNode { node: "n9".into(), message: "it has not reported".into() };
+        let blocked =
+            node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
+        let unreported =
+            UnreportedNode { node: "n9".into(), message: "it has not reported".into() };
         let overview = DeliveryOverview {
             unmatched: vec![lacking(blocked, DeliveryShortfall::Blocked)],
             unreported: vec![unreported],
@@ -379,7 +417,8 @@ n9     it has not reported
 
     #[test]
     fn all_of_them_in_a_table() {
-        let one = || delivery(vec![node_volumes("n1", CarriedContent::Nothing, &[], 0, "")], Vec::new());
+        let one =
+            || delivery(vec![node_volumes("n1", CarriedContent::Nothing, &[], 0, "")], Vec::new());
         let unused = BundleDelivery { name: "x".into(), exists: true, ..BundleDelivery::default() };
         let listed = |deliveries| DeliveryOverview { deliveries, ..DeliveryOverview::default() };
         assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::timeline::StoreTimeline;
 use super::{CONFIG_MAPS, writes};
-use crate::history::{ChaosHistory, OperationOutcome, Revision, Time, RequestRoute};
+use crate::history::{ChaosHistory, OperationOutcome, RequestRoute, Revision, Time};
 
 pub struct RevisionBounds {
     /// What anybody had seen by a time; grows.
@@ -36,7 +36,9 @@ impl RevisionBounds {
             seen.extend(shown.map(|shown| (operation.via, operation.end, shown)));
             let stored = match (&operation.outcome, operation.request.written_content()) {
                 (OperationOutcome::Written(revision), _) => Some(*revision),
-                (OperationOutcome::Unknown { .. }, Some((_, content))) => places.get(content).copied(),
+                (OperationOutcome::Unknown { .. }, Some((_, content))) => {
+                    places.get(content).copied()
+                }
                 _ => None,
             };
             asked.extend(stored.map(|stored| (operation.start, stored)));
@@ -57,7 +59,10 @@ impl RevisionBounds {
         by_server.remove(&RequestRoute::Balancer);
         Self {
             seen: RevisionPeaks::new(seen.into_iter().map(|(_, time, revision)| (time, revision))),
-            by_server: by_server.into_iter().map(|(via, seen)| (via, RevisionPeaks::new(seen))).collect(),
+            by_server: by_server
+                .into_iter()
+                .map(|(via, seen)| (via, RevisionPeaks::new(seen)))
+                .collect(),
             asked,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::reads::difference;
 use super::timeline::StoreTimeline;
-use super::{ConsistencyRule, CheckResult};
+use super::{CheckResult, ConsistencyRule};
 use crate::history::ChaosHistory;
 
 pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut CheckResult) {

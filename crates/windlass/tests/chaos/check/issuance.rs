@@ -1,8 +1,8 @@
 //! Certificates: one for each request, after its approval, and for everybody in the end.
 
 use super::timeline::StoreTimeline;
-use super::{REQUESTS, ConsistencyRule, CheckResult};
-use crate::history::{Content, ChaosHistory, OperationOutcome, OperationRequest};
+use super::{CheckResult, ConsistencyRule, REQUESTS};
+use crate::history::{ChaosHistory, Content, OperationOutcome, OperationRequest};
 
 /// What a request is called that waits for somebody's approval; others are approved by the controllers.
 pub const BY_HAND: &str = "certificatesigningrequests/by-hand-";
@@ -38,7 +38,10 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
             approved |= now_approved;
         }
         if approved && key.starts_with(BY_HAND) && !has_approval(history, key) {
-            verdict.report_violation(ConsistencyRule::IssuedIfApproved, format!("nobody approved {key}"));
+            verdict.report_violation(
+                ConsistencyRule::IssuedIfApproved,
+                format!("nobody approved {key}"),
+            );
         }
     }
     if history.rest.is_empty() {
@@ -52,7 +55,10 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
         };
         let last = timeline.spans(key).last().and_then(|span| span.content);
         if key.starts_with(REQUESTS) && last.is_none_or(|content| read(content).1.is_empty()) {
-            verdict.report_violation(ConsistencyRule::IssuedAtLast, format!("{key} is {last:?} in the end"));
+            verdict.report_violation(
+                ConsistencyRule::IssuedAtLast,
+                format!("{key} is {last:?} in the end"),
+            );
         }
     }
 }
@@ -60,7 +66,12 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
 /// Whether somebody asked for the approval, and was not refused.
 fn has_approval(history: &ChaosHistory, approved: &str) -> bool {
     history.operations.iter().any(|operation| {
-        let asked = matches!(&operation.request, OperationRequest::Update { key, .. } if key == approved);
-        asked && matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Unknown { .. })
+        let asked =
+            matches!(&operation.request, OperationRequest::Update { key, .. } if key == approved);
+        asked
+            && matches!(
+                operation.outcome,
+                OperationOutcome::Written(_) | OperationOutcome::Unknown { .. }
+            )
     })
 }

@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{ConsistencyRule, CheckResult};
-use crate::history::{InjectedFault, ChaosHistory, RecordedOperation, OperationOutcome, OperationRequest, Time, ReadVersion};
+use super::{CheckResult, ConsistencyRule};
+use crate::history::{
+    ChaosHistory, InjectedFault, OperationOutcome, OperationRequest, ReadVersion,
+    RecordedOperation, Time,
+};
 
 /// The longest that nobody may be able to write when etcd needs another leader.
 const BOUND: Duration = Duration::from_secs(5);
@@ -88,14 +91,15 @@ pub fn table(history: &ChaosHistory) -> String {
 }
 
 fn succeeded(operation: &RecordedOperation) -> Option<Time> {
-    let done = matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
+    let done =
+        matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
     done.then_some(operation.end)
 }
 
 /// Who is turned away by a server that is there is told to come again.
 fn refusal_defect(operation: &RecordedOperation) -> Option<String> {
-    let (OperationOutcome::Refused { code, retry_after } | OperationOutcome::Unknown { code, retry_after, .. }) =
-        &operation.outcome
+    let (OperationOutcome::Refused { code, retry_after }
+    | OperationOutcome::Unknown { code, retry_after, .. }) = &operation.outcome
     else {
         return None;
     };
@@ -112,13 +116,19 @@ fn refusal_defect(operation: &RecordedOperation) -> Option<String> {
 fn without_quorum(operation: &RecordedOperation) -> Option<String> {
     let any = matches!(
         &operation.request,
-        OperationRequest::Get { version: ReadVersion::Any, .. } | OperationRequest::List { version: ReadVersion::Any, .. }
+        OperationRequest::Get { version: ReadVersion::Any, .. }
+            | OperationRequest::List { version: ReadVersion::Any, .. }
     );
-    let answered = !matches!(operation.outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
+    let answered = !matches!(
+        operation.outcome,
+        OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. }
+    );
     let exact = matches!(
         &operation.request,
-        OperationRequest::List { version: ReadVersion::Exact(_) | ReadVersion::NotOlderThan(_), .. }
-            | OperationRequest::Get { version: ReadVersion::NotOlderThan(_), .. }
+        OperationRequest::List {
+            version: ReadVersion::Exact(_) | ReadVersion::NotOlderThan(_),
+            ..
+        } | OperationRequest::Get { version: ReadVersion::NotOlderThan(_), .. }
     );
     (!exact && any != answered).then(|| format!("without a quorum: {operation:?}"))
 }

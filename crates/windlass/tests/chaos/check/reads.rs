@@ -2,10 +2,18 @@
 
 use super::bounds::RevisionBounds;
 use super::timeline::{StateSpan, StoreTimeline, apply};
-use super::{CONFIG_MAPS, REQUESTS, ConsistencyRule, CheckResult};
-use crate::history::{ChaosHistory, Objects, RecordedOperation, OperationOutcome, OperationRequest, Revision, ReadVersion};
+use super::{CONFIG_MAPS, CheckResult, ConsistencyRule, REQUESTS};
+use crate::history::{
+    ChaosHistory, Objects, OperationOutcome, OperationRequest, ReadVersion, RecordedOperation,
+    Revision,
+};
 
-pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+pub fn check(
+    history: &ChaosHistory,
+    timeline: &StoreTimeline<'_>,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+) {
     let mut lists = Vec::new();
     for operation in &history.operations {
         match &operation.outcome {
@@ -32,8 +40,8 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &Revi
                 states(operation, timeline, bounds, verdict, |span| span.content.is_some());
             }
             OperationOutcome::Conflict => {
-                let (OperationRequest::Update { expect, .. } | OperationRequest::Delete { expect: Some(expect), .. }) =
-                    &operation.request
+                let (OperationRequest::Update { expect, .. }
+                | OperationRequest::Delete { expect: Some(expect), .. }) = &operation.request
                 else {
                     // Without a condition there is nothing to conflict with but a change in between.
                     continue;
@@ -93,15 +101,26 @@ pub fn difference(shown: &Objects, stored: &Objects) -> String {
 }
 
 /// The revision of a list is one that it can have had.
-fn check_list_revision(operation: &RecordedOperation, shown: Revision, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+fn check_list_revision(
+    operation: &RecordedOperation,
+    shown: Revision,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+) {
     let (rule, floor) = floor(operation, bounds);
     if shown < floor {
-        verdict.report_violation(rule, format!("{} is older than {floor}", operation_summary(operation, shown)));
+        verdict.report_violation(
+            rule,
+            format!("{} is older than {floor}", operation_summary(operation, shown)),
+        );
     }
     if let OperationRequest::List { version: ReadVersion::Exact(wanted), .. } = &operation.request
         && shown != *wanted
     {
-        verdict.report_violation(ConsistencyRule::ReadsAreTrue, format!("{} is not exact", operation_summary(operation, shown)));
+        verdict.report_violation(
+            ConsistencyRule::ReadsAreTrue,
+            format!("{} is not exact", operation_summary(operation, shown)),
+        );
     }
     let ceiling = bounds.ceiling(operation.end);
     if shown > ceiling {
@@ -124,7 +143,10 @@ fn floor(operation: &RecordedOperation, bounds: &RevisionBounds) -> (Consistency
     };
     match version {
         ReadVersion::Newest => (ConsistencyRule::ReadsAreFresh, bounds.floor(operation.start)),
-        ReadVersion::Any => (ConsistencyRule::ServersDoNotGoBack, bounds.server_floor(operation.via, operation.start)),
+        ReadVersion::Any => (
+            ConsistencyRule::ServersDoNotGoBack,
+            bounds.server_floor(operation.via, operation.start),
+        ),
         ReadVersion::NotOlderThan(wanted) => (ConsistencyRule::ReadsAreFresh, wanted),
         ReadVersion::Exact(_) => (ConsistencyRule::ReadsAreTrue, 0),
     }
@@ -150,7 +172,12 @@ fn states(
     check_existed(operation, &spans, bounds, verdict);
 }
 
-fn check_existed(operation: &RecordedOperation, spans: &[StateSpan<'_>], bounds: &RevisionBounds, verdict: &mut CheckResult) {
+fn check_existed(
+    operation: &RecordedOperation,
+    spans: &[StateSpan<'_>],
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+) {
     let (rule, floor) = floor(operation, bounds);
     let ceiling = bounds.ceiling(operation.end);
     if spans.iter().any(|span| span.upto >= floor && span.from <= ceiling) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
 
-use crate::history::{StoreChange, Content, ListedObject, Objects, Revision};
+use crate::history::{Content, ListedObject, Objects, Revision, StoreChange};
 
 pub struct StoreTimeline<'a> {
     /// By resource, because that is what watches and lists are about.

@@ -4,10 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::bounds::RevisionBounds;
 use super::timeline::StoreTimeline;
-use super::{CONFIG_MAPS, ConsistencyRule, CheckResult};
-use crate::history::{Content, ChaosHistory, RecordedOperation, OperationOutcome, OperationRequest, Revision};
+use super::{CONFIG_MAPS, CheckResult, ConsistencyRule};
+use crate::history::{
+    ChaosHistory, Content, OperationOutcome, OperationRequest, RecordedOperation, Revision,
+};
 
-pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+pub fn check(
+    history: &ChaosHistory,
+    timeline: &StoreTimeline<'_>,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+) {
     let places = content_revisions(timeline, verdict);
     let mut asked: HashSet<&Content> = HashSet::new();
     let mut taken: HashMap<Revision, &RecordedOperation> = HashMap::new();
@@ -60,7 +67,10 @@ pub fn contents<'a>(timeline: &StoreTimeline<'a>, resource: &str) -> Vec<(&'a Co
     changes.filter_map(|change| Some((change.content.as_ref()?, change.revision))).collect()
 }
 
-fn content_revisions<'a>(timeline: &StoreTimeline<'a>, verdict: &mut CheckResult) -> HashMap<&'a Content, Revision> {
+fn content_revisions<'a>(
+    timeline: &StoreTimeline<'a>,
+    verdict: &mut CheckResult,
+) -> HashMap<&'a Content, Revision> {
     let mut places = HashMap::new();
     for (content, revision) in contents(timeline, CONFIG_MAPS) {
         if let Some(before) = places.insert(content, revision) {
@@ -108,7 +118,12 @@ struct DeletionAttempt<'a> {
 }
 
 /// Who deletes is not told the revision: each deletion is given to one who asked for it.
-fn deletions(history: &ChaosHistory, timeline: &StoreTimeline<'_>, bounds: &RevisionBounds, verdict: &mut CheckResult) {
+fn deletions(
+    history: &ChaosHistory,
+    timeline: &StoreTimeline<'_>,
+    bounds: &RevisionBounds,
+    verdict: &mut CheckResult,
+) {
     let mut asked: BTreeMap<&str, Vec<DeletionAttempt<'_>>> = BTreeMap::new();
     for operation in &history.operations {
         let OperationRequest::Delete { key, expect } = &operation.request else { continue };

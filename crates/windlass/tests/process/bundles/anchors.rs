@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::bundle_fixture::{BundleFixture, bundle, joined, root, wait_for};
-use crate::volumes::volume_fixture::{self, VolumeFixture, bundle_source_by_name, pod_object, signed_bundle, wait_for_text};
+use crate::volumes::volume_fixture::{
+    self, VolumeFixture, bundle_source_by_name, pod_object, signed_bundle, wait_for_text,
+};
 
 #[test]
 fn sources_by_name_and_by_signer() {
@@ -30,7 +32,13 @@ fn sources_by_name_and_by_signer() {
     // They follow: content, labels, coming and going.
     apply(volume_fixture::bundle("roots", &four));
     is("name", &[&four]);
-    scene.kubectl_ok(&["label", "clustertrustbundle", "example.com:hand:b", "version=live", "--overwrite"]);
+    scene.kubectl_ok(&[
+        "label",
+        "clustertrustbundle",
+        "example.com:hand:b",
+        "version=live",
+        "--overwrite",
+    ]);
     is("live", &[&two, &three]);
     scene.kubectl_ok(&["delete", "clustertrustbundle", "example.com:hand:a"]);
     is("live", &[&three]);

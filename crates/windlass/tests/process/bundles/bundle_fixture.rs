@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{
+    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
+};
 
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
 
-/// Where sources are.
+/// Trust namespace, from which Bundles read their sources.
 pub const TRUST: &str = "cert-manager";
 
 /// A server with a trust namespace.
@@ -25,7 +27,7 @@ impl BundleFixture {
         Self::with_flags(&[])
     }
 
-    /// With more flags.
+    /// Starts a server with additional flags for `windlass up`.
     pub fn with_flags(flags: &[&str]) -> Self {
         Self::in_data_dir(TestDataDir::new(), flags)
     }
@@ -87,7 +89,7 @@ impl BundleFixture {
         self.apply(&bundle(name, sources, target).to_string());
     }
 
-    /// Changes a Bundle.
+    /// Applies a JSON merge patch to a Bundle.
     pub fn patch(&self, name: &str, patch: Value) {
         let patch = patch.to_string();
         self.kubectl_ok(&["patch", "bundle", name, "--type=merge", "-p", &patch]);
@@ -142,12 +144,20 @@ impl BundleFixture {
     }
 
     pub fn namespaces(&self) -> Vec<String> {
-        let all = self.kubectl_ok(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"]);
+        let all =
+            self.kubectl_ok(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"]);
         all.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Waits until the targets are in these namespaces and no others, each with this text.
-    pub fn wait_for_targets(&self, namespaces: &[String], kind: &str, name: &str, key: &str, text: &str) {
+    pub fn wait_for_targets(
+        &self,
+        namespaces: &[String],
+        kind: &str,
+        name: &str,
+        key: &str,
+        text: &str,
+    ) {
         wait_for(|| {
             let found = self.list_named(kind, name);
             let places = found.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap());
@@ -162,7 +172,7 @@ impl BundleFixture {
         self.wait_for_targets(&self.namespaces(), kind, name, key, text);
     }
 
-    /// One target.
+    /// Gets one target object; it must exist.
     pub fn target(&self, kind: &str, namespace: &str, name: &str) -> Value {
         self.admin().json(&["get", kind, name, "-n", namespace])
     }
@@ -180,7 +190,7 @@ pub fn wait_for<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// A Bundle.
+/// Builds a Bundle manifest from its sources and target.
 pub fn bundle(name: &str, sources: Value, target: Value) -> Value {
     json!({"apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
            "metadata": {"name": name}, "spec": {"sources": sources, "target": target}})
@@ -200,7 +210,7 @@ pub fn decoded(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
-/// A new authority.
+/// Creates a self-signed CA that is valid for ten years.
 pub fn authority(name: &str) -> CertificateAuthority {
     authority_until(name, OffsetDateTime::now_utc() + time::Duration::days(3650))
 }
@@ -214,7 +224,7 @@ pub fn authority_until(name: &str, end: OffsetDateTime) -> CertificateAuthority 
     CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
-/// A new root certificate.
+/// Creates a self-signed root certificate (PEM).
 pub fn root(name: &str) -> String {
     authority(name).certificate().to_pem()
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
-    AltName, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom, Validity, issue, pem,
+    AltName, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
+    pem,
 };
 
 use super::bundle_fixture::{BundleFixture, TRUST, authority, joined, root, wait_for};
@@ -60,7 +61,8 @@ fn invalid_certificates_are_reported() {
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("line");
     let secret = key.lines().nth(1).unwrap();
-    let told = scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"]) + &scene.kubectl_ok(&["get", "events"]);
+    let told = scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"])
+        + &scene.kubectl_ok(&["get", "events"]);
     let log = scene.admin().server.place().log();
     assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
 
@@ -142,7 +144,12 @@ fn secrets_that_must_not_be_read_or_written() {
     // One key of it will do.
     let sources = json!([{"secret": {"name": "pair", "key": "tls.crt"}}]);
     scene.bundle("tls", sources, config_map());
-    scene.wait_for_targets_everywhere("configmaps", "tls", KEY, &joined(&[&ca.certificate().to_pem()]));
+    scene.wait_for_targets_everywhere(
+        "configmaps",
+        "tls",
+        KEY,
+        &joined(&[&ca.certificate().to_pem()]),
+    );
 
     // Secrets are written only by who was told to. Nothing else of the Bundle is, either.
     let both = json!({"configMap": {"key": KEY}, "secret": {"key": KEY}});
@@ -150,7 +157,12 @@ fn secrets_that_must_not_be_read_or_written() {
     let message = scene.failed("tls", "SecretTargetsDisabled");
     assert_eq!(message, "Bundle has Secret targets but the feature is disabled");
     assert!(scene.target_namespaces("secrets", "tls").is_empty());
-    scene.wait_for_targets_everywhere("configmaps", "tls", KEY, &joined(&[&ca.certificate().to_pem()]));
+    scene.wait_for_targets_everywhere(
+        "configmaps",
+        "tls",
+        KEY,
+        &joined(&[&ca.certificate().to_pem()]),
+    );
 }
 
 /// A certificate with so many names that some thirty are more than an object may hold.
@@ -248,7 +260,8 @@ fn a_namespace_on_its_way_out() {
 
     scene.kubectl_ok(&["delete", "namespace", "going", "--wait=false"]);
     wait_until("the target is not gone", || {
-        (!scene.target_namespaces("configmaps", "roots").contains(&"going".to_owned())).then_some(())
+        (!scene.target_namespaces("configmaps", "roots").contains(&"going".to_owned()))
+            .then_some(())
     });
     scene.source("source", KEY, &two);
     let others = scene.namespaces().into_iter().filter(|name| name != "going").collect::<Vec<_>>();

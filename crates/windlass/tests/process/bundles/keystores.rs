@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::bundle_fixture::{BundleFixture, decoded, joined, root};
 
-/// Name, profile, password.
+/// Bundle name, PKCS#12 profile and password of each case.
 const PKCS12: [(&str, &str, &str); 6] = [
     ("rc2", "LegacyRC2", "secret"),
     ("des", "LegacyDES", "secret"),
@@ -110,7 +110,7 @@ fn openssl_reads(place: &Path, password: &str, roots: &[String; 2]) {
     }
 }
 
-/// Java is not everywhere.
+/// Skipped where keytool is not installed: Java is optional.
 fn keytool_reads(place: &Path, password: &str) {
     if Command::new("keytool").arg("-help").output().is_err() {
         eprintln!("there is no keytool: Java's view is not looked at");

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::bundle_fixture::{BundleFixture, TRUST, joined, authority_until, root, wait_for};
+use super::bundle_fixture::{BundleFixture, TRUST, authority_until, joined, root, wait_for};
 use crate::server::TestDataDir;
 use crate::volumes::volume_fixture::{metric, wait_until};
 
@@ -74,7 +74,9 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     selectors_narrow(&scene, kind, &text);
 
     scene.kubectl_ok(&["delete", "bundle", NAME]);
-    wait_until("there are still targets", || scene.target_namespaces(kind, NAME).is_empty().then_some(()));
+    wait_until("there are still targets", || {
+        scene.target_namespaces(kind, NAME).is_empty().then_some(())
+    });
     // What it was made from stays.
     scene.kubectl_ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
     scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
@@ -236,7 +238,9 @@ fn disabling_secrets_leaves_no_orphans_untold() {
         "secret": null, "configMap": {"key": "ca.crt"}}}}),
     );
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
-    wait_until("there are orphans", || scene.target_namespaces("secrets", "roots").is_empty().then_some(()));
+    wait_until("there are orphans", || {
+        scene.target_namespaces("secrets", "roots").is_empty().then_some(())
+    });
 }
 
 #[test]

@@ -139,7 +139,8 @@ fn columns_explanations_and_definitions() {
     {
         assert!(explained.contains(word), "{word} in {explained}");
     }
-    let explained = scene.kubectl_ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12.profile"]);
+    let explained =
+        scene.kubectl_ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12.profile"]);
     assert!(explained.contains("FIELD: profile"), "{explained}");
 
     let definitions = issue::windlass_ok(scene.admin(), &["crds"]);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 pub enum ObjectChange {
     /// Created (step 0) or changed.
     Put(u32),
-    /// Deleted.
     Delete,
 }
 
@@ -87,7 +86,7 @@ pub struct CrashHistory {
     fresh: Vec<ObjectLifetime>,
     /// Lives whose end is known, and their unanswered last change if it did happen.
     settled: Vec<ObjectLifetime>,
-    /// What must be there.
+    /// Objects that the next list must contain.
     present: BTreeMap<String, StoredObject>,
     /// Whose version a version is.
     versions: BTreeMap<u64, (String, ObjectChange)>,
@@ -198,7 +197,12 @@ impl CrashHistory {
 }
 
 /// Give a version to the change it belongs to; it may have only one.
-fn assign_version(versions: &mut BTreeMap<u64, (String, ObjectChange)>, version: u64, name: &str, change: ObjectChange) {
+fn assign_version(
+    versions: &mut BTreeMap<u64, (String, ObjectChange)>,
+    version: u64,
+    name: &str,
+    change: ObjectChange,
+) {
     let owner = versions.entry(version).or_insert_with(|| (name.to_owned(), change));
     assert_eq!(
         (owner.0.as_str(), owner.1),

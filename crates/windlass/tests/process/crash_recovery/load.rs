@@ -4,9 +4,9 @@ use hyper::Method;
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::history::{ObjectChange, WatchEventType, ObjectLifetime, ObservedChange};
+use super::history::{ObjectChange, ObjectLifetime, ObservedChange, WatchEventType};
 use super::{CONFIG_MAPS, name, step, version};
-use crate::http::{BoxedError, HttpConnection, HttpClient};
+use crate::http::{BoxedError, HttpClient, HttpConnection};
 
 /// Create, change and delete objects of one's own until the connection breaks.
 ///
@@ -66,7 +66,8 @@ impl LoadWriter {
         }
         if deleted {
             life.pending = Some(ObjectChange::Delete);
-            let (status, answer) = connection.request(Method::DELETE, &object, &Value::Null).await?;
+            let (status, answer) =
+                connection.request(Method::DELETE, &object, &Value::Null).await?;
             assert_eq!(status, 200, "{answer}");
             life.acknowledge(ObjectChange::Delete, None);
         }
@@ -144,7 +145,12 @@ impl ResumingWatcher {
         assert!(version > self.at, "{version} was sent after {}", self.at);
         self.at = version;
         if name(object).starts_with('w') {
-            self.seen.push(ObservedChange { version, kind, name: name(object), step: step(object) });
+            self.seen.push(ObservedChange {
+                version,
+                kind,
+                name: name(object),
+                step: step(object),
+            });
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use time::OffsetDateTime;
 
-use super::{NodeHome, are_distinct, parse_csr, requests, token, start_server};
+use super::{NodeHome, are_distinct, parse_csr, requests, start_server, token};
 use crate::server::long;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,9 @@ fn run_until_idle(home: &NodeHome) {
     let agent = home.start();
     home.wait_for_status("no certificate in the end", |status| {
         let client = &status.certificates[0];
-        let good = |held: &windlass_node::status_file::CurrentCertificateStatus| held.not_after > OffsetDateTime::now_utc();
+        let good = |held: &windlass_node::status_file::CurrentCertificateStatus| {
+            held.not_after > OffsetDateTime::now_utc()
+        };
         let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
         status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
     });

@@ -5,7 +5,7 @@ use std::fs;
 use time::Duration;
 use windlass_node::status_file::AgentStatus;
 
-use super::{AgentProcess, NodeHome, assert_current_pair, subject_key, names, token, start_server};
+use super::{AgentProcess, NodeHome, assert_current_pair, names, start_server, subject_key, token};
 use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
 

@@ -11,12 +11,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How it fails.
+/// How the proxy treats connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// Not at all.
+    /// Forwards all bytes in both directions.
     Pass,
-    /// Nobody is there.
+    /// Refuses connections, as a stopped server would.
     Refuse,
     /// Nothing gets through, and nobody says so.
     Stall,
@@ -85,7 +85,7 @@ impl FaultProxy {
         self.shared.made.load(Relaxed)
     }
 
-    /// How many there are.
+    /// Number of connections that are open now.
     pub fn open(&self) -> usize {
         self.shared.open.load(Relaxed)
     }

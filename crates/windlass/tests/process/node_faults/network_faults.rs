@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_node::status_file::{CertificateStatus, AgentStatus};
+use windlass_node::status_file::{AgentStatus, CertificateStatus};
 use windlass_node::{AgentOptions, RunError};
 
-use super::fault_proxy::{ProxyMode, FaultProxy};
+use super::fault_proxy::{FaultProxy, ProxyMode};
 use super::{NodeHome, are_distinct, parse_csr, requests, soon, token};
 use crate::controllers::{ControllersProcess, REQUESTS, signing_flags};
 use crate::kubectl::Kubectl;
@@ -24,7 +24,7 @@ use crate::server::{PATIENCE, TestDataDir, TestServer};
 enum ConnectionEnd {
     /// It does not: it was slow.
     Release,
-    /// By a reset.
+    /// The proxy resets the connection.
     Cut,
 }
 
@@ -48,7 +48,11 @@ struct NetworkTrial {
 
 impl NetworkTrial {
     /// It begins with a network that does not work.
-    async fn start(server: &TestServer, token: &str, (mode, after): (ProxyMode, ConnectionEnd)) -> Self {
+    async fn start(
+        server: &TestServer,
+        token: &str,
+        (mode, after): (ProxyMode, ConnectionEnd),
+    ) -> Self {
         let home = NodeHome::new(server, &format!("{mode:?}-{after:?}").to_lowercase());
         let proxy = FaultProxy::start(server.address).await;
         home.write_bootstrap_kubeconfig(server, token, Some(proxy.address));
@@ -100,7 +104,7 @@ async fn wait_until_async(what: &str, mut good: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A server without controllers.
+/// Starts `windlass server`, which runs no controllers; port 0 if no address is given.
 fn serve(place: TestDataDir, address: Option<SocketAddr>) -> TestServer {
     let address = address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
@@ -169,12 +173,20 @@ async fn join(server: &TestServer, trials: &[NetworkTrial]) {
     }
     for trial in trials {
         trial.recover("approval").await;
-        trial.wait_for_certificate("approval", |client| client.activity.text.contains("to be signed")).await;
+        trial
+            .wait_for_certificate("approval", |client| {
+                client.activity.text.contains("to be signed")
+            })
+            .await;
     }
 }
 
 /// They wait for somebody who signs it.
-async fn sign(server: &TestServer, trials: &[NetworkTrial], flags: &[String]) -> ControllersProcess {
+async fn sign(
+    server: &TestServer,
+    trials: &[NetworkTrial],
+    flags: &[String],
+) -> ControllersProcess {
     trials.iter().for_each(NetworkTrial::fail);
     let controllers = ControllersProcess::start(server, &server.kubeconfig(), "late", flags);
     for trial in trials {
@@ -201,12 +213,15 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
             let what = format!("{node} does not renew");
             // One that waits already for its answer makes no other.
             wait_until_async(&what, async || {
-                let waits = |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
+                let waits =
+                    |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
                 trial.home.status().is_some_and(waits) || requests(server, node).await.len() > made
             })
             .await;
         } else {
-            trial.wait_for_certificate("renewal", |client| client.activity.state != "Holding").await;
+            trial
+                .wait_for_certificate("renewal", |client| client.activity.state != "Holding")
+                .await;
         }
         assert!(pair.is_valid_at(OffsetDateTime::now_utc()));
         trial.recover("renewal").await;

@@ -22,7 +22,7 @@ use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::tls_resolver::CurrentKeyPair;
 
 use super::fault_proxy::FaultProxy;
-use super::{NodeHome, are_distinct, soon, token, start_server};
+use super::{NodeHome, are_distinct, soon, start_server, token};
 use crate::controllers::REQUESTS;
 use crate::http::{BoxedError, HttpClient};
 use crate::server::{PATIENCE, long};
@@ -92,7 +92,11 @@ async fn nobody_notices_dozens_of_rotations() {
     let ended = seen.ended.load(Relaxed);
     assert!(ended as u64 >= rotations / 10, "only {ended} idle connections ended");
     // Those of the last seconds, and what the users have.
-    assert!(proxy.connection_count() as u64 > rotations && open < 40, "{open} of {} are open", proxy.connection_count());
+    assert!(
+        proxy.connection_count() as u64 > rotations && open < 40,
+        "{open} of {} are open",
+        proxy.connection_count()
+    );
 
     down.send_replace(true);
     agent.await.unwrap().unwrap();
@@ -161,12 +165,16 @@ async fn hold_connections(node: HttpClient, seen: Arc<RotationCounters>) -> Boxe
 }
 
 /// Reads the certificate all the time. Ends when it is not there.
-async fn watch_certificate(current: PathBuf, identities: watch::Sender<Option<Arc<CertificateKeyPair>>>) -> BoxedError {
+async fn watch_certificate(
+    current: PathBuf,
+    identities: watch::Sender<Option<Arc<CertificateKeyPair>>>,
+) -> BoxedError {
     loop {
         let read = fs::read(&current).map_err(BoxedError::from);
         match read.and_then(|text| Ok(CertificateKeyPair::from_pem(&text)?)) {
             Ok(found) => identities.send_if_modified(|before| {
-                let same = |before: &Arc<CertificateKeyPair>| before.leaf().der() == found.leaf().der();
+                let same =
+                    |before: &Arc<CertificateKeyPair>| before.leaf().der() == found.leaf().der();
                 let changed = !before.as_ref().is_some_and(same);
                 if changed {
                     *before = Some(Arc::new(found));
@@ -185,7 +193,11 @@ async fn config(kubeconfig: PathBuf) -> Result<Config, BoxedError> {
 }
 
 /// Asks the server on the client that changes with the certificate. Ends when that fails.
-async fn poll_with_current_client(kubeconfig: PathBuf, current: CurrentKeyPair, seen: Arc<RotationCounters>) -> BoxedError {
+async fn poll_with_current_client(
+    kubeconfig: PathBuf,
+    current: CurrentKeyPair,
+    seen: Arc<RotationCounters>,
+) -> BoxedError {
     let config = match config(kubeconfig).await {
         Ok(config) => config,
         Err(error) => return error,

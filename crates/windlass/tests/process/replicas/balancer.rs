@@ -43,7 +43,7 @@ impl LoadBalancer {
         Self { address, backends, tasks }
     }
 
-    /// One more server.
+    /// Adds a backend; `http` polls its `/readyz`.
     pub fn add(&mut self, address: SocketAddr, http: HttpClient) {
         let backend = Arc::new(BalancerBackend { address, ready: AtomicBool::new(false) });
         self.backends.lock().unwrap().push(backend.clone());

@@ -70,7 +70,8 @@ async fn request_and_wait_for_certificate(http: &HttpClient, name: &str) {
     assert_eq!(status, 201, "{made}");
     let started = Instant::now();
     loop {
-        let (_, found) = http.request(Method::GET, &format!("{REQUESTS}/{name}"), Value::Null).await;
+        let (_, found) =
+            http.request(Method::GET, &format!("{REQUESTS}/{name}"), Value::Null).await;
         if found["status"]["certificate"].is_string() {
             return;
         }

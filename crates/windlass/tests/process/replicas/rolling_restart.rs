@@ -17,7 +17,7 @@ use windlass_etcd_process::EtcdCluster;
 
 use super::balancer::LoadBalancer;
 use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, launch, share, version};
-use crate::http::{BoxedError, HttpConnection, HttpClient};
+use crate::http::{BoxedError, HttpClient, HttpConnection};
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 /// Two servers behind a balancer.
@@ -59,7 +59,7 @@ impl ReplicatedServers {
     }
 }
 
-/// What clients have done.
+/// Stop flag and progress counters shared by all clients.
 #[derive(Default)]
 struct ClientProgress {
     stop: AtomicBool,
@@ -165,7 +165,7 @@ async fn run_http2_requests(http: HttpClient, work: Arc<ClientProgress>) {
     }
 }
 
-/// kubectl, again and again.
+/// Runs kubectl in a loop until the stop flag is set.
 fn kubectl(kubeconfig: &std::path::Path, work: &ClientProgress) {
     let home = tempfile::tempdir().unwrap();
     let program = std::env::var("WINDLASS_KUBECTL").unwrap_or_else(|_| "kubectl".into());
@@ -185,7 +185,11 @@ fn kubectl(kubeconfig: &std::path::Path, work: &ClientProgress) {
 }
 
 /// Watches until everything wanted was seen, from wherever it was before; nothing comes twice.
-async fn watching(http: HttpClient, from: u64, seen: Arc<Mutex<Vec<String>>>) -> Result<(), BoxedError> {
+async fn watching(
+    http: HttpClient,
+    from: u64,
+    seen: Arc<Mutex<Vec<String>>>,
+) -> Result<(), BoxedError> {
     let mut last = from;
     loop {
         let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={last}");

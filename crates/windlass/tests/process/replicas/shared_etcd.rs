@@ -32,7 +32,7 @@ pub fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// One etcd process.
+/// Starts a single-member etcd cluster.
 pub fn etcd() -> EtcdCluster {
     EtcdCluster::start(1, &[]).unwrap()
 }
@@ -66,7 +66,7 @@ pub fn launch(place: TestDataDir, command: Command) -> TestServer {
     place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
 }
 
-/// Two servers.
+/// Starts two servers that share authorities and etcd.
 pub fn pair(etcd: &EtcdCluster) -> [TestServer; 2] {
     let first = server(TestDataDir::new(), etcd);
     let place = TestDataDir::new();

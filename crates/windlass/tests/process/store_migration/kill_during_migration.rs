@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use windlass_store::{KeyChange, EmbeddedStore, EtcdStore, EtcdOptions, WritePrecondition, EmbeddedOptions, Store, WriteRequest};
+use windlass_store::{
+    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition,
+    WriteRequest,
+};
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::volume_fixture::{
-    VolumeFixture, anchor, bundle, certificates, bundle_source_by_name, pod_object, read, selected, signed_bundle, wait_until,
-    wait_for_text,
+    VolumeFixture, anchor, bundle, bundle_source_by_name, certificates, pod_object, read, selected,
+    signed_bundle, wait_for_text, wait_until,
 };
 
 fn optional(mut source: Value) -> Value {
@@ -25,7 +25,10 @@ fn by_name_by_signer_and_missing() {
         signed_bundle("c", "canary", &other),
         pod_object("name", json!([bundle_source_by_name("roots")])),
         pod_object("labels", json!([selected(live)])),
-        pod_object("any", json!([selected(json!({"labelSelector": {"matchExpressions": [either]}}))])),
+        pod_object(
+            "any",
+            json!([selected(json!({"labelSelector": {"matchExpressions": [either]}}))]),
+        ),
         pod_object("optional", json!([optional(bundle_source_by_name("later"))])),
         pod_object("missing", json!([bundle_source_by_name("later")])),
     ]);
@@ -78,7 +81,10 @@ fn a_hundred_and_fifty_bundles_in_one_file() {
     world.create(&[signed_bundle("other", "other", &[back, front].concat().concat())]);
     let path = "/apis/certificates.k8s.io/v1/clustertrustbundles?labelSelector=version=live";
     world.kubectl_ok(&["delete", "--raw", path]);
-    assert_eq!(world.kubectl_ok(&["get", "clustertrustbundles", "-l", "version=live", "-o", "name"]), "");
+    assert_eq!(
+        world.kubectl_ok(&["get", "clustertrustbundles", "-l", "version=live", "-o", "name"]),
+        ""
+    );
     world.create(&[pod_object("second", all)]);
     world.wait_until_ready("second");
     for pod in ["first", "second"] {

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::volume_fixture::{VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_until, wait_for_text};
+use super::volume_fixture::{
+    VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text,
+    wait_until,
+};
 
 const BAD_PATHS: [&str; 6] = ["../x", "/etc/x", "a/../../x", "..", "..data/x", "..x"];
 
@@ -51,7 +54,7 @@ fn snapshot_tree(directory: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Where [`sources`] have it.
+/// Field that holds the path in each of the `sources`.
 const FIELDS: [&str; 4] = [
     "clusterTrustBundle.path",
     "configMap.items[0].path",
@@ -122,7 +125,8 @@ fn paths_that_lead_out_are_refused() {
 fn links_that_somebody_put_there_lead_nowhere() {
     let world = VolumeFixture::start();
     let mut text = anchor();
-    world.apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);
+    world
+        .apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);
     world.wait_until_ready("p");
     let volume = world.volume("p");
     let file = volume.join("ca.pem");

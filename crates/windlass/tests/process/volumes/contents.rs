@@ -8,7 +8,9 @@ use std::process::Command;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
-use super::volume_fixture::{VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text};
+use super::volume_fixture::{
+    VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text,
+};
 
 const GROUP: u32 = 12_345;
 const USER: u32 = 54_321;

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::volume_fixture::{SIGNERS, VolumeFixture, anchor, bundle, certificate, bundle_source_by_name, pod_object, read};
+use super::volume_fixture::{
+    SIGNERS, VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, pod_object, read,
+};
 
 #[test]
 fn disabled_sources_are_not_mounted_and_are_reported() {

@@ -12,7 +12,7 @@ use std::thread;
 
 use rustix::process::geteuid;
 
-use super::volume_fixture::{VolumeFixture, anchor, bundle, read, wait_until, wait_for_text};
+use super::volume_fixture::{VolumeFixture, anchor, bundle, read, wait_for_text, wait_until};
 
 const PAGE: &str = include_str!("../../../../../docs/host-projections.md");
 
@@ -74,7 +74,8 @@ fn five_minutes_as_the_page_has_them() {
     let mut world = machine();
     start(&mut world);
     let tls = world.path().join("tls");
-    let status = world.wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
+    let status = world
+        .wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let certificate = &status["volumes"]["certificates"][0];
     let names = (&certificate["volume"], &certificate["commonName"], &certificate["signer"]);
     assert_eq!(
@@ -160,7 +161,8 @@ fn a_mistake_in_the_file_changes_nothing() {
     fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
     let wrong = "projections[0].keystores[1].keyPath: Not found: \"web.key\"";
     let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
-    let said = world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
+    let said =
+        world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
     let told = String::from_utf8(world.status("").stdout).unwrap();
     assert!(told.contains("the file is not used as it is now"), "{told}");
@@ -197,7 +199,8 @@ fn a_directory_that_is_a_link_is_not_written_to() {
     fs::create_dir(&other).unwrap();
     symlink(&other, &tls).unwrap();
     start(&mut world);
-    let said = world.wait_for_agent_status("it is not told", |said| said["volumes"]["blocked"] == 1);
+    let said =
+        world.wait_for_agent_status("it is not told", |said| said["volumes"]["blocked"] == 1);
     let problem = &said["volumes"]["problems"][0];
     assert_eq!((&problem["volume"], &problem["ready"]), (&"host/web".into(), &false.into()));
     assert!(problem["message"].as_str().unwrap().contains("/tls"), "{problem}");

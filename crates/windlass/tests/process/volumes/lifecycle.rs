@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::volume_fixture::{VolumeFixture, anchor, bundle, certificate, bundle_source_by_name, pod_object, read, wait_until, wait_for_text};
+use super::volume_fixture::{
+    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, pod_object, read,
+    wait_for_text, wait_until,
+};
 
 /// What is different when a volume was written again: where its link leads, and to which directory.
 fn generation(volume: &Path) -> (PathBuf, u64) {
@@ -19,7 +22,10 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     let mut world = VolumeFixture::start();
     let (one, two) = (anchor(), anchor());
     let token = json!({"serviceAccountToken": {"path": "token", "audience": "db"}});
-    world.apply(&[bundle("roots", &one), pod_object("p", json!([bundle_source_by_name("roots"), certificate(), token]))]);
+    world.apply(&[
+        bundle("roots", &one),
+        pod_object("p", json!([bundle_source_by_name("roots"), certificate(), token])),
+    ]);
     world.wait_until_ready("p");
     let volume = world.volume("p");
     let [anchors, pair, token] = ["ca.pem", "pod.pem", "token"].map(|name| volume.join(name));
@@ -32,7 +38,9 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     assert_eq!(look(), before);
     world.start_agent("");
     // It has tried to reach the server, and has not touched what it cannot know better.
-    world.wait_for_agent_status("it does not miss the server", |said| !said["server"]["problem"].is_null());
+    world.wait_for_agent_status("it does not miss the server", |said| {
+        !said["server"]["problem"].is_null()
+    });
     assert_eq!((look(), read(&anchors)), (before.clone(), one));
 
     world.start_server();
@@ -50,7 +58,15 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
 fn succeed(world: &VolumeFixture, pod: &str) {
     let phase = r#"{"status":{"phase":"Succeeded"}}"#;
     if world.admin().minor() >= 24 {
-        world.kubectl_ok(&["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", phase]);
+        world.kubectl_ok(&[
+            "patch",
+            "pod",
+            pod,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            phase,
+        ]);
         return;
     }
     let mut object = world.admin().json(&["get", "pod", pod]);
@@ -76,7 +92,9 @@ fn nothing_is_left_of_a_pod_that_is_gone_or_has_ended() {
     world.kubectl_ok(&["delete", "pod", "deleted", "--grace-period=1", "--timeout=30s"]);
     assert!(!deleted.exists());
     succeed(&world, "ended");
-    wait_until("the volume of a pod that has ended is still there", || (!ended.exists()).then_some(()));
+    wait_until("the volume of a pod that has ended is still there", || {
+        (!ended.exists()).then_some(())
+    });
 
     // One that ended before the agent heard of it asks for nothing.
     world.stop_agent();

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::volume_fixture::{VolumeFixture, anchor, bundle, certificate, metric, bundle_source_by_name, pod_object, wait_until, wait_for_text};
+use super::volume_fixture::{
+    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, metric, pod_object,
+    wait_for_text, wait_until,
+};
 
 #[test]
 fn everything_has_its_name_and_a_sensible_value() {

@@ -19,7 +19,7 @@ use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, wait};
 use crate::trust_docs::MountGuard;
 
-/// A signer for pods.
+/// `signers.yaml` with one signer for pod certificates.
 pub const SIGNERS: &str = "\
 apiVersion: windlass.dev/v1
 kind: Signers
@@ -45,7 +45,7 @@ pub struct VolumeFixture {
 }
 
 impl VolumeFixture {
-    /// Both run.
+    /// Starts the server and the agent with `SIGNERS` as configuration.
     pub fn start() -> Self {
         Self::with_signers_and_flags(SIGNERS, "")
     }
@@ -67,11 +67,13 @@ impl VolumeFixture {
         world.start_agent(flags);
         // Pods need both. kubectl can wait for what is not there since 1.31 only.
         let both = ["get", "serviceaccount/default", "node/n1", "--ignore-not-found", "-o", "name"];
-        wait_until("there is no node", || (world.kubectl_ok(&both).lines().count() == 2).then_some(()));
+        wait_until("there is no node", || {
+            (world.kubectl_ok(&both).lines().count() == 2).then_some(())
+        });
         world
     }
 
-    /// Where everything is.
+    /// Directory that holds the data of server and agent.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -119,7 +121,7 @@ impl VolumeFixture {
         self.agent.take().unwrap().stop();
     }
 
-    /// SIGKILL.
+    /// Kills the agent with SIGKILL by dropping it.
     pub fn kill_agent(&mut self) {
         drop(self.agent.take().unwrap());
     }
@@ -225,7 +227,7 @@ impl VolumeAgent {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// A page at `--metrics-listen`.
+    /// Raw HTTP response, headers included, of a page at `--metrics-listen`.
     pub fn page(&self, path: &str) -> String {
         let address = wait_until("it does not listen", || {
             let log = self.log();
@@ -295,14 +297,17 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A new root certificate.
+/// Creates a self-signed root certificate (PEM).
 pub fn anchor() -> String {
     let now = OffsetDateTime::now_utc();
     let (from, long) = (now - time::Duration::DAY, time::Duration::days(3650));
     let validity = Validity::lasting(from, long).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let (subject, key) = (Subject::new("root", &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    CertificateAuthority::self_signed(&subject, validity, key, serial)
+        .unwrap()
+        .certificate()
+        .to_pem()
 }
 
 /// The certificates of a file, each with its frame, sorted.

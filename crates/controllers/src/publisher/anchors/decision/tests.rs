@@ -155,7 +155,8 @@ fn no_anchor_stays_for_long_after_it_has_expired() {
     );
     let validity = windlass_pki::Validity::new(NOW - DAY, NOW + 2 * HOUR).unwrap();
     let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
-    let old = windlass_pki::CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
+    let old =
+        windlass_pki::CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
     let old = TrustAnchor::from_certificate(old.certificate());
     let first = expect_write(decide(None, old.clone(), &policy(NOW)));
     let both = expect_write(decide(Some(&existing_bundle(&first)), anchor("b"), &policy(NOW)));
@@ -172,7 +173,11 @@ fn bundles_of_earlier_versions_are_taken_over() {
     assert_eq!(record(&two, "a").retain_until, Some(NOW + 5 * MINUTE + DAY + HOUR));
     // It was replaced before: the old one signed no more.
     let since = NOW - 2 * HOUR;
-    let two = expect_write(decide(Some(&legacy_bundle(&["b", "a"], Some(since))), anchor("b"), &policy(NOW)));
+    let two = expect_write(decide(
+        Some(&legacy_bundle(&["b", "a"], Some(since))),
+        anchor("b"),
+        &policy(NOW),
+    ));
     assert_eq!(names(&two), ["b", "a"]);
     assert_eq!(record(&two, "a").retain_until, Some(since + DAY + HOUR));
     assert_eq!(record(&two, "b").hold_until, None, "it signs already");
@@ -185,7 +190,10 @@ fn bundles_of_earlier_versions_are_taken_over() {
         records: Some(expect_write(decide(None, anchor("a"), &policy(NOW))).records),
         ..legacy_bundle(&["b", "a"], Some(since))
     };
-    assert_eq!(names(&expect_write(decide(Some(&between), anchor("c"), &policy(NOW)))), ["c", "b", "a"]);
+    assert_eq!(
+        names(&expect_write(decide(Some(&between), anchor("c"), &policy(NOW)))),
+        ["c", "b", "a"]
+    );
 }
 
 #[test]
@@ -195,10 +203,14 @@ fn what_others_change_is_put_right() {
         text: names.iter().map(|name| anchor(name).to_pem()).collect(),
         ..existing_bundle(&both)
     };
-    let right = |found: &ExistingBundle| expect_write(decide(Some(found), anchor("b"), &policy(NOW)));
+    let right =
+        |found: &ExistingBundle| expect_write(decide(Some(found), anchor("b"), &policy(NOW)));
     assert_eq!(names(&right(&with(&["b", "evil", "a"]))), ["b", "a"]);
     assert_eq!(names(&right(&with(&["a"]))), ["b", "a"]);
-    assert_eq!(names(&right(&ExistingBundle { labelled: false, ..existing_bundle(&both) })), ["b", "a"]);
+    assert_eq!(
+        names(&right(&ExistingBundle { labelled: false, ..existing_bundle(&both) })),
+        ["b", "a"]
+    );
     // An anchor that an operator removed stays away, and so does what was recorded about it.
     let without = right(&with(&["b"]));
     assert_eq!((names(&without), without.records.len()), (vec!["b".to_owned()], 1));

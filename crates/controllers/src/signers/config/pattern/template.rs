@@ -7,7 +7,7 @@
 
 use windlass_api::names;
 
-use super::{PatternKind, NamePattern};
+use super::{NamePattern, PatternKind};
 
 /// Who made a request, as the API server wrote it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct RequesterIdentity<'a> {
     user: &'a str,
 }
 
-/// A pattern with placeholders.
+/// A name pattern with placeholders for properties of the requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternTemplate {
     text: String,
@@ -95,7 +95,9 @@ impl PatternTemplate {
                 TemplatePiece::Text(piece) => text.push_str(piece),
                 TemplatePiece::Value(placeholder) => {
                     let value = requester.value(*placeholder)?;
-                    text.push_str(Some(value).filter(|value| self.value_fits(value, *placeholder))?);
+                    text.push_str(
+                        Some(value).filter(|value| self.value_fits(value, *placeholder))?,
+                    );
                 }
             }
         }
@@ -114,9 +116,13 @@ impl PatternTemplate {
             (_, TemplatePlaceholder::Node) if dns => names::dns1123_subdomain(value).is_empty(),
             _ if dns => names::dns1123_label(value).is_empty(),
             (PatternKind::Uri, _) => of("-._~"),
-            (PatternKind::Email, _) if self.is_single_placeholder(PatternKind::Email) => of("-._+@"),
+            (PatternKind::Email, _) if self.is_single_placeholder(PatternKind::Email) => {
+                of("-._+@")
+            }
             (PatternKind::Email, _) => names::dns1123_label(value).is_empty(),
-            (PatternKind::CommonName | PatternKind::Word | PatternKind::DnsName, _) => of("-._~:@+ "),
+            (PatternKind::CommonName | PatternKind::Word | PatternKind::DnsName, _) => {
+                of("-._~:@+ ")
+            }
         }
     }
 

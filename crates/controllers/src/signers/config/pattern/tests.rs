@@ -38,8 +38,18 @@ fn no_pattern_matches_more_than_it_seems_to() {
                 "a\0.example.com",
             ],
         ),
-        (NamePattern::parse_common_name_field, "system:node:a", &["system:node:a"], &["System:node:a", ""]),
-        (NamePattern::parse_common_name_field, "*.example.com", &["a.example.com"], &["a/b.example.com", "x"]),
+        (
+            NamePattern::parse_common_name_field,
+            "system:node:a",
+            &["system:node:a"],
+            &["System:node:a", ""],
+        ),
+        (
+            NamePattern::parse_common_name_field,
+            "*.example.com",
+            &["a.example.com"],
+            &["a/b.example.com", "x"],
+        ),
         (NamePattern::parse_organization_field, "team", &["team"], &["Team", "teams", ""]),
         (NamePattern::parse_organization_field, "*", &["team", ""], &[]),
         (
@@ -48,7 +58,12 @@ fn no_pattern_matches_more_than_it_seems_to() {
             &["a@example.com", "a.b+c@EXAMPLE.com"],
             &["@example.com", "a@b@example.com", "a@x.example.com", "a@example.com.org", "a"],
         ),
-        (NamePattern::parse_email_field, "a@example.com", &["a@Example.com"], &["A@example.com", "b@example.com"]),
+        (
+            NamePattern::parse_email_field,
+            "a@example.com",
+            &["a@Example.com"],
+            &["A@example.com", "b@example.com"],
+        ),
         (
             NamePattern::parse_uri_field,
             "spiffe://example.com/*",
@@ -65,8 +80,18 @@ fn no_pattern_matches_more_than_it_seems_to() {
                 "SPIFFE://example.com/a",
             ],
         ),
-        (NamePattern::parse_uri_field, "urn:example:*", &["urn:example:a:b"], &["urn:examples:a", "urn:example:"]),
-        (NamePattern::parse_uri_field, "https://a.b/c", &["https://a.b/c"], &["https://a.b/c/", "https://a.b/C"]),
+        (
+            NamePattern::parse_uri_field,
+            "urn:example:*",
+            &["urn:example:a:b"],
+            &["urn:examples:a", "urn:example:"],
+        ),
+        (
+            NamePattern::parse_uri_field,
+            "https://a.b/c",
+            &["https://a.b/c"],
+            &["https://a.b/c/", "https://a.b/C"],
+        ),
     ];
     for (reader, text, good, bad) in table {
         let pattern = parse_text(*reader, text).unwrap();
@@ -260,16 +285,27 @@ fn names_are_tied_to_the_requester() {
                 ("system:node:a", "spiffe://corp/node/a/%252e%252e/b/x"),
             ],
         ),
-        (NamePattern::parse_uri_field, "urn:corp:{user}", &[("jane", "urn:corp:jane")], &[("a:b", "urn:corp:a:b")]),
+        (
+            NamePattern::parse_uri_field,
+            "urn:corp:{user}",
+            &[("jane", "urn:corp:jane")],
+            &[("a:b", "urn:corp:a:b")],
+        ),
     ];
     for (reader, text, good, bad) in table {
         let pattern = parse_text(*reader, text).unwrap();
         assert!(!pattern.is_shared_wildcard(), "{text}");
         for (user, name) in *good {
-            assert!(pattern.allows(name, &RequesterIdentity::new(user)), "{text}, {user} and {name}");
+            assert!(
+                pattern.allows(name, &RequesterIdentity::new(user)),
+                "{text}, {user} and {name}"
+            );
         }
         for (user, name) in *bad {
-            assert!(!pattern.allows(name, &RequesterIdentity::new(user)), "{text}, {user} and {name}");
+            assert!(
+                !pattern.allows(name, &RequesterIdentity::new(user)),
+                "{text}, {user} and {name}"
+            );
         }
     }
 }
@@ -304,7 +340,10 @@ fn what_is_no_pattern_is_an_error() {
         ),
         (NamePattern::parse_common_name_field, &["a*", "*a", "*.a*", "*."]),
         (NamePattern::parse_organization_field, &["a*", "*a", "{user}*", "{group}"]),
-        (NamePattern::parse_email_field, &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"]),
+        (
+            NamePattern::parse_email_field,
+            &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"],
+        ),
         (
             NamePattern::parse_uri_field,
             &[

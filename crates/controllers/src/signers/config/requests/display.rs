@@ -1,6 +1,6 @@
 //! Which requests a signer signs, for people.
 
-use super::{KEY_TYPES, KeyType, AllowedRequesters};
+use super::{AllowedRequesters, KEY_TYPES, KeyType};
 
 impl KeyType {
     /// Its name in the file.
@@ -11,12 +11,12 @@ impl KeyType {
 }
 
 impl AllowedRequesters {
-    /// Users, in order.
+    /// User names whose requests are approved, sorted.
     pub fn users(&self) -> impl Iterator<Item = &str> {
         self.users.iter().map(String::as_str)
     }
 
-    /// Groups, in order.
+    /// Groups whose requests are approved, sorted.
     pub fn groups(&self) -> impl Iterator<Item = &str> {
         self.groups.iter().map(String::as_str)
     }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use time::Duration;
 use time::macros::datetime;
 use windlass_pki::{
-    CertificateAuthority, ForeignCertificate, IssuedChain, DistinguishedName, PrivateKey, Subject, Validity,
+    CertificateAuthority, DistinguishedName, ForeignCertificate, IssuedChain, PrivateKey, Subject,
+    Validity,
 };
 use x509_cert::der::Decode as _;
 
@@ -358,7 +359,8 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
         let serial = || Serial::random(&SystemRandom::new()).unwrap();
         let validity = Validity::new(FROM, datetime!(2030-01-01 0:00 UTC)).unwrap();
         let (subject, key_of) = (Subject::new("root", &[]).unwrap(), PrivateKey::generate);
-        let root = CertificateAuthority::self_signed(&subject, validity, key_of().unwrap(), serial());
+        let root =
+            CertificateAuthority::self_signed(&subject, validity, key_of().unwrap(), serial());
         let mut chain = vec![root.unwrap()];
         for number in 0..count {
             let subject = Subject::new(&format!("ca {number}"), &[]).unwrap();
@@ -373,7 +375,9 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
         (decide(&request(json!({})), &profile, &world(), &ca.current().unwrap(), NOW), chain)
     };
     for count in 0..3 {
-        let (PodRequestDecision::Issued { chain, .. }, authorities) = behind(count) else { panic!() };
+        let (PodRequestDecision::Issued { chain, .. }, authorities) = behind(count) else {
+            panic!()
+        };
         let chain = pem::certificates(chain.as_bytes()).unwrap();
         assert_eq!(chain.len(), 1 + count, "the root is not sent");
         for (issued, authority) in chain.iter().zip(authorities.iter().rev()) {

@@ -8,8 +8,8 @@ use super::super::super::definition::VolumeDefinition;
 use super::super::super::writer::tests::{visible, volume};
 use super::super::super::writer::{VolumeWriter, WriteOutcome};
 use super::{
-    VolumeAction, TrustAnchors, CredentialBundle, TestPlanInputs, CredentialState, VolumeReaders, OptionalApi, VolumePath, Zeroizing, bundle,
-    certificates, decide, sources,
+    CredentialBundle, CredentialState, OptionalApi, TestPlanInputs, TrustAnchors, VolumeAction,
+    VolumePath, VolumeReaders, Zeroizing, bundle, certificates, decide, sources,
 };
 use crate::files::FileSystem;
 use crate::testing::START;
@@ -156,7 +156,11 @@ fn missing_and_not_optional_blocks() {
     ];
     for (which, why) in cases {
         let story = DeliveryFixture::anchors(which.clone());
-        assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Waits(why.to_owned()), "{which}");
+        assert_eq!(
+            story.deliver(&TestPlanInputs::new()),
+            DeliveryOutcome::Waits(why.to_owned()),
+            "{which}"
+        );
         assert!(!story.writer.directory().exists(), "{which}: not even a directory");
     }
     // It begins when there is one.
@@ -221,8 +225,9 @@ fn a_hundred_and_fifty_bundles() {
     let texts = certificates(150);
     let name = |number: usize| format!("a.b:c:{number}");
     let all = texts.iter().enumerate();
-    let mut known =
-        TestPlanInputs::with_bundles(all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)));
+    let mut known = TestPlanInputs::with_bundles(
+        all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)),
+    );
     let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 150);
@@ -242,7 +247,10 @@ fn one_source_that_fails_holds_back_all_of_them() {
     let texts = certificates(2);
     let mut known = TestPlanInputs::with_bundles([bundle("b", "", &[], &texts[0])]);
     let pair = |n: &str| {
-        CredentialState::Available(CredentialBundle { key: Zeroizing::new(format!("key {n}")), chain: n.to_owned() })
+        CredentialState::Available(CredentialBundle {
+            key: Zeroizing::new(format!("key {n}")),
+            chain: n.to_owned(),
+        })
     };
     let story = DeliveryFixture::new(&[
         json!({"clusterTrustBundle": {"name": "b", "path": "ca.pem"}}),

@@ -6,7 +6,7 @@ use windlass_api::meta::ObjectMetaView;
 use windlass_pki::CertificateRequest;
 
 use super::super::AdmissionOperation;
-use super::{NodeRefusal, AdmissionResult, NodeWrite, forbidden};
+use super::{AdmissionResult, NodeRefusal, NodeWrite, forbidden};
 use crate::chain::authz::node::references::is_mirror;
 use crate::registry::object_fields::{bytes, text};
 
@@ -64,7 +64,8 @@ fn on_this_node(written: &NodeWrite<'_>, uid: &str) -> AdmissionResult {
         ));
     };
     if ObjectMetaView::from_object(&node).uid() != uid {
-        let (about, asked, real) = (pod_reference(written), quote(uid), quote(ObjectMetaView::from_object(&node).uid()));
+        let (about, asked, real) =
+            (pod_reference(written), quote(uid), quote(ObjectMetaView::from_object(&node).uid()));
         return failed(format!(
             "PodCertificateRequest for pod {about} names node UID {asked}, inconsistent with the running node ({real})"
         ));
@@ -147,7 +148,7 @@ fn mounted(written: &NodeWrite<'_>, pod: &Value, signer: &str, account: &str) ->
     ))
 }
 
-/// `"namespace/pod"`.
+/// Names the pod in error messages, as `"namespace/pod"`.
 fn pod_reference(written: &NodeWrite<'_>) -> String {
     quote(&format!("{}/{}", written.namespace, text(written.object, "/spec/podName")))
 }

@@ -7,7 +7,7 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
 use super::{AdmissionOperation, AdmissionResult, NodeWrite, forbidden};
-use crate::registry::object_fields::{non_null, list};
+use crate::registry::object_fields::{list, non_null};
 
 /// Checks a write to a Node or to its status.
 pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
@@ -40,7 +40,9 @@ fn create(node: &str, new: &Value) -> AdmissionResult {
 }
 
 fn update(node: &str, new: &Value, old: &Value) -> AdmissionResult {
-    if non_null(new, CONFIG_SOURCE).is_some_and(|source| Some(source) != non_null(old, CONFIG_SOURCE)) {
+    if non_null(new, CONFIG_SOURCE)
+        .is_some_and(|source| Some(source) != non_null(old, CONFIG_SOURCE))
+    {
         return forbidden(format!(
             "node {node} is not allowed to update configSource to a new non-nil configSource"
         ));
@@ -65,7 +67,8 @@ const OWNERS: &str = "/metadata/ownerReferences";
 
 /// The labels that differ and that a node may not set, change or take away.
 fn forbidden_labels(new: &Value, old: &Value) -> String {
-    let labels: [BTreeSet<(&str, &str)>; 2] = [new, old].map(|o| ObjectMetaView::from_object(o).labels().collect());
+    let labels: [BTreeSet<(&str, &str)>; 2] =
+        [new, old].map(|o| ObjectMetaView::from_object(o).labels().collect());
     let changed = labels[0].symmetric_difference(&labels[1]).map(|(key, _)| *key);
     let bad: BTreeSet<&str> = changed.filter(|key| !may_set(key)).collect();
     bad.into_iter().collect::<Vec<_>>().join(", ")

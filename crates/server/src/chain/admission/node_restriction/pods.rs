@@ -4,9 +4,9 @@ use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
-use super::{AdmissionOperation, NodeRefusal, AdmissionResult, NodeWrite, forbidden};
+use super::{AdmissionOperation, AdmissionResult, NodeRefusal, NodeWrite, forbidden};
 use crate::chain::authz::node::references::{self, MIRROR};
-use crate::registry::object_fields::{count, non_null, list, text};
+use crate::registry::object_fields::{count, list, non_null, text};
 
 /// Checks a write to a pod or to a part of it.
 pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {

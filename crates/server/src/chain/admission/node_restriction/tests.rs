@@ -1,8 +1,8 @@
 //! What nodes may write, rule by rule, in tables.
 
+mod certificate_requests;
 mod claims_and_tokens;
 mod mirror_pods;
-mod certificate_requests;
 
 use serde_json::{Value, json};
 
@@ -76,14 +76,22 @@ impl NodeRestrictionCase<'_> {
 fn a_node_without_a_name_writes_nothing() {
     for at in ["/nodes", "/pods", "/pods/status", "/configmaps", "g.io/things"] {
         let case = NodeRestrictionCase { node: "", at, ..NodeRestrictionCase::default() };
-        assert_eq!(case.refusal_text(), "could not determine node from user \"system:node:\"", "{at}");
+        assert_eq!(
+            case.refusal_text(),
+            "could not determine node from user \"system:node:\"",
+            "{at}"
+        );
     }
 }
 
 #[test]
 fn other_kinds_are_left_to_authorization() {
     for at in ["/configmaps", "/events", "/serviceaccounts", "g.io/pods", "/namespaces/status"] {
-        for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&Value::Null), AdmissionOperation::Delete] {
+        for operation in [
+            AdmissionOperation::Create,
+            AdmissionOperation::Update(&Value::Null),
+            AdmissionOperation::Delete,
+        ] {
             let case = NodeRestrictionCase { at, operation, ..NodeRestrictionCase::default() };
             assert_eq!(case.refusal_text(), "", "{at}");
         }
@@ -93,7 +101,9 @@ fn other_kinds_are_left_to_authorization() {
 #[test]
 fn a_node_writes_to_its_own_node_only() {
     let old = json!({"metadata": {"name": "node-2"}});
-    for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete] {
+    for operation in
+        [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete]
+    {
         for at in ["/nodes", "/nodes/status"] {
             for (name, why) in [
                 ("node-1", ""),
@@ -102,7 +112,13 @@ fn a_node_writes_to_its_own_node_only() {
                 ("node-11", "node \"node-1\" is not allowed to modify node \"node-11\""),
             ] {
                 let object = json!({"metadata": {"name": name}});
-                let case = NodeRestrictionCase { at, name, operation, object, ..NodeRestrictionCase::default() };
+                let case = NodeRestrictionCase {
+                    at,
+                    name,
+                    operation,
+                    object,
+                    ..NodeRestrictionCase::default()
+                };
                 assert_eq!(case.refusal_text(), why, "{at} {name}");
             }
         }
@@ -154,7 +170,14 @@ fn labels_that_steer_pods_are_not_the_nodes_to_set() {
         let without = node(json!({"other": "x"}));
         let ask = |operation, object: &Value, at| {
             let object = object.clone();
-            NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() }.refusal_text()
+            NodeRestrictionCase {
+                at,
+                name: "node-1",
+                operation,
+                object,
+                ..NodeRestrictionCase::default()
+            }
+            .refusal_text()
         };
         let set = format!("node \"node-1\" is not allowed to set the following labels: {key}");
         let change = format!("is not allowed to modify labels: {key}");
@@ -162,7 +185,11 @@ fn labels_that_steer_pods_are_not_the_nodes_to_set() {
         assert_eq!(ask(AdmissionOperation::Create, &with, "/nodes"), set, "{key}");
         for at in ["/nodes", "/nodes/status"] {
             assert_eq!(ask(AdmissionOperation::Update(&without), &with, at), change, "{key} added");
-            assert_eq!(ask(AdmissionOperation::Update(&with), &changed, at), change, "{key} changed");
+            assert_eq!(
+                ask(AdmissionOperation::Update(&with), &changed, at),
+                change,
+                "{key} changed"
+            );
             assert_eq!(ask(AdmissionOperation::Update(&with), &without, at), change, "{key} taken");
             assert_eq!(ask(AdmissionOperation::Update(&with), &with, at), "", "{key} kept");
         }
@@ -175,7 +202,13 @@ fn refused_labels_are_named_once_and_in_order() {
     let object = json!({"metadata": {"name": "node-1", "labels": labels}});
     let old = json!({"metadata": {"name": "node-1", "labels": {"k8s.io/a": "0"}}});
     let operation = AdmissionOperation::Update(&old);
-    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", operation, object, ..NodeRestrictionCase::default() };
+    let case = NodeRestrictionCase {
+        at: "/nodes",
+        name: "node-1",
+        operation,
+        object,
+        ..NodeRestrictionCase::default()
+    };
     let why = "is not allowed to modify labels: k8s.io/a, k8s.io/b, kubernetes.io/a";
     assert_eq!(case.refusal_text(), why);
 }
@@ -223,16 +256,32 @@ fn parts_of_a_node_that_stay() {
         for at in ["/nodes", "/nodes/status"] {
             let operation = AdmissionOperation::Update(&old);
             let object = object.clone();
-            let case = NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() };
+            let case = NodeRestrictionCase {
+                at,
+                name: "node-1",
+                operation,
+                object,
+                ..NodeRestrictionCase::default()
+            };
             assert_eq!(case.refusal_text(), why, "{field}: {old} to {new}");
         }
     }
     let object = node("spec.configSource", &source);
-    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
+    let case = NodeRestrictionCase {
+        at: "/nodes",
+        name: "node-1",
+        object,
+        ..NodeRestrictionCase::default()
+    };
     let why = "node \"node-1\" is not allowed to create pods with a non-nil configSource";
     assert_eq!(case.refusal_text(), why);
     let object = node("spec.taints", &json!([taint]));
-    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
+    let case = NodeRestrictionCase {
+        at: "/nodes",
+        name: "node-1",
+        object,
+        ..NodeRestrictionCase::default()
+    };
     assert_eq!(case.refusal_text(), "", "a node brings the taints it was told to at registration");
 }
 
@@ -243,7 +292,9 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
     let csi = "can only access CSINode with the same name as the requesting node";
     let trust = "can only access NodeTrust with the same name as the requesting node";
     let old = json!({});
-    for operation in [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete] {
+    for operation in
+        [AdmissionOperation::Create, AdmissionOperation::Update(&old), AdmissionOperation::Delete]
+    {
         for (at, namespace, name, why) in [
             ("coordination.k8s.io/leases", "kube-node-lease", "node-1", ""),
             ("coordination.k8s.io/leases", "kube-node-lease", "node-2", same),
@@ -257,7 +308,13 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
             ("windlass.dev/nodetrusts", "", "node-2", trust),
             ("windlass.dev/nodetrusts", "", "", trust),
         ] {
-            let case = NodeRestrictionCase { at, namespace, name, operation, ..NodeRestrictionCase::default() };
+            let case = NodeRestrictionCase {
+                at,
+                namespace,
+                name,
+                operation,
+                ..NodeRestrictionCase::default()
+            };
             assert_eq!(case.refusal_text(), why, "{at} {namespace}/{name}");
         }
     }
@@ -275,7 +332,13 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
     ] {
         let at = "resource.k8s.io/resourceslices";
         let object = json!({"metadata": {"name": "node-1"}, "spec": spec});
-        let case = NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() };
+        let case = NodeRestrictionCase {
+            at,
+            name: "node-1",
+            operation,
+            object,
+            ..NodeRestrictionCase::default()
+        };
         assert_eq!(case.refusal_text(), why, "{spec}");
     }
 }

@@ -16,17 +16,17 @@ use crate::registry::object_fields::{list, text};
 /// What a pod can lead its node to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DependencyKind {
-    /// Secrets, also of volumes.
+    /// Secrets that pods refer to, also through persistent volumes.
     Secret,
-    /// Config maps.
+    /// ConfigMaps that pods mount or read variables from.
     ConfigMap,
-    /// Service accounts.
+    /// Service accounts that pods run as; nodes request their tokens.
     ServiceAccount,
-    /// Claims on volumes.
+    /// PersistentVolumeClaims that pods mount, including those of ephemeral volumes.
     Claim,
     /// Volumes, through the claims they are bound to.
     Volume,
-    /// Claims on devices.
+    /// ResourceClaims of dynamic resource allocation that pods use.
     DeviceClaim,
     /// Attachments of volumes; there are none.
     Attachment,
@@ -38,7 +38,7 @@ type NamespacedName = (Box<str>, Box<str>);
 /// What pods refer to, kept once for all of them.
 type PodDependency = (DependencyKind, NamespacedName);
 
-/// The index.
+/// Index from nodes, through their pods, to the objects those pods depend on.
 #[derive(Debug, Default)]
 pub struct NodeGraph {
     pods: HashMap<NamespacedName, BoundPod>,
@@ -74,7 +74,10 @@ impl NodeGraph {
                 let mut volumes = volumes.map(|volume| self.volume_reaches(volume, node));
                 volumes.any(|reached| reached) || self.needs(DependencyKind::Secret, secret, node)
             }
-            DependencyKind::ConfigMap | DependencyKind::ServiceAccount | DependencyKind::Claim | DependencyKind::DeviceClaim => {
+            DependencyKind::ConfigMap
+            | DependencyKind::ServiceAccount
+            | DependencyKind::Claim
+            | DependencyKind::DeviceClaim => {
                 self.needs(what, namespaced_name(namespace, name), node)
             }
             DependencyKind::Attachment => false,
@@ -92,7 +95,8 @@ impl NodeGraph {
 
     /// Takes in a pod as it is now.
     pub fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
-        let needs = dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
+        let needs =
+            dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
         let bound = BoundPod { node: node.into(), dependencies: needs };
         let at = namespaced_name(namespace, name);
         if self.pods.get(&at) == Some(&bound) {
@@ -113,7 +117,7 @@ impl NodeGraph {
         }
     }
 
-    /// Forgets a pod.
+    /// Removes a pod and its dependencies; unknown pods are ignored.
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
         let Some(bound) = self.pods.remove(&namespaced_name(namespace, name)) else { return };
         for need in bound.dependencies {
@@ -137,16 +141,18 @@ impl NodeGraph {
             return;
         }
         let claim = |pointer| text(object, pointer);
-        let claim = namespaced_name(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
+        let claim =
+            namespaced_name(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
         let secrets = references::volume_secrets(object).into_iter();
-        let secrets: HashSet<NamespacedName> = secrets.map(|(n, s)| namespaced_name(n, s)).collect();
+        let secrets: HashSet<NamespacedName> =
+            secrets.map(|(n, s)| namespaced_name(n, s)).collect();
         for secret in &secrets {
             self.volumes_by_secret.entry(secret.clone()).or_default().insert(name.into());
         }
         self.volumes.insert(name.into(), BoundVolume { claim, secrets });
     }
 
-    /// Forgets a volume.
+    /// Removes a persistent volume and its secrets; unknown volumes are ignored.
     pub fn remove_volume(&mut self, name: &str) {
         let Some(volume) = self.volumes.remove(name) else { return };
         for secret in volume.secrets {
@@ -158,13 +164,13 @@ impl NodeGraph {
         }
     }
 
-    /// Forgets all pods.
+    /// Removes all pods before a relist; volumes stay indexed.
     pub fn clear_pods(&mut self) {
         self.pods.clear();
         self.nodes_by_dependency.clear();
     }
 
-    /// Forgets all volumes.
+    /// Removes all persistent volumes before a relist; pods stay indexed.
     pub fn clear_volumes(&mut self) {
         self.volumes.clear();
         self.volumes_by_secret.clear();

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::NodeBoundKind;
-use super::graph::{NodeGraph, DependencyKind};
+use super::graph::{DependencyKind, NodeGraph};
 use crate::cache::{KindCache, WalkAction};
 use crate::object::Object;
 
@@ -143,7 +143,6 @@ fn upsert_pod(graph: &mut NodeGraph, source: &NodeBoundKind, pod: &Object) {
     }
 }
 
-/// As [`take_in_pods`], for volumes.
 fn apply_volume_changes(graph: &mut NodeGraph, cache: &KindCache, seen: Option<u64>) -> u64 {
     let changes = seen.and_then(|seen| cache.changes(seen, BATCH).ok());
     let Some((changes, upto)) = changes else {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::registry::object_fields::{non_null, list, text};
+use crate::registry::object_fields::{list, non_null, text};
 
 /// Marks the image of a pod that a node runs from a file of its own.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";

@@ -13,7 +13,11 @@ const READ: &[&str] = &["get", "list", "watch"];
 
 /// Kinds that the node authorizer looks into itself are not here.
 const RULES: &[NodeRule] = &[
-    NodeRule { groups: &["authentication.k8s.io"], resources: &["tokenreviews"], verbs: &["create"] },
+    NodeRule {
+        groups: &["authentication.k8s.io"],
+        resources: &["tokenreviews"],
+        verbs: &["create"],
+    },
     NodeRule {
         groups: &["authorization.k8s.io"],
         resources: &["subjectaccessreviews", "localsubjectaccessreviews"],

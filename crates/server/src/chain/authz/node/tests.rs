@@ -21,7 +21,12 @@ use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 static CERTIFICATE_REQUEST: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
-    served: &[ServedVersion { group: "certificates.k8s.io", version: "v1", type_name: "", convert: None }],
+    served: &[ServedVersion {
+        group: "certificates.k8s.io",
+        version: "v1",
+        type_name: "",
+        convert: None,
+    }],
     selectable: &[
         SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
         SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
@@ -69,7 +74,13 @@ impl NodeAuthorizerFixture {
     fn apply(&self, key: String, value: Option<bytes::Bytes>) {
         let revision = self.revision.get() + 1;
         self.revision.set(revision);
-        self.caches.apply(&[ChangeEvent { revision, key, value, created: revision, previous: None }]);
+        self.caches.apply(&[ChangeEvent {
+            revision,
+            key,
+            value,
+            created: revision,
+            previous: None,
+        }]);
     }
 
     fn place(&self, at: &str) -> (String, &'static Kind) {

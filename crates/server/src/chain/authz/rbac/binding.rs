@@ -15,7 +15,7 @@ pub struct RoleBinding {
     /// Empty for a cluster role binding.
     namespace: Box<str>,
     subjects: Vec<RbacSubject>,
-    /// The role it gives.
+    /// Role that the binding grants; the role may not exist.
     pub role: RoleRef,
 }
 
@@ -24,7 +24,7 @@ pub struct RoleBinding {
 pub enum RoleRef {
     /// A role of the binding's namespace.
     Role(Box<str>),
-    /// A cluster role.
+    /// Name of a ClusterRole, which grants only within the binding's scope.
     ClusterRole(Box<str>),
     /// Of a kind that is no role.
     Unsupported(Box<str>),
@@ -146,7 +146,6 @@ pub struct BindingIndex {
     by_group: HashMap<Box<str>, BindingList>,
 }
 
-/// Bindings sorted by name.
 type BindingList = Vec<Arc<RoleBinding>>;
 
 impl BindingIndex {
@@ -186,7 +185,7 @@ impl BindingIndex {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether no binding is indexed, so the namespace can be dropped.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

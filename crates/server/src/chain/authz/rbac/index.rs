@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_api::selector::labels::LabelSelector;
 
 use super::aggregate;
-use super::binding::{RoleBinding, BindingIndex, RoleRef};
+use super::binding::{BindingIndex, RoleBinding, RoleRef};
 use super::rule::PolicyRule;
 use crate::object::Object;
 use crate::user::User;
@@ -34,17 +34,15 @@ pub enum RbacKind {
 pub struct RbacIndex {
     /// The revision of the store up to which every change is in.
     pub revision: u64,
-    /// By namespace and name.
     roles: HashMap<Box<str>, HashMap<Box<str>, RuleList>>,
     cluster_roles: BTreeMap<Box<str>, ClusterRole>,
-    /// By namespace.
     bindings: HashMap<Box<str>, BindingIndex>,
     cluster_bindings: BindingIndex,
     /// Whether a cluster role changed since aggregated ones were put together.
     unsettled: bool,
 }
 
-/// A cluster role.
+/// ClusterRole as RBAC evaluates it, with aggregated rules resolved.
 pub struct ClusterRole {
     /// What it allows; for an aggregated role put together by [`aggregate::resolve`].
     pub rules: RuleList,
@@ -54,7 +52,7 @@ pub struct ClusterRole {
 }
 
 impl ClusterRole {
-    /// Whether `selector` selects it.
+    /// Returns whether `selector` matches the labels of this role.
     pub fn is_selected(&self, selector: &LabelSelector) -> bool {
         selector.matches(|key| self.labels.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v))
     }
@@ -62,7 +60,7 @@ impl ClusterRole {
 
 /// A binding that applies to somebody, and what it gives.
 pub struct RoleGrant<'a> {
-    /// The binding.
+    /// Binding that names the user or one of their groups.
     pub binding: &'a RoleBinding,
     /// The rules of its role; none if there is no such role.
     pub rules: Option<&'a RuleList>,
@@ -96,7 +94,7 @@ impl RbacIndex {
         }
     }
 
-    /// Takes out an object.
+    /// Removes an object of the given kind; unknown objects are ignored.
     pub fn remove(&mut self, table: RbacKind, object: &Object) {
         let (namespace, name) = (object.namespace(), object.name());
         match table {

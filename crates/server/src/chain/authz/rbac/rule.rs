@@ -10,11 +10,11 @@ use super::super::attributes::{AuthorizationAttributes, AuthorizationTarget};
 /// and paths that end in `*` stand for more than themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PolicyRule {
-    /// What may be done.
+    /// Verbs that the rule allows; `*` allows every verb.
     pub verbs: Vec<String>,
     /// The groups of the resources; empty text is the core group.
     pub api_groups: Vec<String>,
-    /// `pods`, `pods/status`, `*/status`.
+    /// Resources with their subresource: `pods`, `pods/status`, `*/status`; `*` matches all.
     pub resources: Vec<String>,
     /// The only names it is allowed with; none means all.
     pub resource_names: Vec<String>,
@@ -22,7 +22,7 @@ pub struct PolicyRule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// Stands for everything.
+/// Wildcard that matches every verb, group, resource or path.
 pub const ALL: &str = "*";
 
 impl PolicyRule {
@@ -61,7 +61,9 @@ impl PolicyRule {
                     && self.resources.iter().any(|r| covers_resource(r, resource, subresource))
                     && self.allows_name(name)
             }
-            RuleTarget::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
+            RuleTarget::Path(path) => {
+                self.non_resource_urls.iter().any(|url| covers_path(url, path))
+            }
         }
     }
 
@@ -81,7 +83,7 @@ pub struct RuleQuery<'a> {
 enum RuleTarget<'a> {
     Resource {
         group: &'a str,
-        /// With the subresource.
+        /// Resource including its subresource, as in `pods/status`.
         resource: std::borrow::Cow<'a, str>,
         subresource: &'a str,
         name: &'a str,
@@ -90,7 +92,7 @@ enum RuleTarget<'a> {
 }
 
 impl<'a> RuleQuery<'a> {
-    /// What `attributes` ask for.
+    /// Converts the attributes of a request for matching against rules.
     pub fn from_attributes(attributes: &'a AuthorizationAttributes<'_>) -> RuleQuery<'a> {
         let what = match &attributes.target {
             AuthorizationTarget::Resource(resource) => RuleTarget::Resource {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use windlass_api::field::quote;
 
-use super::rule::{ALL, PolicyRule, covers_path, contains};
+use super::rule::{ALL, PolicyRule, contains, covers_path};
 use crate::limits;
 
 /// There is more to compare than anybody means.
@@ -13,7 +13,10 @@ use crate::limits;
 pub struct TooManyComparisons;
 
 /// The permissions of `wanted` that no rule of `held` covers, one by one.
-pub fn missing(held: &[Arc<PolicyRule>], wanted: &[PolicyRule]) -> Result<Vec<PolicyRule>, TooManyComparisons> {
+pub fn missing(
+    held: &[Arc<PolicyRule>],
+    wanted: &[PolicyRule],
+) -> Result<Vec<PolicyRule>, TooManyComparisons> {
     let mut missing = Vec::new();
     let (mut permissions, mut bytes) = (0_usize, 0_usize);
     let mut budget = ComparisonBudget(limits::COMPARISONS);
@@ -42,7 +45,11 @@ struct ComparisonBudget(usize);
 
 impl ComparisonBudget {
     /// Whether one of the rules that are held covers all of another.
-    fn is_covered(&mut self, held: &[Arc<PolicyRule>], wanted: &PolicyRule) -> Result<bool, TooManyComparisons> {
+    fn is_covered(
+        &mut self,
+        held: &[Arc<PolicyRule>],
+        wanted: &PolicyRule,
+    ) -> Result<bool, TooManyComparisons> {
         for held in held {
             self.0 = self.0.checked_sub(cost(held, wanted)).ok_or(TooManyComparisons)?;
             if covers(held, wanted) {
@@ -144,7 +151,9 @@ fn covers(held: &PolicyRule, wanted: &PolicyRule) -> bool {
 
 fn covers_resource(held: &[String], resource: &str) -> bool {
     let subresource = resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-    contains(held, ALL) || contains(held, resource) || subresource.is_some_and(|any| contains(held, &any))
+    contains(held, ALL)
+        || contains(held, resource)
+        || subresource.is_some_and(|any| contains(held, &any))
 }
 
 /// Rules in Kubernetes' words, one a line: verbs on the same resource stand together.
@@ -299,7 +308,8 @@ mod tests {
     #[test]
     fn missing_rules_are_reported_quickly() {
         let words = |letter: &str| (0..140).map(|i| format!("{letter}{i}")).collect::<Vec<_>>();
-        let wanted = PolicyRule { api_groups: words("g"), resources: words("r"), ..rule("get core x") };
+        let wanted =
+            PolicyRule { api_groups: words("g"), resources: words("r"), ..rule("get core x") };
         let begun = std::time::Instant::now();
         let text = describe(&missing(&[], &[wanted]).unwrap());
         assert_eq!(text.lines().count(), 140 * 140);

@@ -14,11 +14,20 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn allows(rule: &PolicyRule, verb: &str, resource: ResourceAttributes<'_>) -> bool {
     let user = user("u", &[]);
-    let asked = AuthorizationAttributes { user: &user, verb, target: AuthorizationTarget::Resource(resource) };
+    let asked = AuthorizationAttributes {
+        user: &user,
+        verb,
+        target: AuthorizationTarget::Resource(resource),
+    };
     rule.allows(&RuleQuery::from_attributes(&asked))
 }
 
-fn resource_attributes<'a>(group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> ResourceAttributes<'a> {
+fn resource_attributes<'a>(
+    group: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    name: &'a str,
+) -> ResourceAttributes<'a> {
     ResourceAttributes { group, resource, subresource, name, ..ResourceAttributes::default() }
 }
 
@@ -34,7 +43,12 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["pods"], &[]), "get", pods.clone(), true),
         (rule(&["get"], &[""], &["pods"], &[]), "list", pods.clone(), false),
         (rule(&["*"], &[""], &["pods"], &[]), "anything", pods.clone(), true),
-        (rule(&["get"], &["*"], &["pods"], &[]), "get", resource_attributes("x.io", "pods", "", ""), true),
+        (
+            rule(&["get"], &["*"], &["pods"], &[]),
+            "get",
+            resource_attributes("x.io", "pods", "", ""),
+            true,
+        ),
         (rule(&["get"], &["apps"], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[""], &[], &[]), "get", pods.clone(), false),
@@ -51,11 +65,31 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["*"], &[]), "get", status.clone(), true),
         (rule(&["get"], &[""], &["po*"], &[]), "get", pods.clone(), false),
         // Names are names.
-        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", resource_attributes("", "pods", "", "a.b"), true),
-        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", resource_attributes("", "pods", "", "axb"), false),
-        (rule(&["get"], &[""], &["pods"], &["*"]), "get", resource_attributes("", "pods", "", "axb"), false),
+        (
+            rule(&["get"], &[""], &["pods"], &["a.b"]),
+            "get",
+            resource_attributes("", "pods", "", "a.b"),
+            true,
+        ),
+        (
+            rule(&["get"], &[""], &["pods"], &["a.b"]),
+            "get",
+            resource_attributes("", "pods", "", "axb"),
+            false,
+        ),
+        (
+            rule(&["get"], &[""], &["pods"], &["*"]),
+            "get",
+            resource_attributes("", "pods", "", "axb"),
+            false,
+        ),
         (rule(&["get"], &[""], &["pods"], &["a"]), "get", pods, false),
-        (rule(&["get"], &[""], &["pods"], &["a"]), "get", resource_attributes("", "pods", "", "ab"), false),
+        (
+            rule(&["get"], &[""], &["pods"], &["a"]),
+            "get",
+            resource_attributes("", "pods", "", "ab"),
+            false,
+        ),
     ];
     for (rule, verb, resource, want) in cases {
         let words = format!("{rule:?} {verb} {resource:?}");
@@ -78,14 +112,22 @@ fn paths_match_whole_or_by_what_they_begin_with() {
     ] {
         let rule = PolicyRule::parse(&json!({"verbs": ["get"], "nonResourceURLs": [url]})).unwrap();
         let somebody = user("u", &[]);
-        let at = |verb| AuthorizationAttributes { user: &somebody, verb, target: AuthorizationTarget::Path(path) };
+        let at = |verb| AuthorizationAttributes {
+            user: &somebody,
+            verb,
+            target: AuthorizationTarget::Path(path),
+        };
         assert_eq!(rule.allows(&RuleQuery::from_attributes(&at("get"))), want, "{url} {path}");
         assert!(!rule.allows(&RuleQuery::from_attributes(&at("post"))), "{url} {path}");
     }
-    let resources = PolicyRule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+    let resources =
+        PolicyRule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
     let (somebody, path) = (user("u", &[]), AuthorizationTarget::Path("/healthz"));
     let asked = AuthorizationAttributes { user: &somebody, verb: "get", target: path };
-    assert!(!resources.unwrap().allows(&RuleQuery::from_attributes(&asked)), "no path is a resource");
+    assert!(
+        !resources.unwrap().allows(&RuleQuery::from_attributes(&asked)),
+        "no path is a resource"
+    );
 }
 
 #[test]
@@ -149,7 +191,8 @@ impl RbacFixture {
     }
 
     fn decide(&self, who: &User, verb: &str, namespace: &str) -> Decision {
-        let resource = ResourceAttributes { namespace, ..resource_attributes("", "configmaps", "", "") };
+        let resource =
+            ResourceAttributes { namespace, ..resource_attributes("", "configmaps", "", "") };
         let target = AuthorizationTarget::Resource(resource);
         self.rbac.decide(&AuthorizationAttributes { user: who, verb, target })
     }
@@ -293,7 +336,10 @@ fn aggregated_roles_have_the_rules_of_those_they_select() {
     assert_eq!(names(&world), 2, "equal rules come once");
     world.cluster_role("leaf", json!({}), reader("get"));
     world.write("clusterroles", "same", None);
-    assert!(!world.decide(&alice, "get", "").is_allowed(), "a label that goes takes the rules along");
+    assert!(
+        !world.decide(&alice, "get", "").is_allowed(),
+        "a label that goes takes the rules along"
+    );
     world.write("clusterroles", "mid", None);
     assert!(!world.decide(&alice, "list", "").is_allowed());
 }
@@ -346,10 +392,16 @@ fn the_four_kinds_are_seen_as_they_were_at_one_time() {
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|_| {
-            let (rbac, over, alice) = (RbacAuthorizer(world.rbac.0.clone()), over.clone(), alice.clone());
+            let (rbac, over, alice) =
+                (RbacAuthorizer(world.rbac.0.clone()), over.clone(), alice.clone());
             std::thread::spawn(move || {
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                    let target = AuthorizationTarget::Resource(resource_attributes("", "configmaps", "", ""));
+                    let target = AuthorizationTarget::Resource(resource_attributes(
+                        "",
+                        "configmaps",
+                        "",
+                        "",
+                    ));
                     let asked = AuthorizationAttributes { user: &alice, verb: "delete", target };
                     assert!(!rbac.decide(&asked).is_allowed());
                 }

@@ -9,7 +9,13 @@ use super::*;
 const LONG: Duration = Duration::from_secs(600);
 
 fn pool(seats: usize, per_user: usize, in_all: usize) -> Arc<SeatPool> {
-    SeatPool::new(PoolBounds { seats, seats_per_user: seats, seats_per_request: seats, queued_per_user: per_user, queued_total: in_all })
+    SeatPool::new(PoolBounds {
+        seats,
+        seats_per_user: seats,
+        seats_per_request: seats,
+        queued_per_user: per_user,
+        queued_total: in_all,
+    })
 }
 
 #[track_caller]
@@ -182,7 +188,11 @@ async fn heavy_requests_are_not_starved_by_light_ones() {
     let heavy = heavy.as_mut().now_or_never().expect("its turn").expect("seats");
     assert_eq!((pool.seats_in_use(), pool.executing(), pool.waiting()), (4, 1, 7));
     drop(heavy);
-    assert_eq!((pool.seats_in_use(), pool.executing(), pool.waiting()), (4, 4, 3), "all seats are used");
+    assert_eq!(
+        (pool.seats_in_use(), pool.executing(), pool.waiting()),
+        (4, 4, 3),
+        "all seats are used"
+    );
     drop(behind);
     assert_empty(&pool);
 }
@@ -236,7 +246,13 @@ async fn no_seat_is_lost_in_any_order() {
         let seats = random.random_range(1..8);
         let of_one = random.random_range(1..=seats);
         let heaviest = random.random_range(1..=seats);
-        let pool = SeatPool::new(PoolBounds { seats, seats_per_user: of_one, seats_per_request: heaviest, queued_per_user: 5, queued_total: 12 });
+        let pool = SeatPool::new(PoolBounds {
+            seats,
+            seats_per_user: of_one,
+            seats_per_request: heaviest,
+            queued_per_user: 5,
+            queued_total: 12,
+        });
         let (mut seats, mut waits) = (Vec::new(), Vec::new());
         for _ in 0..300 {
             match random.random_range(0..6) {

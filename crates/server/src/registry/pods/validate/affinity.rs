@@ -11,7 +11,7 @@ use super::{label_name, report_all};
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// The rules of `spec.affinity`.
+/// Validates `spec.affinity`: node, pod and anti-affinity terms.
 pub fn check(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(affinity) = part(spec, "affinity") else { return };
     if let Some(nodes) = part(affinity, "nodeAffinity") {
@@ -115,7 +115,12 @@ fn field_rule(rule: &Value, path: &FieldPath, errors: &mut FieldErrors) {
         return errors.invalid_str(&path.child("key"), text(rule, "key"), detail);
     }
     for (index, value) in values.into_iter().enumerate() {
-        report_all(&path.child("values").index(index), value, names::dns1123_subdomain(value), errors);
+        report_all(
+            &path.child("values").index(index),
+            value,
+            names::dns1123_subdomain(value),
+            errors,
+        );
     }
 }
 

@@ -8,7 +8,8 @@ use windlass_api::names;
 
 use super::super::fields::{flag, int, list, optional_text, part, text};
 use super::{
-    PodContext, env, handlers, in_range, mounts, one_of, required_name, resources, report_all, security,
+    PodContext, env, handlers, in_range, mounts, one_of, report_all, required_name, resources,
+    security,
 };
 
 /// The containers proper; there must be one.
@@ -142,7 +143,12 @@ pub fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut FieldErro
 }
 
 /// What holds for containers of every kind.
-fn validate_common(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+fn validate_common(
+    container: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     required_name(&path.child("name"), text(container, "name"), names::dns1123_label, errors);
     super::required(path, container, "image", errors);
     one_of(
@@ -165,7 +171,12 @@ fn validate_common(container: &Value, context: &PodContext, path: &FieldPath, er
     resources::container_resources(wanted, &context.claims, &path.child("resources"), errors);
     resize_policy(container, context, &path.child("resizePolicy"), errors);
     if let Some(rules) = part(container, "securityContext") {
-        security::container_security_context(rules, context, &path.child("securityContext"), errors);
+        security::container_security_context(
+            rules,
+            context,
+            &path.child("securityContext"),
+            errors,
+        );
     }
 }
 
@@ -208,7 +219,12 @@ fn host_port_conflicts(containers: &[Value], path: &FieldPath, errors: &mut Fiel
     }
 }
 
-fn resize_policy(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+fn resize_policy(
+    container: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let mut seen = BTreeSet::new();
     for (index, policy) in list(container, "resizePolicy").iter().enumerate() {
         let resource = text(policy, "resourceName");

@@ -7,7 +7,7 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
 use super::super::fields::{int, list, part, text};
-use super::{paths, required, required_name, report_all};
+use super::{paths, report_all, required, required_name};
 
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",

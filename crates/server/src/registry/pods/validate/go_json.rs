@@ -12,12 +12,12 @@ pub fn object(fields: &[(&str, String)]) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// A value, or `null`.
+/// Encodes a value as Go's `encoding/json` does; `None` becomes `null`.
 pub fn value(value: Option<&Value>) -> String {
     escaped(&value.unwrap_or(&Value::Null).to_string())
 }
 
-/// A text.
+/// Encodes a string with the escapes of Go's `encoding/json`.
 pub fn string(text: &str) -> String {
     escaped(&Value::String(text.to_owned()).to_string())
 }

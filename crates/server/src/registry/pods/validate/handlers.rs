@@ -8,7 +8,12 @@ use super::super::fields::{int, list, part, text};
 use super::{in_range, report_all};
 
 /// The hooks and probes of a container.
-pub fn validate_handlers(container: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
+pub fn validate_handlers(
+    container: &Value,
+    grace: Option<i64>,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     if let Some(hooks) = part(container, "lifecycle") {
         let path = path.child("lifecycle");
         for hook in ["postStart", "preStop"] {
@@ -25,7 +30,13 @@ pub fn validate_handlers(container: &Value, grace: Option<i64>, path: &FieldPath
     }
 }
 
-fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
+fn probe(
+    name: &str,
+    probe: &Value,
+    grace: Option<i64>,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], grace, path, errors);
     for field in [
         "initialDelaySeconds",
@@ -60,7 +71,13 @@ fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &FieldPath, errors
 }
 
 /// One action of the `kinds` that its place allows: the first counts, every other is one too many.
-fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
+fn handler(
+    action: &Value,
+    kinds: &[&str],
+    grace: Option<i64>,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let mut seen = false;
     for kind in kinds {
         let Some(action) = part(action, kind) else { continue };

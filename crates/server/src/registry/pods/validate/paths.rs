@@ -18,7 +18,7 @@ pub fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     no_backsteps(path, target, errors);
 }
 
-/// Without `..` elements.
+/// Reports an error if a path has an element `..`.
 pub fn no_backsteps(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if has_backsteps(target) {
         errors.invalid_str(path, target, "must not contain '..'");

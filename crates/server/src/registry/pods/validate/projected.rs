@@ -62,7 +62,12 @@ impl ProjectedPaths<'_> {
     }
 }
 
-fn source_rules(source: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
+fn source_rules(
+    source: &Value,
+    path: &FieldPath,
+    taken: &mut ProjectedPaths,
+    errors: &mut FieldErrors,
+) {
     let mut count = 0;
     for kind in ["secret", "configMap"] {
         if let Some(object) = part(source, kind) {
@@ -99,7 +104,12 @@ fn source_rules(source: &Value, path: &FieldPath, taken: &mut ProjectedPaths, er
     }
 }
 
-fn whole_object(object: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
+fn whole_object(
+    object: &Value,
+    path: &FieldPath,
+    taken: &mut ProjectedPaths,
+    errors: &mut FieldErrors,
+) {
     let name = text(object, "name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -121,7 +131,12 @@ pub fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     paths::mode(&path.child("mode"), int(item, "mode"), errors);
 }
 
-fn service_account_token(token: &Value, path: &FieldPath, volume: &FieldPath, errors: &mut FieldErrors) {
+fn service_account_token(
+    token: &Value,
+    path: &FieldPath,
+    volume: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let seconds = int(token, "expirationSeconds").unwrap_or_default();
     let at = path.child("expirationSeconds");
     if seconds < 600 {
@@ -136,7 +151,12 @@ fn service_account_token(token: &Value, path: &FieldPath, volume: &FieldPath, er
     }
 }
 
-fn cluster_trust_bundle(bundle: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
+fn cluster_trust_bundle(
+    bundle: &Value,
+    path: &FieldPath,
+    taken: &mut ProjectedPaths,
+    errors: &mut FieldErrors,
+) {
     let name = optional_text(bundle, "name");
     let signer = optional_text(bundle, "signerName");
     match (name, signer) {
@@ -197,7 +217,12 @@ fn shown_bundle(bundle: &Value) -> String {
     ])
 }
 
-fn pod_certificate(certificate: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
+fn pod_certificate(
+    certificate: &Value,
+    path: &FieldPath,
+    taken: &mut ProjectedPaths,
+    errors: &mut FieldErrors,
+) {
     let signer = text(certificate, "signerName");
     SignerName::parse(&path.child("signerName"), signer, errors);
     user_annotations(certificate, &path.child("userAnnotations"), errors);

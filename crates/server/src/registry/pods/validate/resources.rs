@@ -6,8 +6,8 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::nano_quantity::NanoQuantity;
 use super::super::fields::{entries, list, optional_text, part, text};
+use super::super::nano_quantity::NanoQuantity;
 use super::report_all;
 
 /// Names without a prefix that mean a resource somewhere in the API.
@@ -35,7 +35,12 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// The resources of a container.
-pub fn container_resources(resources: &Value, claims: &BTreeSet<&str>, path: &FieldPath, errors: &mut FieldErrors) {
+pub fn container_resources(
+    resources: &Value,
+    claims: &BTreeSet<&str>,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     requirements(resources, container_resource, path, errors);
     claim_names(resources, claims, &path.child("claims"), errors);
 }
@@ -55,7 +60,10 @@ pub fn pod_resources(spec: &Value, resources: &Value, path: &FieldPath, errors: 
             };
             if NanoQuantity::from_value(limit) > NanoQuantity::from_value(whole) {
                 let at = path.child("containers").index(index).key(name).child("limits");
-                let detail = format!("must be less than or equal to pod limits of {}", unquoted_quantity(whole));
+                let detail = format!(
+                    "must be less than or equal to pod limits of {}",
+                    unquoted_quantity(whole)
+                );
                 errors.invalid(&at, limit, &detail);
             }
         }
@@ -175,7 +183,8 @@ fn proportion(
         let detail = format!("must be equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     } else if asked > most {
-        let detail = format!("must be less than or equal to {name} limit of {}", unquoted_quantity(limit));
+        let detail =
+            format!("must be less than or equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     }
 }
@@ -183,12 +192,18 @@ fn proportion(
 fn huge_pages(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     if !NanoQuantity::from_value(amount).is_multiple_of(NanoQuantity::from_text(size)) {
-        let detail = format!("{} is not positive integer multiple of {name}", unquoted_quantity(amount));
+        let detail =
+            format!("{} is not positive integer multiple of {name}", unquoted_quantity(amount));
         errors.invalid(path, amount, &detail);
     }
 }
 
-fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &FieldPath, errors: &mut FieldErrors) {
+fn claim_names(
+    resources: &Value,
+    known: &BTreeSet<&str>,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut all: Option<String> = None;
     for (index, claim) in list(resources, "claims").iter().enumerate() {
@@ -278,7 +293,6 @@ fn is_counted(name: &str) -> bool {
     STANDARD[9..16].contains(&name) || STANDARD[18..].contains(&name)
 }
 
-/// A quantity without quotes.
 fn unquoted_quantity(amount: &Value) -> String {
     amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)
 }

@@ -30,7 +30,12 @@ pub fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldEr
 }
 
 /// The rules of a container's context.
-pub fn container_security_context(rules: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+pub fn container_security_context(
+    rules: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     validate_ids(rules, &["runAsUser", "runAsGroup"], path, errors);
     supported(rules, "procMount", &["Default", "Unmasked"], path, errors);
     if context.host_users && text(rules, "procMount") == "Unmasked" {
@@ -106,7 +111,13 @@ fn validate_ids(context: &Value, fields: &[&str], path: &FieldPath, errors: &mut
     }
 }
 
-fn supported(context: &Value, field: &str, known: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
+fn supported(
+    context: &Value,
+    field: &str,
+    known: &[&str],
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     if let Some(value) = optional_text(context, field)
         && !known.contains(&value)
     {

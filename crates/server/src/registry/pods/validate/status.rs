@@ -7,11 +7,11 @@ use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
-use super::super::qos;
 use super::super::fields::{
     annotation, below, entries, first_by, int, list, list_mut, part, restore, set, spec,
     status as status_of, text,
 };
+use super::super::qos;
 use super::update::annotation_changes;
 use super::{MIRROR, metadata_and_spec, report_all};
 use crate::registry::pods::nano_quantity::NanoQuantity;
@@ -202,7 +202,9 @@ fn resized_container(new: &Value, old: &Value, path: &FieldPath, errors: &mut Fi
         text(policy, "resourceName") == "memory"
             && text(policy, "restartPolicy") == "RestartContainer"
     });
-    let memory = |container: &Value| container.pointer("/resources/limits/memory").map(NanoQuantity::from_value);
+    let memory = |container: &Value| {
+        container.pointer("/resources/limits/memory").map(NanoQuantity::from_value)
+    };
     if let (Some(now), Some(before)) = (memory(new), memory(old))
         && now < before
         && !restarts

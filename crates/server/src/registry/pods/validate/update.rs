@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::super::fields::{entries, int, list, list_mut, metadata, part, restore, set, spec, text};
+use super::super::fields::{
+    entries, int, list, list_mut, metadata, part, restore, set, spec, text,
+};
 use super::{APPARMOR_PREFIX, MIRROR, annotations, metadata_and_spec, scheduling};
 
 const IMMUTABLE: &str = "pod updates may not change fields other than \

@@ -7,9 +7,9 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 
-use super::super::nano_quantity::NanoQuantity;
 use super::super::fields::{entries, flag, int, list, optional_text, part, text, texts};
-use super::{env, one_of, paths, projected, required, required_name, report_all};
+use super::super::nano_quantity::NanoQuantity;
+use super::{env, one_of, paths, projected, report_all, required, required_name};
 
 /// Checks all volumes; the valid ones, by name.
 pub fn check<'a>(
@@ -60,7 +60,10 @@ struct VolumeSourceRule {
     rules: fn(&Value, &FieldPath, &mut FieldErrors),
 }
 
-const fn source_kind(field: &'static str, rules: fn(&Value, &FieldPath, &mut FieldErrors)) -> VolumeSourceRule {
+const fn source_kind(
+    field: &'static str,
+    rules: fn(&Value, &FieldPath, &mut FieldErrors),
+) -> VolumeSourceRule {
     VolumeSourceRule { field, in_forbidden: field, in_path: field, rules }
 }
 
@@ -96,7 +99,12 @@ const SOURCES: [VolumeSourceRule; 30] = [
         required(path, source, "volumeID", errors);
         secret_ref(source, path, errors);
     }),
-    VolumeSourceRule { field: "cephfs", in_forbidden: "cephFS", in_path: "cephfs", rules: monitors },
+    VolumeSourceRule {
+        field: "cephfs",
+        in_forbidden: "cephFS",
+        in_path: "cephfs",
+        rules: monitors,
+    },
     source_kind("quobyte", quobyte),
     VolumeSourceRule {
         field: "downwardAPI",
@@ -183,7 +191,8 @@ fn secret_ref(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 fn empty_dir(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    if part(source, "sizeLimit").is_some_and(|limit| NanoQuantity::from_value(limit).sign().is_lt()) {
+    if part(source, "sizeLimit").is_some_and(|limit| NanoQuantity::from_value(limit).sign().is_lt())
+    {
         let detail = "SizeLimit field must be a valid resource quantity";
         errors.forbidden(&path.child("sizeLimit"), detail);
     }
@@ -279,7 +288,7 @@ fn iscsi_name(path: &FieldPath, name: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// `iqn.2003-01.com.example:anything-without-blanks`.
+/// Matches iSCSI qualified names, for example `iqn.2003-01.com.example:anything-without-blanks`.
 fn is_iqn(name: &str) -> bool {
     let Some((authority, rest)) = name.split_once(':') else { return false };
     let Some(dated) = authority.strip_prefix("iqn.").filter(|dated| dated.is_ascii()) else {

@@ -10,9 +10,9 @@ use super::{text, texts};
 /// cannot be read asks for more, and is safe.
 #[derive(Default)]
 pub struct ReviewSelectors {
-    /// The fields selected by.
+    /// Field selector of the request; `None` if absent or unreadable.
     pub fields: Option<FieldSelector>,
-    /// What was left out.
+    /// Errors of the requirements that were left out, for `status.evaluationError`.
     pub errors: Vec<String>,
 }
 

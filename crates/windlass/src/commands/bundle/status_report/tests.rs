@@ -106,7 +106,8 @@ fn problems_name_their_targets() {
     let good = target(&bundle(json!({})));
     let mut changed = good.clone();
     changed.labels.as_mut().unwrap().insert("trust.cert-manager.io/bundle".into(), "x".into());
-    let seen = snapshot(json!({"conditions": condition("False", 1)}), &[("b", changed), ("c", good)]);
+    let seen =
+        snapshot(json!({"conditions": condition("False", 1)}), &[("b", changed), ("c", good)]);
     let verdict = BundleStatusReport::from_snapshot(&seen, datetime!(2055-12-20 00:00 UTC));
     assert_eq!((verdict.targets, verdict.current), (2, 0));
     let wrong = verdict.wrong.iter().map(|w| format!("{}: {}", w.namespace, w.problem));

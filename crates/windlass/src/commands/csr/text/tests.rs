@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use windlass_pki::{
-    AltNames, IssuedSubject, KeyKind, LeafTemplate, PrivateKey, KeyPurpose, Serial, Subject, SystemRandom,
-    Validity, issue, pem, build_csr,
+    AltNames, IssuedSubject, KeyKind, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, build_csr, issue, pem,
 };
 
 use super::*;

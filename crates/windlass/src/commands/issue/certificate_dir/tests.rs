@@ -143,7 +143,13 @@ fn links_that_lead_nowhere_are_no_obstacle() {
 fn two_at_once_are_one_too_many() {
     let dir = tempfile::tempdir().unwrap();
     let _first = CertificateDir::open(dir.path()).unwrap();
-    assert!(CertificateDir::open(dir.path()).err().unwrap().to_string().contains("another windlass issue"));
+    assert!(
+        CertificateDir::open(dir.path())
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("another windlass issue")
+    );
 }
 
 #[test]

@@ -43,7 +43,8 @@ fn usages_fit_the_signer() {
         ("example.com/web", "--usage client_auth", "client auth"),
     ];
     for (signer, flags, usages) in table {
-        let wanted = CertificateSpec::from_flags(&arguments(&format!("--signer {signer} --cn a {flags}")));
+        let wanted =
+            CertificateSpec::from_flags(&arguments(&format!("--signer {signer} --cn a {flags}")));
         assert_eq!(wanted.unwrap().usages.join(","), usages, "{signer} {flags}");
     }
 }
@@ -53,10 +54,16 @@ fn somebody_must_be_named() {
     let nobody = CertificateSpec::from_flags(&arguments("--signer example.com/a")).unwrap_err();
     assert!(nobody.to_string().contains("--dns"), "{nobody}");
     for flags in ["--cn a", "--org a", "--dns a", "--ip ::1", "--uri urn:a", "--email a@b"] {
-        assert!(CertificateSpec::from_flags(&arguments(&format!("--signer example.com/a {flags}"))).is_ok());
+        assert!(
+            CertificateSpec::from_flags(&arguments(&format!("--signer example.com/a {flags}")))
+                .is_ok()
+        );
     }
     let mapped = arguments("--signer example.com/a --ip ::ffff:192.0.2.1");
-    assert_eq!(CertificateSpec::from_flags(&mapped).unwrap().names.ip_addresses[0].to_string(), "192.0.2.1");
+    assert_eq!(
+        CertificateSpec::from_flags(&mapped).unwrap().names.ip_addresses[0].to_string(),
+        "192.0.2.1"
+    );
 }
 
 #[test]
@@ -82,10 +89,13 @@ fn renewal_requests_the_same_names() {
     assert_eq!((other.seconds, other.key_type), (Some(7200), KeyType::Rsa3072));
     assert_eq!(other.usages, ["server auth"]);
     // Usages that one signer takes say nothing of another.
-    let other = CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/b")).unwrap();
+    let other =
+        CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/b")).unwrap();
     assert_eq!(other.usages, ["digital signature", "server auth"]);
 
     let there = RenewableCertificate { note: None, ..there };
     assert!(CertificateSpec::for_renewal(&there, &arguments("--renew")).is_err());
-    assert!(CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/a")).is_ok());
+    assert!(
+        CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/a")).is_ok()
+    );
 }

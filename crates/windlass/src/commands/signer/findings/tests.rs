@@ -5,12 +5,12 @@ use time::macros::datetime;
 use windlass_controllers::publisher::anchors::{AnchorRecord, AnchorRecords};
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_pki::{
-    CertificateAuthority, CertificateTemplate, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
-    CertificateUsages, Validity, issue_certificate,
+    CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey,
+    Serial, Subject, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 
-use super::super::signer_ca;
 use super::super::server::SignerBundle;
+use super::super::signer_ca;
 use super::*;
 use crate::expiry::MonitoredCertificate;
 
@@ -50,7 +50,9 @@ fn facts(ca: SignerCa) -> CheckInputs {
         ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
     let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap();
     let mut known = LocalSigner::built_in(None);
-    known.extend(signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }));
+    known.extend(
+        signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }),
+    );
     let bundle = SignerBundle {
         name: "a.b:c:anchors".into(),
         signer: NAME.into(),
@@ -83,8 +85,13 @@ fn certificates_of_the_server_itself_are_reported() {
         let subject = windlass_pki::Subject::new("c", &[]).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
         let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
-        let made =
-            windlass_pki::CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
+        let made = windlass_pki::CertificateAuthority::self_signed(
+            &subject,
+            validity.unwrap(),
+            key,
+            serial,
+        )
+        .unwrap();
         std::fs::write(&file, made.certificate().to_pem()).unwrap();
         let monitored = MonitoredCertificate::file("serving", CertificateRole::Renewed, &file);
         CheckInputs { own: vec![monitored.read().unwrap()], ..facts(files(Span::days(365))) }
@@ -160,7 +167,8 @@ fn bundles_have_the_ca() {
     assert_eq!(refused, ["error -: ClusterTrustBundles are left out: forbidden"]);
     let absent = change(|seen| {
         seen.bundles.clear();
-        (seen.bundle_access, seen.pod_request_access) = (ListOutcome::NotServed, ListOutcome::NotServed);
+        (seen.bundle_access, seen.pod_request_access) =
+            (ListOutcome::NotServed, ListOutcome::NotServed);
     });
     assert_eq!(
         absent,
@@ -257,7 +265,10 @@ fn errors_come_first_and_trouble_is_one_finding() {
     let mut facts = facts(files(Span::DAY));
     facts.known.truncate(5);
     facts.bad_file = Some("signers.yaml:1:1: kind: is missing".into());
-    let stranger = SignerRequest { signer: "x.y/z".into(), ..signer_request("a", Api::Request, RequestState::ToSign, 99) };
+    let stranger = SignerRequest {
+        signer: "x.y/z".into(),
+        ..signer_request("a", Api::Request, RequestState::ToSign, 99)
+    };
     facts.server.as_mut().unwrap().requests = vec![stranger];
     // The signer may be one of the file, so nothing is said of that.
     let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
@@ -266,7 +277,10 @@ fn errors_come_first_and_trouble_is_one_finding() {
     facts.server = Err(SnapshotError::Unreachable("cannot reach it".into()));
     assert_eq!(finding_lines(&facts).last().unwrap(), "error -: cannot reach it");
     facts.server = Err(SnapshotError::NoServer("no kubeconfig".into()));
-    assert_eq!(finding_lines(&facts).last().unwrap(), "warning -: no server was looked at: no kubeconfig");
+    assert_eq!(
+        finding_lines(&facts).last().unwrap(),
+        "warning -: no server was looked at: no kubeconfig"
+    );
     facts.server = Err(SnapshotError::NotRequested);
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
     let mut facts = self::facts(files(Span::DAY * 2));
@@ -295,7 +309,8 @@ fn wildcards_that_several_share_are_told() {
     ];
     for (names, who, shared) in table {
         let text = text(names, who);
-        let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
+        let SignersConfig { signers } =
+            SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
         let known = LocalSigner { ca: SignerCa::Elsewhere, ..LocalSigner::custom(&signers[0]) };
         let facts = CheckInputs {
             bad_file: None,
@@ -376,7 +391,8 @@ fn a_ca_that_waits_for_nodes_is_told() {
         let bundle = &mut facts.server.as_mut().unwrap().bundles[0];
         let name: String =
             windlass_pki::fingerprint(b"anchor").iter().map(|byte| format!("{byte:02x}")).collect();
-        bundle.records = AnchorRecords::from([(name, AnchorRecord { hold_until, ..AnchorRecord::default() })]);
+        bundle.records =
+            AnchorRecords::from([(name, AnchorRecord { hold_until, ..AnchorRecord::default() })]);
         bundle.lacking = lacking.iter().map(|node| (*node).to_owned()).collect();
         finding_lines(&facts)
     };

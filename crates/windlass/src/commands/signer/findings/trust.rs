@@ -8,15 +8,19 @@ use windlass_pki::{ForeignCertificate, leads_to_anchor, parse_certificate_blocks
 
 use super::{CheckInputs, SignerFinding};
 use crate::commands::signer::certificate_requests::SignerRequest;
-use crate::commands::signer::signer_ca::SignerCa;
 use crate::commands::signer::local_signers::LocalSigner;
-use crate::commands::signer::server::{ServerSnapshot, ListOutcome};
+use crate::commands::signer::server::{ListOutcome, ServerSnapshot};
+use crate::commands::signer::signer_ca::SignerCa;
 
-/// Nodes that are named.
+/// At most this many nodes are named in a finding.
 const NAMED: usize = 5;
 
 /// Certificates without a published anchor, and CAs that wait for theirs to arrive.
-pub fn findings(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime) -> Vec<SignerFinding> {
+pub fn findings(
+    facts: &CheckInputs,
+    seen: &ServerSnapshot,
+    now: OffsetDateTime,
+) -> Vec<SignerFinding> {
     // Who may not see bundles does not know what is published.
     if seen.bundle_access != ListOutcome::Complete {
         return Vec::new();
@@ -25,7 +29,11 @@ pub fn findings(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime)
     held.chain(check_unpublished_anchors(facts, seen, now)).collect()
 }
 
-fn check_delivery_hold(known: &LocalSigner, seen: &ServerSnapshot, now: OffsetDateTime) -> Option<SignerFinding> {
+fn check_delivery_hold(
+    known: &LocalSigner,
+    seen: &ServerSnapshot,
+    now: OffsetDateTime,
+) -> Option<SignerFinding> {
     let (Some(wanted), SignerCa::Files(files)) = (&known.bundle, &known.ca) else { return None };
     let bundle = seen.bundles.iter().find(|bundle| bundle.name == *wanted)?;
     let anchor = windlass_pki::fingerprint(&files.anchor);
@@ -48,7 +56,11 @@ fn check_delivery_hold(known: &LocalSigner, seen: &ServerSnapshot, now: OffsetDa
 
 /// By signer: certificates that are valid and lead to none of its published anchors. A signer that
 /// publishes nothing is trusted in other ways.
-fn check_unpublished_anchors(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime) -> Vec<SignerFinding> {
+fn check_unpublished_anchors(
+    facts: &CheckInputs,
+    seen: &ServerSnapshot,
+    now: OffsetDateTime,
+) -> Vec<SignerFinding> {
     let mut anchors: BTreeMap<&str, Vec<ForeignCertificate>> = BTreeMap::new();
     for bundle in &seen.bundles {
         let read = bundle.anchors.iter().filter_map(|der| ForeignCertificate::from_der(der).ok());
@@ -77,7 +89,10 @@ fn intermediates(facts: &CheckInputs, signer: &str) -> Vec<ForeignCertificate> {
     files.chain.iter().filter_map(|der| ForeignCertificate::from_der(der).ok()).collect()
 }
 
-fn lost_anchor_finding(signer: &str, lost: &[(&SignerRequest, OffsetDateTime)]) -> Option<SignerFinding> {
+fn lost_anchor_finding(
+    signer: &str,
+    lost: &[(&SignerRequest, OffsetDateTime)],
+) -> Option<SignerFinding> {
     let (last, until) = lost.iter().max_by_key(|(asked, until)| (*until, &asked.name))?;
     let (count, name, until) = (lost.len(), &last.name, timestamp::format(*until));
     let message = format!(

@@ -1,6 +1,6 @@
 use time::macros::datetime;
 
-use super::super::certificate_requests::{SignerRequest, RequestApi as Api, RequestState};
+use super::super::certificate_requests::{RequestApi as Api, RequestState, SignerRequest};
 use windlass_controllers::publisher::anchors::AnchorRecords;
 
 use super::*;
@@ -102,7 +102,8 @@ fn without_a_server_nothing_is_counted() {
         (ListOutcome::Complete, ListOutcome::NotServed, ["0", "1 (90s)"]),
     ];
     for (of_requests, of_pods, wanted) in table {
-        let seen = ServerSnapshot { csr_access: of_requests, pod_request_access: of_pods, ..snapshot() };
+        let seen =
+            ServerSnapshot { csr_access: of_requests, pod_request_access: of_pods, ..snapshot() };
         let text = super::text(&super::rows(&LocalSigner::built_in(None), Some(&seen)), None, NOW);
         assert_eq!(row_words(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
     }

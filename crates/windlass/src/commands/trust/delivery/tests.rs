@@ -5,14 +5,17 @@ use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRand
 
 use super::*;
 
-/// Two certificates.
+/// Two distinct root certificates (PEM), generated once per test process.
 static ANCHORS: LazyLock<[String; 2]> = LazyLock::new(|| {
     ["one", "two"].map(|name| {
         let now = time::OffsetDateTime::UNIX_EPOCH + time::Duration::days(20_000);
         let validity = Validity::new(now, now + time::Duration::days(30)).unwrap();
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-        CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+        CertificateAuthority::self_signed(&subject, validity, key, serial)
+            .unwrap()
+            .certificate()
+            .to_pem()
     })
 });
 
@@ -65,7 +68,8 @@ pub fn trust_state(bundles: Vec<TrustBundle>, reports: &[(&str, Value)]) -> Trus
 
 /// How far each has come: name, nodes, have, lacking, leftover, state.
 fn lines(world: &TrustState) -> Vec<String> {
-    let nodes = |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
+    let nodes =
+        |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
     let line = |each: BundleDelivery| {
         let (lacking, leftover) = (nodes(&each.lacking), nodes(&each.leftover));
         format!(

@@ -43,7 +43,11 @@ fn a_node_asks_for_node_certificates_in_its_own_name() {
             object: signing(client, file),
             ..NodeRestrictionCase::default()
         };
-        assert!(case.refusal_text().starts_with("unable to parse csr: "), "{file}: {}", case.refusal_text());
+        assert!(
+            case.refusal_text().starts_with("unable to parse csr: "),
+            "{file}: {}",
+            case.refusal_text()
+        );
     }
 }
 

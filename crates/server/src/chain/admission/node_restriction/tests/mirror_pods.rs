@@ -18,7 +18,14 @@ fn mirror() -> Value {
 fn create(pod: Value) -> String {
     let others = [("nodes//node-1", json!({"metadata": {"name": "node-1", "uid": "n1"}}))];
     let name = "static-node-1";
-    NodeRestrictionCase { at: "/pods", name, object: pod, others: &others, ..NodeRestrictionCase::default() }.refusal_text()
+    NodeRestrictionCase {
+        at: "/pods",
+        name,
+        object: pod,
+        others: &others,
+        ..NodeRestrictionCase::default()
+    }
+    .refusal_text()
 }
 
 /// A mirror pod with one thing changed: a JSON pointer, a value (`null` takes away), what is said.
@@ -70,7 +77,12 @@ fn a_new_pod_is_a_mirror_of_the_nodes_own() {
     pod["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
     let why = "node \"node-1\" must not set blockOwnerDeletion on an owner reference";
     assert_eq!(create(pod), why);
-    let case = NodeRestrictionCase { at: "/pods", name: "static-node-1", object: mirror(), ..NodeRestrictionCase::default() };
+    let case = NodeRestrictionCase {
+        at: "/pods",
+        name: "static-node-1",
+        object: mirror(),
+        ..NodeRestrictionCase::default()
+    };
     assert_eq!(case.refusal_text(), "404 node node-1", "a mirror before its node");
 }
 
@@ -190,14 +202,25 @@ fn pods_are_ended_and_reported_on_where_they_run() {
         ("/pods/eviction", AdmissionOperation::Delete, &mine, "unexpected operation DELETE"),
     ] {
         let object = object.clone();
-        let case = NodeRestrictionCase { at, name: "p", operation, object, ..NodeRestrictionCase::default() };
+        let case = NodeRestrictionCase {
+            at,
+            name: "p",
+            operation,
+            object,
+            ..NodeRestrictionCase::default()
+        };
         assert_eq!(case.refusal_text(), why, "{at}");
     }
     for part in ["binding", "ephemeralcontainers", "resize", "log", "exec", "proxy"] {
         for operation in [AdmissionOperation::Create, claims_mine, AdmissionOperation::Delete] {
             let at = format!("/pods/{part}");
-            let case =
-                NodeRestrictionCase { at: &at, name: "p", operation, object: mine.clone(), ..NodeRestrictionCase::default() };
+            let case = NodeRestrictionCase {
+                at: &at,
+                name: "p",
+                operation,
+                object: mine.clone(),
+                ..NodeRestrictionCase::default()
+            };
             let why = format!(
                 "unexpected pod subresource \"{part}\", only 'status' and 'eviction' are allowed"
             );
@@ -222,7 +245,13 @@ fn evictions_go_by_the_stored_pod() {
     {
         let object = object.clone();
         let at = "/pods/eviction";
-        let case = NodeRestrictionCase { at, name, object, others: &others, ..NodeRestrictionCase::default() };
+        let case = NodeRestrictionCase {
+            at,
+            name,
+            object,
+            others: &others,
+            ..NodeRestrictionCase::default()
+        };
         assert_eq!(case.refusal_text(), why, "{name}");
     }
 }
@@ -259,7 +288,13 @@ fn parts_of_a_status_that_lead_further() {
     ] {
         let operation = AdmissionOperation::Update(old);
         let object = new.clone();
-        let case = NodeRestrictionCase { at: "/pods/status", name: "p", operation, object, ..NodeRestrictionCase::default() };
+        let case = NodeRestrictionCase {
+            at: "/pods/status",
+            name: "p",
+            operation,
+            object,
+            ..NodeRestrictionCase::default()
+        };
         assert_eq!(case.refusal_text(), why, "{old} to {new}");
     }
 }

@@ -503,7 +503,11 @@ fn rules_for_all_nodes() {
     ];
     check(&world, lines);
     let user = node("node-1");
-    let asked = AuthorizationAttributes { user: &user, verb: "get", target: AuthorizationTarget::Path("/metrics") };
+    let asked = AuthorizationAttributes {
+        user: &user,
+        verb: "get",
+        target: AuthorizationTarget::Path("/metrics"),
+    };
     assert_eq!(world.authorizer.decide(&asked), Decision::NoOpinion(String::new()));
 }
 
