@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - [`decode`]: JSON, YAML and protobuf bodies, within [`limits`].
-//! - [`schema`]: the tables; [`normal`]: the one form in which objects are compared and stored.
+//! - [`schema`]: the tables; [`normal_form`]: the one form in which objects are compared and stored.
 //! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
 //! - [`trust_bundle`]: the kind of trust-manager.
 //! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: the rules on parts.

@@ -32,7 +32,7 @@ pub struct ObjectType {
     pub name: &'static str,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
-    /// The fields as JSON has them, sorted by name; those of [`Type::inlined`] are among them, with
+    /// The fields as JSON has them, sorted by name; those of [`ObjectType::inlined`] are among them, with
     /// tag 0, since in protobuf they stand in a message of their own.
     pub fields: Vec<SchemaField>,
     /// The types whose fields JSON puts next to this type's own.
@@ -53,12 +53,12 @@ pub struct InlinedType {
     pub of: TypeId,
 }
 
-/// One field of a [`Type`].
+/// One field of a [`ObjectType`].
 #[derive(Clone, Debug)]
 pub struct SchemaField {
     /// Name of the field in JSON, unique within its type.
     pub name: &'static str,
-    /// The protobuf field number; 0 for none, or for a field that came with an [`Inline`].
+    /// The protobuf field number; 0 for none, or for a field that came with an [`InlinedType`].
     pub tag: u32,
     /// Type of the value that the field holds.
     pub shape: ValueShape,
@@ -128,7 +128,7 @@ pub enum FieldPresence {
     /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
     Given,
     /// Always: an absent one is written as `""`, `0`, `false`, the empty object with what is always
-    /// written in it, or `null` (lists, maps, bytes, times, and every [`Field::nullable`]).
+    /// written in it, or `null` (lists, maps, bytes, times, and every [`FieldSchema::nullable`]).
     Always,
 }
 

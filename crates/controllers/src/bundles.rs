@@ -7,10 +7,10 @@
 //!                      └── encode ─▶ the content, made once, when the first is written
 //! ```
 //!
-//! - [`gather`]: which certificates the sources hold; [`pool`]: the set of them.
+//! - [`sources`]: which certificates the sources hold; [`certificates`]: the set of them.
 //! - [`package`]: the default certificates.
-//! - [`reach`]: which namespaces.
-//! - [`hash`], [`target`]: what targets are and whether one found is so; [`encode`], [`apply`]: what is
+//! - [`namespace_filter`]: which namespaces.
+//! - [`hash`], [`target`]: what targets are and whether one found is so; [`encoder`], [`apply_patch`]: what is
 //!   written.
 //! - [`status`]: conditions, and events.
 //!

@@ -126,7 +126,7 @@ impl CaSource {
         CaSource::open(certificate, key, CertificateFileForm::One, None, clock)
     }
 
-    /// As [`CaSource::files`], for a CA that must also pass `check`.
+    /// As [`CaSource::from_files`], for a CA that must also pass `check`.
     pub fn from_files_with_check(
         certificate: PathBuf,
         key: PathBuf,
@@ -136,7 +136,7 @@ impl CaSource {
         CaSource::open(certificate, key, CertificateFileForm::One, Some(check), clock)
     }
 
-    /// As [`CaSource::files`], where those that vouch for the certificate may follow it.
+    /// As [`CaSource::from_files`], where those that vouch for the certificate may follow it.
     pub fn from_chain_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
         CaSource::open(certificate, key, CertificateFileForm::Chain, None, clock)
     }

@@ -73,7 +73,7 @@ pub async fn run_while_served<F, L>(
     run_while_served_or(client, wanted, controller, start, || {}).await;
 }
 
-/// As [`while_served`]; calls `absent` whenever the server is seen not to have the kind.
+/// As [`run_while_served`]; calls `absent` whenever the server is seen not to have the kind.
 pub async fn run_while_served_or<F, L>(
     client: Client,
     wanted: ApiKind,

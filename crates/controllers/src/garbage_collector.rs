@@ -1,8 +1,8 @@
 //! The garbage collector: objects whose owners are all gone go too, as their owner references
 //! and the way the owner was deleted demand.
 //!
-//! Watches of all kinds keep a [`graph::Graph`] of who owns whom. It only says where to look: what
-//! is done is [decided](decide::decide) on what the server answers at that moment.
+//! Watches of all kinds keep a [`graph::OwnerGraph`] of who owns whom. It only says where to look: what
+//! is done is [decided](decision::decision) on what the server answers at that moment.
 
 mod decision;
 mod executor;

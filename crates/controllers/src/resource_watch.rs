@@ -33,7 +33,7 @@ pub async fn watch_metadata(
     watch_objects(api, &resource.plural, fields, counters, on).await;
 }
 
-/// As [`follow`], with all of each object.
+/// As [`watch_metadata`], with all of each object.
 pub async fn watch_objects<K>(
     api: Api<K>,
     plural: &str,
@@ -52,7 +52,7 @@ pub async fn watch_objects<K>(
     watch_with_config(api, plural, config, counters, events).await;
 }
 
-/// As [`follow_whole`], with those objects that the configuration selects, and with what goes wrong.
+/// As [`watch_objects`], with those objects that the configuration selects, and with what goes wrong.
 /// Of [`Metadata`], nothing else is sent.
 pub async fn watch_with_config<K>(
     api: Api<K>,

@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.wake.notify_one();
     }
 
-    /// Takes out the next key, when there is one. Hand it back with [`Queue::finish`].
+    /// Takes out the next key, when there is one. Hand it back with [`WorkQueue::finish`].
     ///
     /// One caller at a time; dropping the future loses nothing.
     pub async fn next(&self) -> (K, WorkTimer) {

@@ -3,8 +3,8 @@
 //! `cargo xtask test` says in `WINDLASS_ETCD` where the program is; without it, it is looked for on
 //! `PATH`. No process outlives the one that started it, however that one ends.
 //!
-//! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens; a [`Network`]
-//! has hosts for places, and can be cut in pieces; [`Change`] is what the cluster has stored.
+//! Start reading at [`EtcdCluster`]; a [`EtcdMember`] is one process; [`MemberAddress`] is where one listens; a [`HostNetwork`]
+//! has hosts for places, and can be cut in pieces; [`KeyChange`] is what the cluster has stored.
 
 mod cluster_health;
 mod key_changes;

@@ -12,7 +12,7 @@ pub struct CertificateKeyPair {
     key: PrivateKey,
 }
 
-/// Why something is not an [`Identity`].
+/// Why something is not an [`CertificateKeyPair`].
 #[derive(Debug, thiserror::Error)]
 pub enum KeyPairError {
     /// The text is not PEM.

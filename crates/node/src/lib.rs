@@ -1,28 +1,28 @@
 //! The node agent: obtains and keeps the certificates of a node, as kubelet does.
 //!
 //! - [`files`]: every operation on the disk, so that each can be made to fail.
-//! - [`identity`]: a certificate, those that vouch for it, and its key.
-//! - [`store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
+//! - [`key_pair`]: a certificate, those that vouch for it, and its key.
+//! - [`cert_store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
 //! - [`template`]: what a certificate is for, and what has to be in it.
-//! - [`request`]: asking the API for a certificate, and waiting for it.
-//! - [`manager`]: obtains one certificate and keeps it good.
-//! - [`present`]: shows in TLS handshakes whatever certificate is current.
+//! - [`csr`]: asking the API for a certificate, and waiting for it.
+//! - [`node_certificates`]: obtains one certificate and keeps it good.
+//! - [`tls_resolver`]: shows in TLS handshakes whatever certificate is current.
 //! - [`client`]: a client of the API that is the node.
-//! - [`register`]: the Node object, its status and its heartbeat.
+//! - [`node_status`]: the Node object, its status and its heartbeat.
 //! - [`volume`]: projected volumes: what is to be in them, and how it gets there.
 //! - [`sources`]: what they are made of, as the server has it.
-//! - [`certificates`]: keys for them that are made here, and certificates for these.
+//! - [`volume_certificates`]: keys for them that are made here, and certificates for these.
 //! - [`projections`]: volumes of the machine itself.
-//! - [`keeper`]: keeps all volumes as they should be.
+//! - [`volume_manager`]: keeps all volumes as they should be.
 //! - [`trust`]: tells the server which trust anchors are in them.
 //! - [`exposure`]: whether other users of the machine have access to all this.
 //! - [`limits`]: how much of the machine others make it use.
-//! - [`gates`]: features that can be turned off.
+//! - [`feature_gates`]: features that can be turned off.
 //! - [`events`]: what happens, told on the Node.
 //! - [`serving`]: the node's own server: health and metrics.
-//! - [`metrics`], [`status`]: what is known, for programs and for people.
+//! - [`metrics`], [`status_file`]: what is known, for programs and for people.
 //! - [`agent`]: joins all of it.
-//! - [`boot`]: which credential to begin with, and the kubeconfig.
+//! - [`bootstrap`]: which credential to begin with, and the kubeconfig.
 //! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in

@@ -1,6 +1,6 @@
 //! Obtains one certificate and keeps it good.
 //!
-//! [`machine`] decides; this performs. Everybody who uses the certificate asks [`Manager::current`].
+//! [`state_machine`] decides; this performs. Everybody who uses the certificate asks [`NodeCertificateManager::current`].
 
 pub mod backoff;
 pub mod report;

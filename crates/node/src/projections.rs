@@ -2,8 +2,8 @@
 //!
 //! - [`file`]: what such a file says. Whatever is wrong with it is told with the path of the field,
 //!   all of it at once.
-//! - [`follow`]: reads it again when it changes.
-//! - [`stores`]: files of other formats than PEM, made from those of the volume.
+//! - [`file_watch`]: reads it again when it changes.
+//! - [`keystores`]: files of other formats than PEM, made from those of the volume.
 //! - [`secret`]: the passwords of these.
 //! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
 

@@ -1,13 +1,13 @@
 //! What volumes are made of, as the server has it: watched, and asked for.
 //!
-//! - [`served`]: kinds that not every server has, in the best version that it has.
-//! - [`feed`]: watches that go on through errors.
+//! - [`discovery`]: kinds that not every server has, in the best version that it has.
+//! - [`watch`]: watches that go on through errors.
 //! - [`pods`]: the pods of this node.
 //! - [`bundles`]: all ClusterTrustBundles.
 //! - [`objects`]: those ConfigMaps and Secrets that volumes name.
 //! - [`tokens`]: tokens of service accounts.
 //!
-//! Whoever makes volumes is woken by a [`Wake`] that says what has changed.
+//! Whoever makes volumes is woken by a [`SourceChange`] that says what has changed.
 
 pub mod bundles;
 pub mod discovery;

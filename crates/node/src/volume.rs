@@ -3,14 +3,14 @@
 //! Everything here is called by somebody who watches pods and objects; nothing here waits, asks the
 //! API or keeps anything but what is on the disk.
 //!
-//! - [`definition`]: [`Definition::read`](definition::Definition::read) makes of a pod's `projected`
+//! - [`definition`]: `definition` parsing makes of a pod's `projected`
 //!   volume, or of one in a file of the same shape, something that is known to be right.
-//! - [`content`]: [`Bundles`](content::Bundles) holds the ClusterTrustBundles, each read once when it
+//! - [`trust_anchors`]: [`Bundles`](trust_anchors::TrustBundleIndex) holds the ClusterTrustBundles, each read once when it
 //!   changes; it knows which of them a volume selects and what comes out.
 //! - [`plan`]: [`decide`](plan::decide) makes files of a definition and of a
-//!   [`World`](plan::World), or says why there are none. It is pure.
+//!   [`PlanInputs`](plan::PlanInputs), or says why there are none. It is pure.
 //! - [`payload`], [`path`]: the files, and where they are. [`id`]: which volume.
-//! - [`writer`]: [`Writer`](writer::Writer) puts them on the disk, all at once.
+//! - [`writer`]: [`Writer`](writer::VolumeWriter) puts them on the disk, all at once.
 //!
 //! A loop on top of it does this whenever something has changed that a volume depends on, and may do
 //! it at any other time, since what is the same is not written:

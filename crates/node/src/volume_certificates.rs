@@ -1,10 +1,10 @@
 //! Keys that are made here and certificates for them: asked for, kept over restarts, and renewed in
 //! time, while the old ones go on being served.
 //!
-//! - [`machine`]: what to do next, from what is known. [`times`]: when to renew.
-//! - [`driver`]: does it, for one certificate. [`obtain`]: how one is obtained.
-//! - [`pod`], [`host`]: the requests on the server. [`hub`]: what the server says of them.
-//! - [`state`]: what is kept on the disk. [`source`]: what is shown to others. [`tell`]: events.
+//! - [`state_machine`]: what to do next, from what is known. [`renewal_times`]: when to renew.
+//! - [`driver`]: does it, for one certificate. [`issuance`]: how one is obtained.
+//! - [`create_pod`], [`host_request`]: the requests on the server. [`dispatcher`]: what the server says of them.
+//! - [`state_file`]: what is kept on the disk. [`managed_certificate`]: what is shown to others. [`event_writer`]: events.
 
 mod dispatcher;
 mod driver;

@@ -1,7 +1,7 @@
 //! Issuing what somebody asked for, byte for byte as kube-controller-manager does.
 //!
 //! A certificate has the names and the key of the request and nothing else of it: its other
-//! extensions are dropped. What is made is looked at before it is signed ([`Lint`]), and read again
+//! extensions are dropped. What is made is looked at before it is signed ([`IssuanceLint`]), and read again
 //! and verified after.
 
 pub(crate) mod alt_names;

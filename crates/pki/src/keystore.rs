@@ -6,7 +6,7 @@
 //!
 //! The same content, password and profile give the same bytes, so that an unchanged set is an
 //! unchanged file. PKCS#12 wants salts and initialisation vectors; here they are computed from the
-//! content and the password instead of being drawn ([`seal`]). That is acceptable because of what
+//! content and the password instead of being drawn ([`encryption`]). That is acceptable because of what
 //! they are for:
 //!
 //! - A vector must not serve two contents under one key. Another content has another salt, and so

@@ -7,12 +7,12 @@
 //! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign.
 //! - [`JwsKey`]: a public key that checks tokens, and how it is published.
 //! - [`pem`]: the one reader of PEM text, and the writer.
-//! - [`Subject`], [`AltName`], [`Validity`], [`Purpose`], [`Serial`]: the parts of a certificate.
+//! - [`Subject`], [`AltName`], [`Validity`], [`KeyPurpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
-//! - [`Authority`] and [`Leaf`]: who issues, and what; [`issue`] does it.
-//! - [`Issuance`]: what somebody asked for; [`issue_certificate`] makes of it what Kubernetes
-//!   would. [`policy`], [`Usages`] and [`lifetime`] say what may be in it.
-//! - [`write_request`]: asking somebody else for one.
+//! - [`CertificateAuthority`] and [`LeafTemplate`]: who issues, and what; [`issue`] does it.
+//! - [`CertificateTemplate`]: what somebody asked for; [`issue_certificate`] makes of it what Kubernetes
+//!   would. [`policy`], [`CertificateUsages`] and [`lifetime`] say what may be in it.
+//! - [`build_csr`]: asking somebody else for one.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
 //! - [`leads_to_anchor`]: under which anchor a certificate was issued.

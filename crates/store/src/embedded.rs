@@ -53,7 +53,7 @@ pub(crate) use writer::{deliver, deliver_changes};
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
-/// How to open an [`Embedded`] store.
+/// How to open an [`EmbeddedStore`] store.
 #[derive(Clone)]
 pub struct EmbeddedOptions {
     /// The data directory; made if it does not exist.

@@ -1,6 +1,6 @@
 //! The distributed engine: any number of processes on one etcd cluster.
 //!
-//! The store's revision is the cluster's plus a base ([`mark`]), and counts the changes of others
+//! The store's revision is the cluster's plus a base ([`meta_key`]), and counts the changes of others
 //! too. [`client`] makes the calls on connections to [`members`], [`txn`] and [`reader`] say what
 //! they mean; [`feed`] is the task that owns the sinks and one [`watcher`], [`compactor`] the one
 //! that forgets history; [`core`] is what they share. An `i64` is a revision as etcd counts, a
@@ -47,7 +47,7 @@ use keys::KeySpace;
 pub(crate) use migrate::{EtcdSource, EtcdTarget};
 pub use revision_offset::{RaisedRevision, raise_revision};
 
-/// How to reach an [`Etcd`] store.
+/// How to reach an [`EtcdStore`] store.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// The members' client addresses, as `http://` or `https://` URLs.

@@ -7,17 +7,17 @@
 //!
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
-//! - The feed ([`Store::follow`]) delivers every change after its start once, in order, or refuses
-//!   with [`Error::Compacted`], or begins anew with [`Message::Reset`]; never a silent gap.
+//! - The feed ([`Store::attach_sink`]) delivers every change after its start once, in order, or refuses
+//!   with [`Error::Compacted`], or begins anew with [`FeedMessage::Reset`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
 //! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
 //!   Any other error leaves it open whether the change took effect; the feed tells.
 //!
-//! Start reading at [`Store`], then [`Embedded`], the engine on SQLite: in `embedded/`, `writer` is the
+//! Start reading at [`Store`], then [`EmbeddedStore`], the engine on SQLite: in `embedded/`, `writer` is the
 //! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are
 //! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
-//! [`Etcd`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
+//! [`EtcdStore`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
 //! what they mean, `feed` owns the sinks and one `watcher`, `core` is what these share.
 //! `moving` carries a store from one engine to the other, as a file.
 //! `suite` is the list of promises as tests, which every engine has to pass.
@@ -65,7 +65,7 @@ pub struct WriteRequest {
     pub change: KeyChange,
 }
 
-/// What a [`Write`] expects of its key's current state.
+/// What a [`WriteRequest`] expects of its key's current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePrecondition {
     /// The key may be in any state, present or absent.
@@ -76,7 +76,7 @@ pub enum WritePrecondition {
     Revision(Revision),
 }
 
-/// What a [`Write`] does to its key.
+/// What a [`WriteRequest`] does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
     /// Creates the key or replaces its value.

@@ -2,7 +2,7 @@
 //!
 //! [`export`] writes every object as it is at one revision into a file ([`format`]), [`import`]
 //! makes a store of such a file. Both go on where they were interrupted. An engine takes part as a
-//! [`Source`] and as a [`Target`]; what must hold whatever the engine is said here once.
+//! [`MigrationSource`] and as a [`MigrationTarget`]; what must hold whatever the engine is said here once.
 //!
 //! An imported store continues [`crate::RESTORE_JUMP`] above the exported revision, without history:
 //! every object gets a new revision, and none that anyone may remember is given out again.

@@ -168,7 +168,7 @@ pub struct ExpiryMonitor {
 }
 
 impl ExpiryMonitor {
-    /// Reports on these. [`Monitor::check`] does it.
+    /// Reports on these. [`ExpiryMonitor::check`] does it.
     pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
         Self { monitored, clock, reported: Mutex::default() }
     }

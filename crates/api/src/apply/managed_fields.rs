@@ -79,7 +79,7 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// [`Manager::identity`] that can be looked up while managers change: a client may send thousands.
+/// [`ManagedFieldsEntry::identity`] that can be looked up while managers change: a client may send thousands.
 #[derive(PartialEq, Eq, Hash)]
 struct ManagerIdentity(String, ManagedFieldsOperation, String, String);
 

@@ -1,6 +1,6 @@
 //! Label selectors: the text of the query parameter `labelSelector`, and the `LabelSelector` object.
 //!
-//! Both become a [`Selector`], whose values were checked once, so that matching an object is a few
+//! Both become a [`LabelSelector`], whose values were checked once, so that matching an object is a few
 //! string comparisons.
 
 mod parse;
@@ -203,7 +203,7 @@ impl LabelTest {
     }
 }
 
-/// Whether a value is one of a sorted list, as [`Requirement::new`] makes it.
+/// Whether a value is one of a sorted list, as [`LabelRequirement::new`] makes it.
 fn contains_sorted(value: &str, sorted: &[String]) -> bool {
     sorted.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
 }

@@ -139,7 +139,7 @@ impl CaRollout {
             .map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
     }
 
-    /// Counts changes of what [`CaRollout::choose`] says.
+    /// Counts changes of what [`CaRollout::select_ca`] says.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,6 +1,6 @@
 //! What a manager does next: a function of what it knows, what happens, the time and a random number.
 //!
-//! It does nothing itself. At most one [`Action::Obtain`] or [`Action::Store`] is under way, so at
+//! It does nothing itself. At most one [`RotationAction::Obtain`] or [`RotationAction::Store`] is under way, so at
 //! most one request is outstanding.
 
 use std::sync::Arc;

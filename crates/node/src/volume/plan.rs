@@ -2,7 +2,7 @@
 //!
 //! It is pure: the same arguments give the same files, to the byte. Whoever calls it does so again
 //! whenever one of the arguments has changed, and hands the files to the
-//! [`Writer`](super::writer::Writer), which notices when nothing has.
+//! [`Writer`](super::writer::VolumeWriter), which notices when nothing has.
 
 mod downward;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Keeps one certificate good: performs what [`machine`](super::machine) decides.
+//! Keeps one certificate good: performs what [`machine`](super::state_machine) decides.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What is done next about one certificate: a function of what is known, what happens, the time and a
 //! random number.
 //!
-//! It does nothing itself. At most one [`Action::Obtain`] is under way. Nothing is final: what is
+//! It does nothing itself. At most one [`RenewalAction::Obtain`] is under way. Nothing is final: what is
 //! refused is asked for again, later and later, and what there is goes on being served.
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl VolumeLoop {
         }
     }
 
-    /// Something is to be done beside the loop, which ends in [`Work::ended`].
+    /// Something is to be done beside the loop, which ends in [`VolumeLoop::finish_job`].
     pub fn spawn(&mut self, task: LoopTask, job: impl FnOnce() -> LoopTaskResult + Send + 'static) {
         let handle = self.jobs.spawn_blocking(job);
         self.running.insert(handle.id(), task);

@@ -1,7 +1,7 @@
 //! What is looked at before a certificate is signed.
 //!
 //! A failed lint is an error, and nothing is signed. What Kubernetes issues is issued here too, with
-//! a [`Warning`] where it is odd, except for these:
+//! a [`LintWarning`] where it is odd, except for these:
 //!
 //! | not issued | why |
 //! |---|---|
@@ -163,7 +163,7 @@ fn validity_order(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
 }
 
 /// A fresh authority is younger than what it issues, because that is backdated: see
-/// [`Warning::BeginsEarly`].
+/// [`LintWarning::BeginsEarly`].
 fn validity_end(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let end = draft.authority.certificate().validity().not_after();
     match &draft.validity {

@@ -42,7 +42,7 @@ pub fn parse_usage<'a>(field: &ConfigField<'a>) -> Result<&'a str, ConfigError> 
     Ok(name)
 }
 
-/// The usages of these names, which [`usage`] has read.
+/// The usages of these names, which [`parse_usage`] has read.
 pub fn parse_usages(
     field: &ConfigField<'_>,
     names: &[&str],
