@@ -4,9 +4,7 @@
 use http::Method;
 use libfuzzer_sys::fuzz_target;
 use windlass_fuzz::timed;
-use windlass_server::request::info::Info;
-use windlass_server::request::options::{DeleteOptions, ListOptions, WriteOptions};
-use windlass_server::request::query::Query;
+use windlass_server::fuzzing::{DeleteOptions, ListOptions, QueryParameters, RequestInfo, WriteOptions};
 
 const METHODS: &[Method] =
     &[Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD];
@@ -18,10 +16,10 @@ fuzz_target!(|data: &[u8]| {
     let (path, query) =
         url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
     timed(data, || {
-        let query = Query::parse(query);
+        let query = QueryParameters::parse(query);
         let watch = query.flag("watch").unwrap_or_default();
         let selected = query.first("fieldSelector");
-        if let Ok(info) = Info::parse(method, path, watch, selected) {
+        if let Ok(info) = RequestInfo::parse(method, path, watch, selected) {
             assert!(info.path.starts_with('/'), "{info:?}");
         }
         let _ = ListOptions::parse(&query, watch);

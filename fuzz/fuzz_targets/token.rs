@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use windlass_fuzz::timed;
 use windlass_pki::PrivateKey;
-use windlass_server::tokens::TokenVerifier;
+use windlass_server::TokenVerifier;
 
 static VERIFIER: LazyLock<TokenVerifier> = LazyLock::new(|| {
     let key = PrivateKey::generate().expect("a key");

@@ -170,7 +170,7 @@ impl AuditLog {
 /// What is known of a request so far; the stages fill it in.
 ///
 /// A record that is dropped before it is complete is of a client that left, and written down as that.
-pub struct AuditRecord<'a> {
+pub(crate) struct AuditRecord<'a> {
     /// Parsed path and verb; `None` until the request line is parsed.
     pub info: Option<RequestInfo>,
     /// Authenticated user before impersonation; `None` until authentication succeeds.
@@ -212,7 +212,7 @@ enum RequestOutcome {
 
 impl AuditRecord<'_> {
     /// Records the status code and the audited parts of `response`.
-    pub fn answered(&mut self, response: &Response<ResponseBody>) {
+    pub(crate) fn answered(&mut self, response: &Response<ResponseBody>) {
         if let Some(open) = &mut self.open {
             open.ending = RequestOutcome::Answered {
                 code: response.status().as_u16(),
@@ -223,7 +223,7 @@ impl AuditRecord<'_> {
     }
 
     /// Records the `Status` that `error` is reported to the client as.
-    pub fn failed(&mut self, error: &Error) {
+    pub(crate) fn failed(&mut self, error: &Error) {
         if let Some(open) = &mut self.open
             && !matches!(open.ending, RequestOutcome::Panicked)
         {
@@ -232,7 +232,7 @@ impl AuditRecord<'_> {
     }
 
     /// The request ended in a panic.
-    pub fn panicked(&mut self) {
+    pub(crate) fn panicked(&mut self) {
         if let Some(open) = &mut self.open {
             open.ending = RequestOutcome::Panicked;
         }
@@ -240,7 +240,7 @@ impl AuditRecord<'_> {
 
     /// In strict mode, writes that the request was received, before it has any effect. Fails if that could
     /// not be written.
-    pub async fn received(&self) -> Result<(), Error> {
+    pub(crate) async fn received(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
         if open.audit.mode != AuditLogMode::BlockingStrict
             || self.logging(open) != LoggingDecision::Always
@@ -257,7 +257,7 @@ impl AuditRecord<'_> {
 
     /// Hands the event over, now that it is known how the request ended. Waits while the writer has
     /// too much.
-    pub async fn complete(&mut self) {
+    pub(crate) async fn complete(&mut self) {
         let Some((writer, mode)) = self.open.as_ref().map(|open| (open.writer, open.audit.mode))
         else {
             return;

@@ -20,12 +20,12 @@ pub type Incoming = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync
 
 /// Reads a request body of at most [`limits::BODY`] bytes. A longer one is refused without being
 /// kept.
-pub async fn read(body: Incoming) -> Result<Bytes, Error> {
+pub(crate) async fn read(body: Incoming) -> Result<Bytes, Error> {
     read_within(body, limits::BODY).await
 }
 
 /// Reads the body of a request that stores nothing: at most [`limits::SMALL_BODY`] bytes.
-pub async fn read_small(body: Incoming) -> Result<Bytes, Error> {
+pub(crate) async fn read_small(body: Incoming) -> Result<Bytes, Error> {
     read_within(body, limits::SMALL_BODY).await
 }
 
@@ -61,11 +61,11 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
 /// Over HTTP/1 a connection that is closed while the client still sends is reset, and the reset would
 /// overtake the answer. Over HTTP/2 the stream is reset; such resets are counted, and when there are
 /// too many the whole connection is closed, with the watches on it.
-pub struct RequestBody(Option<hyper::body::Incoming>);
+pub(crate) struct RequestBody(Option<hyper::body::Incoming>);
 
 impl RequestBody {
     /// All of `body` is still to come.
-    pub fn new(body: hyper::body::Incoming) -> RequestBody {
+    pub(crate) fn new(body: hyper::body::Incoming) -> RequestBody {
         RequestBody(Some(body))
     }
 }

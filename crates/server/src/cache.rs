@@ -21,8 +21,8 @@ use windlass_store::{ChangeEvent, FeedMessage, RangePage, StoredValue};
 use crate::object::Object;
 use crate::registry::kind::Kind;
 
-pub use change::{ObjectChange, WatchEventType, line};
-pub use object_watchers::ObjectWatcher;
+pub(crate) use change::{ObjectChange, WatchEventType, line};
+pub(crate) use object_watchers::ObjectWatcher;
 use object_watchers::ObjectWatchers;
 use window::ChangeWindow;
 
@@ -466,13 +466,13 @@ impl CacheState {
 }
 
 /// Where a kind's objects stand in the store: `group/plural`, with `core` for the nameless group.
-pub fn prefix(kind: &Kind) -> String {
+pub(crate) fn prefix(kind: &Kind) -> String {
     let group = kind.stored().group;
     format!("{}/{}", if group.is_empty() { "core" } else { group }, kind.plural)
 }
 
 /// The store key of an object.
-pub fn store_key(kind: &Kind, key: &str) -> String {
+pub(crate) fn store_key(kind: &Kind, key: &str) -> String {
     format!("{}/{key}", prefix(kind))
 }
 

@@ -6,13 +6,13 @@
 //! (negotiation, decoding, mutating admission, preconditions, validation, validating admission, store)
 //! ```
 
-pub mod admission;
-pub mod authn;
-pub mod authz;
-pub mod flow_control;
+pub(crate) mod admission;
+pub(crate) mod authn;
+pub(crate) mod authz;
+pub(crate) mod flow_control;
 mod impersonation;
 mod route;
-pub mod watch_access;
+pub(crate) mod watch_access;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Whether a request was authenticated: an extension of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthenticationOutcome {
+pub(crate) enum AuthenticationOutcome {
     /// The caller has a credential that holds.
     Succeeded,
     /// The caller is anonymous, or has a credential that does not hold.

@@ -16,10 +16,11 @@ use crate::registry::KindRegistry;
 use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
 /// The content type of the aggregated form; clients tell the forms apart by these parameters.
-pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub(crate) const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The answer to `GET /api`; `address` is the `host:port` under which the server is reached.
-pub fn api_versions(registry: &KindRegistry, address: &str) -> Value {
+pub(crate) fn api_versions(registry: &KindRegistry, address: &str) -> Value {
     let groups = registry.groups();
     let core = groups.iter().find(|(group, _)| group.is_empty());
     let versions = core.map(|(_, versions)| versions.as_slice()).unwrap_or_default();
@@ -31,14 +32,14 @@ pub fn api_versions(registry: &KindRegistry, address: &str) -> Value {
 }
 
 /// The answer to `GET /apis`.
-pub fn api_group_list(registry: &KindRegistry) -> Value {
+pub(crate) fn api_group_list(registry: &KindRegistry) -> Value {
     let groups: Vec<Value> =
         named_groups(registry).into_iter().map(|(name, versions)| group(name, &versions)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// The answer to `GET /apis/{group}`; `None` if there is no such group.
-pub fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
+pub(crate) fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
     let groups = named_groups(registry);
     let (name, versions) = groups.into_iter().find(|(group, _)| *group == name)?;
     let mut body = group(name, &versions);
@@ -49,7 +50,11 @@ pub fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
 
 /// The answer to `GET /api/v1` (with an empty group) and `GET /apis/{group}/{version}`; `None` if
 /// there is no such group-version.
-pub fn api_resource_list(registry: &KindRegistry, group: &str, version: &str) -> Option<Value> {
+pub(crate) fn api_resource_list(
+    registry: &KindRegistry,
+    group: &str,
+    version: &str,
+) -> Option<Value> {
     let kinds = registry.in_version(group, version);
     let (_, first) = kinds.first()?;
     let mut resources: Vec<(String, Value)> = Vec::new();
@@ -75,18 +80,18 @@ pub fn api_resource_list(registry: &KindRegistry, group: &str, version: &str) ->
 }
 
 /// The aggregated form of `GET /api`.
-pub fn aggregated_core(registry: &KindRegistry) -> Value {
+pub(crate) fn aggregated_core(registry: &KindRegistry) -> Value {
     let groups = registry.groups();
     aggregated(registry, groups.into_iter().filter(|(group, _)| group.is_empty()))
 }
 
 /// The aggregated form of `GET /apis`.
-pub fn aggregated_groups(registry: &KindRegistry) -> Value {
+pub(crate) fn aggregated_groups(registry: &KindRegistry) -> Value {
     aggregated(registry, named_groups(registry).into_iter())
 }
 
 /// What can be done with a kind, sorted.
-pub fn verbs(kind: &Kind) -> &'static [&'static str] {
+pub(crate) fn verbs(kind: &Kind) -> &'static [&'static str] {
     if kind.review.is_some() {
         &["create"]
     } else if kind.delete_collection {
@@ -97,7 +102,7 @@ pub fn verbs(kind: &Kind) -> &'static [&'static str] {
 }
 
 /// The entity tag of a document, with its quotes: it changes when the document does.
-pub fn etag(document: &[u8]) -> String {
+pub(crate) fn etag(document: &[u8]) -> String {
     format!("\"{}\"", content_hash(document))
 }
 

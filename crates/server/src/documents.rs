@@ -18,7 +18,7 @@ use crate::tokens::openid;
 use crate::{discovery, response};
 
 /// Whether something is served under a path.
-pub fn exists(server: &Server, path: &str) -> bool {
+pub(crate) fn exists(server: &Server, path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     match parts.as_slice() {
         ["api" | "apis" | "version" | "metrics" | "healthz" | "livez" | "readyz"]
@@ -31,7 +31,7 @@ pub fn exists(server: &Server, path: &str) -> bool {
 }
 
 /// Answers a discovery or OpenAPI path.
-pub fn answer(
+pub(crate) fn answer(
     server: &Arc<Server>,
     parts: &Parts,
     query: &QueryParameters,

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(60);
 const BATCH: usize = 200;
 
 /// Removes what has expired, until the server goes down.
-pub async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>) {
+pub(crate) async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
@@ -34,7 +34,7 @@ pub async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>) {
 }
 
 /// Removes the objects of one kind that are older than `ttl`.
-pub async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
+pub(crate) async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
     let oldest = (server.clock)() - ttl;
     let mut after: Option<String> = None;
     loop {

@@ -37,7 +37,7 @@ const SHUTDOWN: HealthCheck =
     HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
 
 /// Answers a health path; `None` when there is no such check.
-pub fn health(
+pub(crate) fn health(
     server: &Server,
     path: &str,
     query: &QueryParameters,
@@ -90,7 +90,7 @@ fn report(
 }
 
 /// The body of `/version`: the Kubernetes version whose behaviour is implemented, and ours.
-pub fn version() -> Value {
+pub(crate) fn version() -> Value {
     let platform = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

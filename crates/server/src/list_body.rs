@@ -15,8 +15,8 @@ use crate::body::{BodyError, KEEPS_SEAT, attach_seat};
 use crate::chain::flow_control::RequestSeat;
 use crate::limits;
 use crate::object::Object;
-pub use encoding::{ItemEncoder, ListEnvelope};
-pub use history::{HistoricalObjects, HistoricalPage, object, objects_in, range};
+pub(crate) use encoding::{ItemEncoder, ListEnvelope};
+pub(crate) use history::{HistoricalObjects, HistoricalPage, object, objects_in, range};
 
 /// Items of this size are sent as the cache has them; smaller ones are joined.
 const SENT_AS_IS: usize = 16 * 1024;

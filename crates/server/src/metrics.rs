@@ -293,7 +293,7 @@ impl Drop for GaugeGuard {
 
 /// Turns OpenMetrics into the older text form that every scraper reads: there a counter's type
 /// line carries the `_total` of its samples.
-pub fn plain(open: &str) -> String {
+pub(crate) fn plain(open: &str) -> String {
     let mut out = String::with_capacity(open.len());
     for line in open.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
@@ -325,7 +325,7 @@ fn process(out: &mut String) {
 }
 
 /// A source of the caches' sizes.
-pub fn storage_source(
+pub(crate) fn storage_source(
     caches: Arc<crate::cache::ResourceCaches>,
     kinds: Vec<&'static Kind>,
 ) -> MetricsSource {

@@ -206,7 +206,7 @@ pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> 
 }
 
 /// Encodes the first members of an object: `{"kind":…,"apiVersion":…,`
-pub fn head(kind: &str, api_version: &str) -> String {
+pub(crate) fn head(kind: &str, api_version: &str) -> String {
     // Both are names of ours, without characters that JSON would escape.
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

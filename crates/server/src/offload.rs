@@ -59,7 +59,7 @@ impl OffloadPool {
 }
 
 /// How large a value is, roughly as JSON, counted up to [`limits::LARGE`].
-pub fn size(value: &Value) -> usize {
+pub(crate) fn size(value: &Value) -> usize {
     fn add(value: &Value, sum: &mut usize) {
         *sum += match value {
             Value::String(text) => text.len() + 3,

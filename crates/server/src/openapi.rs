@@ -13,7 +13,7 @@ mod parameters;
 mod paths;
 #[cfg(test)]
 pub(crate) mod samples;
-pub mod shared_documents;
+pub(crate) mod shared_documents;
 
 #[cfg(test)]
 mod tests;
@@ -34,12 +34,9 @@ use definitions::{OpenApiVersion, SchemaDefinition};
 use endpoints::ApiEndpoint;
 use shared_documents::SharedDocuments;
 
-/// The content type of the JSON documents.
-pub const JSON: &str = "application/json";
-
 /// The content type of the version 2 document in protobuf. Clients ask for it with an `@` in place
 /// of the dot after `v2` as well.
-pub const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+pub(crate) const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Renders the OpenAPI v2 and v3 documents of the registered kinds on demand.
 pub struct OpenApiDocuments {

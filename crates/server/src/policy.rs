@@ -13,9 +13,9 @@
 //! there allows nothing). But it says so: `/readyz` fails and the log has an error, until one of
 //! the tries that follow works out.
 
-pub mod coverage;
-pub mod merge;
-pub mod parse;
+pub(crate) mod coverage;
+pub(crate) mod merge;
+pub(crate) mod parse;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl DefaultPolicy {
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Brings the default policy in. If that fails, goes on trying while the server runs.
-pub async fn establish(server: &Arc<Server>) {
+pub(crate) async fn establish(server: &Arc<Server>) {
     if !try_once(server).await {
         tokio::spawn(retry_until_applied(server.clone()));
     }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Admits a burst, and after that a steady rate.
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     burst: f64,
     per_second: f64,
     state: Mutex<TokenBucket>,
@@ -18,20 +18,20 @@ struct TokenBucket {
 
 impl RateLimit {
     /// Admits `burst` at once, and `per_second` in the long run.
-    pub fn new(burst: u32, per_second: f64) -> RateLimit {
+    pub(crate) fn new(burst: u32, per_second: f64) -> RateLimit {
         let burst = f64::from(burst);
         let state = TokenBucket { tokens: burst, refilled: None, suppressed: 0 };
         RateLimit { burst, per_second, state: Mutex::new(state) }
     }
 
     /// What has been turned away since the last one that was admitted.
-    pub fn suppressed(&self) -> u64 {
+    pub(crate) fn suppressed(&self) -> u64 {
         self.lock().suppressed
     }
 
     /// Admits something that costs this many tokens, or counts it as suppressed. What costs more than the
     /// whole burst costs the burst. Returns how many were suppressed before.
-    pub fn admit(&self, cost: u32, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&self, cost: u32, now: Instant) -> Option<u64> {
         let mut state = self.lock();
         let passed =
             state.refilled.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());

@@ -1,7 +1,7 @@
 //! What a request asks for: parsed once, at the front, into types the rest can trust.
 
-pub mod info;
-pub mod negotiation;
-pub mod options;
-pub mod query;
-pub mod selection;
+pub(crate) mod info;
+pub(crate) mod negotiation;
+pub(crate) mod options;
+pub(crate) mod query;
+pub(crate) mod selection;

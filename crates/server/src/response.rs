@@ -20,7 +20,7 @@ use crate::verbs::RequestContext;
 use crate::verbs::list::ObjectList;
 
 /// Builds a response with one object in the negotiated format.
-pub fn object(
+pub(crate) fn object(
     call: &RequestContext<'_>,
     output: OutputOptions,
     code: StatusCode,
@@ -51,7 +51,7 @@ pub fn object(
 }
 
 /// Answers with a list, which is encoded as the client reads it.
-pub fn list(
+pub(crate) fn list(
     call: &RequestContext<'_>,
     output: OutputOptions,
     list: ObjectList,
@@ -89,7 +89,7 @@ fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata:
 }
 
 /// The metadata of a list.
-pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Value {
+pub(crate) fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Value {
     let mut meta = json!({"resourceVersion": revision.to_string()});
     if !continue_.is_empty() {
         meta["continue"] = json!(continue_);
@@ -101,7 +101,7 @@ pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Va
 }
 
 /// Returns a `PartialObjectMetadata` with the metadata of an object.
-pub fn partial(
+pub(crate) fn partial(
     kind: &Kind,
     served: &ServedVersion,
     version: MetaVersion,
@@ -119,7 +119,7 @@ fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
 }
 
 /// Answers with an object that is not stored: a review, or what was posted to a subresource.
-pub fn unstored(
+pub(crate) fn unstored(
     code: StatusCode,
     output: OutputOptions,
     mut object: Value,
@@ -131,7 +131,11 @@ pub fn unstored(
 }
 
 /// Answers with a `Status` of success, or any other value.
-pub fn value(code: StatusCode, output: OutputOptions, value: &Value) -> Response<ResponseBody> {
+pub(crate) fn value(
+    code: StatusCode,
+    output: OutputOptions,
+    value: &Value,
+) -> Response<ResponseBody> {
     let bytes = match output.format {
         OutputFormat::Yaml => to_yaml(value).into_bytes(),
         OutputFormat::Json if output.pretty => {
@@ -145,7 +149,7 @@ pub fn value(code: StatusCode, output: OutputOptions, value: &Value) -> Response
 }
 
 /// Builds a response with a `Status`, whose code becomes the HTTP status.
-pub fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> {
+pub(crate) fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> {
     let code = status.code.and_then(|c| StatusCode::from_u16(c).ok()).unwrap_or(StatusCode::OK);
     let parsed = serde_json::to_value(status).unwrap_or_default();
     let mut response = value(code, output, &parsed);
@@ -157,7 +161,7 @@ pub fn status(status: &Status, output: OutputOptions) -> Response<ResponseBody> 
 }
 
 /// Builds the response to a failed request, and logs internal errors.
-pub fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
+pub(crate) fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
     if let Some(text) = error.internal() {
         tracing::error!(text, "a request failed inside");
     }
@@ -174,7 +178,7 @@ pub fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
 }
 
 /// Builds a response with media type `text/plain`.
-pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
     let mut response = typed(code, "text/plain; charset=utf-8", text.into());
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
@@ -182,7 +186,7 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> 
 }
 
 /// Answers with bytes of a media type.
-pub fn typed(
+pub(crate) fn typed(
     code: StatusCode,
     media: &'static str,
     bytes: impl Into<Bytes>,
@@ -191,7 +195,7 @@ pub fn typed(
 }
 
 /// Answers with a body of a media type.
-pub fn with_body(
+pub(crate) fn with_body(
     code: StatusCode,
     media: &'static str,
     body: ResponseBody,
@@ -203,7 +207,7 @@ pub fn with_body(
 }
 
 /// Adds `Warning` headers, up to 4 KiB of them as Kubernetes does.
-pub fn warn(response: &mut Response<ResponseBody>, warnings: &[String]) {
+pub(crate) fn warn(response: &mut Response<ResponseBody>, warnings: &[String]) {
     let mut room = 4 * 1024;
     for warning in warnings {
         let quoted = format!("299 - {}", windlass_api::field::quote(warning));

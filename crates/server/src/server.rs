@@ -266,7 +266,7 @@ const TRIES: usize = 5;
 const SHARED_PAGE: (usize, usize) = (8 << 20, 10_000);
 
 /// Fills caches from the store and keeps them up to date from then on.
-pub async fn attach_caches(
+pub(crate) async fn attach_caches(
     store: &Arc<dyn Store>,
     caches: &Arc<ResourceCaches>,
 ) -> Result<(), windlass_store::Error> {

@@ -55,7 +55,7 @@ pub fn config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCertifica
 
 /// Reports handshakes that failed. Those that failed because of a certificate are worth an operator's
 /// attention, but anybody can cause them: only some of them are logged above the debug level.
-pub struct HandshakeLog(RateLimit);
+pub(crate) struct HandshakeLog(RateLimit);
 
 impl Default for HandshakeLog {
     fn default() -> HandshakeLog {
@@ -65,7 +65,7 @@ impl Default for HandshakeLog {
 
 impl HandshakeLog {
     /// Logs a failed TLS handshake, rate-limited above the debug level.
-    pub fn report(&self, address: SocketAddr, error: &io::Error) {
+    pub(crate) fn report(&self, address: SocketAddr, error: &io::Error) {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause.and_then(certificate_failure) {
             None => tracing::debug!(%address, %error, "TLS handshake failed"),

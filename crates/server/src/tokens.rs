@@ -1,7 +1,7 @@
 //! Service-account tokens: JWTs that say whose they are, for whom, and until when.
 
-pub mod claims;
-pub mod openid;
+pub(crate) mod claims;
+pub(crate) mod openid;
 mod verify;
 
 use base64::Engine as _;
@@ -9,7 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use windlass_pki::{JwsAlgorithm, PrivateKey, PublicKey};
 
-pub use verify::{KeySet, TokenRejection, TokenVerifier, VerifierError};
+pub use verify::TokenVerifier;
+pub(crate) use verify::{KeySet, TokenRejection};
 
 /// Signs service account tokens (JWT) with one private key.
 pub struct TokenSigner {

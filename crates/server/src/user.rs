@@ -16,11 +16,11 @@ pub struct User {
 }
 
 /// The group of everybody who proved who they are.
-pub const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of everybody else.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The name of a caller without a credential.
-pub const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 

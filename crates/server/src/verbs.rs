@@ -1,16 +1,16 @@
 //! What can be done with a resource, one file a verb.
 
-pub mod create;
-pub mod decode;
-pub mod delete;
-pub mod freshness;
-pub mod get;
-pub mod list;
-pub mod patch;
-pub mod review;
-pub mod subresource;
-pub mod update;
-pub mod watch;
+pub(crate) mod create;
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod freshness;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod patch;
+pub(crate) mod review;
+pub(crate) mod subresource;
+pub(crate) mod update;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 

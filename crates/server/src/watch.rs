@@ -29,7 +29,7 @@ pub enum EventEncoding {
 }
 
 /// Writes an object as the JSON of an event for one watcher.
-pub type WriteEvent = Box<dyn FnMut(&Object) -> Vec<u8> + Send>;
+pub(crate) type WriteEvent = Box<dyn FnMut(&Object) -> Vec<u8> + Send>;
 
 /// What a watch is to deliver.
 pub struct WatchPlan {
@@ -325,13 +325,13 @@ impl WatchStream {
 }
 
 /// The one line of a watch that cannot begin or go on: a Status in an ERROR event.
-pub fn expired(asked: u64, floor: u64) -> Bytes {
+pub(crate) fn expired(asked: u64, floor: u64) -> Bytes {
     let text = format!("too old resource version: {asked} ({floor})");
     error_line(&Error::Expired(text, String::new()))
 }
 
 /// Encodes an ERROR event, after which the watch ends.
-pub fn error_line(error: &Error) -> Bytes {
+pub(crate) fn error_line(error: &Error) -> Bytes {
     let status = serde_json::to_vec(&error.status()).unwrap_or_default();
     crate::cache::line("ERROR", &status)
 }

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windlass_server::ConnectionLimits;
 use windlass_server::limits;
-use windlass_server::listener::ConnectionLimits;
 
 use crate::cli::ConnectionArgs;
 

@@ -19,15 +19,15 @@ use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner, Si
 use windlass_controllers::signers::{self, CustomSigner};
 use windlass_controllers::{Clock, LeaderElection, RootCa};
 use windlass_pki::{AltName, Certificate};
-use windlass_server::audit::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::chain::flow_control;
-use windlass_server::feature_gates::ServerFeatureGates;
-use windlass_server::listener::{ConnectionDeadlines, ConnectionTracker};
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{Server, ServerOptions, start, system_clock};
-use windlass_server::tokens::TokenSigner;
-use windlass_server::user::{MASTERS, User};
+use windlass_server::AdmissionPlugins;
+use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, InflightLimits, LogRotation};
+
+use windlass_server::LocalClient;
+use windlass_server::ServerFeatureGates;
+use windlass_server::TokenSigner;
+use windlass_server::{ConnectionDeadlines, ConnectionTracker};
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions, start, system_clock};
 use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 use crate::cli::{
@@ -160,7 +160,7 @@ async fn run(settings: ServerSettings) -> Result<()> {
         .map_err(|error| cannot_listen("--listen", address, &error.into()))?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
-    let serving = windlass_server::listener::serve(
+    let serving = windlass_server::serve(
         server.clone(),
         listener,
         tls,
@@ -170,8 +170,7 @@ async fn run(settings: ServerSettings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let advertised = advertised_address(settings.advertise_address, address);
-    let advertiser =
-        tokio::spawn(windlass_server::endpoint_advertiser::run(server.clone(), advertised));
+    let advertiser = tokio::spawn(windlass_server::advertise_endpoints(server.clone(), advertised));
     // Ends with the runtime.
     tokio::spawn(certificates.run());
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
@@ -249,7 +248,7 @@ fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
 async fn assemble(
     settings: &ServerSettings,
     store: &Arc<dyn Store>,
-    metrics: Vec<windlass_server::metrics::MetricsSource>,
+    metrics: Vec<windlass_server::MetricsSource>,
     (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let tls = files::load_tls_config(&settings.tls)?;
@@ -262,7 +261,7 @@ async fn assemble(
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics,
-        flow: flow_control::InflightLimits {
+        flow: InflightLimits {
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),
         },
@@ -281,9 +280,9 @@ async fn assemble(
 fn metric_sources(
     node: Option<&node::EmbeddedNode>,
     certificates: &Arc<CertificateMaintainer>,
-) -> Vec<windlass_server::metrics::MetricsSource> {
+) -> Vec<windlass_server::MetricsSource> {
     let certificates = certificates.clone();
-    let mut sources: Vec<windlass_server::metrics::MetricsSource> = vec![
+    let mut sources: Vec<windlass_server::MetricsSource> = vec![
         Box::new(windlass_controllers::metrics),
         Box::new(move |out| certificates.monitor.metrics(out)),
     ];

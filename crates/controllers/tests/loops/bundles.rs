@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_controllers::bundles::BundleSettings;
 use windlass_controllers::{Clock, ControllerOptions};
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use crate::fixture::{PATIENCE, TestCluster, object, wait_until};
 

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{Server, ServerOptions, start, system_clock};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::AdmissionPlugins;
+use windlass_server::LocalClient;
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions, start, system_clock};
 use windlass_store::{
     EmbeddedOptions, EmbeddedStore, KeyChange, Store as _, WritePrecondition, WriteRequest,
 };

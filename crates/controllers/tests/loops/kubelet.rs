@@ -25,11 +25,11 @@ use time::format_description::well_known::Rfc3339;
 use windlass_controllers::ControllerOptions;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_pki::{Certificate, CertificateDer};
-use windlass_server::body::ResponseBody;
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::handle;
-use windlass_server::peer::Peer;
-use windlass_server::server::{Server, system_clock};
+use windlass_server::ClientCas;
+use windlass_server::Peer;
+use windlass_server::ResponseBody;
+use windlass_server::handle_request;
+use windlass_server::{Server, system_clock};
 
 use crate::certificates::{NODE_TOKENS, authority, bind_as_kubeadm_does};
 use crate::fixture::{PATIENCE, TestCluster, object};
@@ -196,7 +196,7 @@ impl RecordedKubelet {
         };
         let body = Full::from(self.body(step)).map_err(Into::into).boxed_unsync();
         let peer = std::sync::Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain));
-        let response = handle(&self.server, &peer, request.body(body).unwrap()).await;
+        let response = handle_request(&self.server, &peer, request.body(body).unwrap()).await;
         let (parts, body) = response.into_parts();
         (parts.status.as_u16().into(), body)
     }

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use windlass_controllers::{ControllerOptions, NodeMonitor};
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use crate::fixture::{TestCluster, object, wait_until};
 

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
 use windlass_controllers::ControllerOptions;
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use crate::fixture::{PATIENCE, TestCluster, object};
 

@@ -27,9 +27,9 @@ use windlass_node::volume::plan::{CredentialBundle, CredentialState};
 use windlass_node::volume_certificates::{
     CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
 };
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{self, Server};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::Server;
+use windlass_server::{LocalClient, ServerOptions, start};
+use windlass_server::{MASTERS, User};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 pub use windlass_node::volume::definition::CertificateSource as Certificate;
@@ -97,7 +97,7 @@ impl IssuingFixture {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
         let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
+        let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
         let mut loops = JoinSet::new();
         let admin = client_of(&server, "admin", &[MASTERS]);
         std::fs::write(dir.path().join("signers.yaml"), SIGNERS).unwrap();

@@ -30,9 +30,9 @@ use windlass_node::node_certificates::{
 };
 use windlass_node::template::{CertificatePurpose, CertificateTemplate};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{self, Server};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::Server;
+use windlass_server::{LocalClient, ServerOptions, start};
+use windlass_server::{MASTERS, User};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -54,7 +54,7 @@ impl JoiningFixture {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
         let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
+        let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
         let mut world =
             Self { server, dir, loops: JoinSet::new(), _down: down, ahead: Arc::default() };
         let certificates = "system:certificates.k8s.io:certificatesigningrequests";

@@ -27,10 +27,10 @@ use windlass_pki::{
     CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
     parse_certificate_blocks,
 };
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{self, Server, ServerOptions};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::LocalClient;
+use windlass_server::{AdmissionPlugins, start};
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 const SIGNER: &str = "example.com/workloads";
@@ -133,7 +133,7 @@ impl RotationFixture {
             plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
             ..ServerOptions::new(store, shutdown)
         };
-        let server = server::start(setup).await.unwrap();
+        let server = start(setup).await.unwrap();
         let tasks = JoinSet::new();
         let mut world = Self { server, clock, dir, _down: down, _tasks: tasks };
         world.prepare().await;

@@ -22,11 +22,11 @@ use windlass_node::agent::volumes::VolumeRuntime;
 use windlass_node::node_status::NodeRegistration;
 use windlass_node::volume_manager::report::{VolumeReport, VolumeReports};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{Server, ServerOptions, start};
-use windlass_server::tokens::TokenSigner;
-use windlass_server::user::{MASTERS, User};
+use windlass_server::AdmissionPlugins;
+use windlass_server::LocalClient;
+use windlass_server::TokenSigner;
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions, start};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 /// A test that waits longer than this has failed.

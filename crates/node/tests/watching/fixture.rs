@@ -20,12 +20,12 @@ use tokio::sync::watch;
 use tower::Service as _;
 use windlass_node::clock::{self, Clock, ClockReading};
 use windlass_pki::PrivateKey;
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::feature_gates::ServerFeatureGates;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{self, Server, ServerOptions};
-use windlass_server::tokens::TokenSigner;
-use windlass_server::user::{MASTERS, User};
+use windlass_server::LocalClient;
+use windlass_server::ServerFeatureGates;
+use windlass_server::TokenSigner;
+use windlass_server::{AdmissionPlugins, start};
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 /// A test that waits longer than this has failed.
@@ -63,7 +63,7 @@ impl WatchingFixture {
             plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
             ..ServerOptions::new(store, shutdown)
         };
-        let server = server::start(setup).await.unwrap();
+        let server = start(setup).await.unwrap();
         Self { server, down, _dir: dir, ahead: Arc::default() }
     }
 

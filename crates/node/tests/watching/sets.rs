@@ -16,7 +16,7 @@ use windlass_node::sources::pods;
 use windlass_node::volume::plan::OptionalApi;
 use windlass_node::volume::trust_anchors::TrustBundle;
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::feature_gates::ServerFeatureGates;
+use windlass_server::ServerFeatureGates;
 
 use crate::fixture::{WatchingFixture, change, create, delete, pass, until};
 

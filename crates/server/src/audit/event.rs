@@ -135,7 +135,10 @@ struct ResponseSummaryMeta {
 impl ResponseSummary {
     /// Reads the answer where the event needs it: a new object may get its name from its body, and
     /// a deletion is answered with a `Status`.
-    pub fn from_response(method: &Method, response: &Response<ResponseBody>) -> ResponseSummary {
+    pub(super) fn from_response(
+        method: &Method,
+        response: &Response<ResponseBody>,
+    ) -> ResponseSummary {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
         let ResponseBody::Full(body) = response.body() else { return ResponseSummary::default() };
         let is_read = json

@@ -58,7 +58,7 @@ const STAMP: &[BorrowedFormatItem<'static>] =
 
 impl LogFile {
     /// Opens the file, so that one that cannot be written is noticed at the start.
-    pub fn open(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<LogFile> {
+    pub(super) fn open(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<LogFile> {
         let max_bytes = rotation.max_bytes();
         let path = std::path::absolute(path)?;
         let mut file = LogFile { path, rotation, max_bytes, clock, open: None };
@@ -68,7 +68,7 @@ impl LogFile {
     }
 
     /// Adds lines. Calls `written` with how many lines were, or were not, in order.
-    pub fn append<'a>(
+    pub(super) fn append<'a>(
         &mut self,
         lines: impl Iterator<Item = &'a [u8]>,
         mut written: impl FnMut(usize, io::Result<()>),
@@ -91,7 +91,7 @@ impl LogFile {
 
     /// Whether an event could be written now: writes as many bytes, and removes them again. What is no file
     /// cannot be tried without a trace.
-    pub fn probe(&mut self) -> io::Result<()> {
+    pub(super) fn probe(&mut self) -> io::Result<()> {
         let open = self.open_current()?;
         if !open.regular {
             return Err(io::ErrorKind::Unsupported.into());
@@ -102,7 +102,7 @@ impl LogFile {
     }
 
     /// Has the system write everything to the disk.
-    pub fn sync(&self) {
+    pub(super) fn sync(&self) {
         if let Some(Err(error)) = self.open.as_ref().map(|open| open.file.sync_data()) {
             tracing::error!(%error, "the audit log was not written to the disk");
         }

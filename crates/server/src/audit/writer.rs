@@ -27,17 +27,17 @@ pub(super) struct AuditCounters {
 
 impl AuditCounters {
     /// Counts an event that the limit on callers without a credential left out.
-    pub fn suppressed(&self) {
+    pub(super) fn suppressed(&self) {
         self.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the last event could not be written.
-    pub fn is_failing(&self) -> bool {
+    pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
 
     /// As Prometheus text, under Kubernetes' names where it has one.
-    pub fn write(&self, out: &mut String) {
+    pub(super) fn write(&self, out: &mut String) {
         let (events, lost) =
             (self.events.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
         out.push_str("# HELP apiserver_audit_event_total Audit events made\n");
@@ -88,7 +88,7 @@ struct AuditLine {
 
 impl AuditWriter {
     /// Spawns the writer thread; fails if the operating system cannot create it.
-    pub fn start(
+    pub(super) fn start(
         output: AuditOutput,
         counts: Arc<AuditCounters>,
         clock: Clock,
@@ -103,18 +103,18 @@ impl AuditWriter {
     }
 
     /// Waits for room in the queue for a line of so many bytes.
-    pub async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
         self.room.clone().acquire_many_owned(permits_for(bytes)).await.ok()
     }
 
     /// Queues a line without waiting for it to be written; `room` is released afterwards.
-    pub fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
+    pub(super) fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
         self.enqueue(AuditLine { bytes, _room: room, waiter: None });
     }
 
     /// Hands a line over and waits until it is written.
-    pub async fn write(
+    pub(super) async fn write(
         &self,
         bytes: Vec<u8>,
         room: Option<OwnedSemaphorePermit>,
@@ -141,7 +141,7 @@ impl AuditWriter {
     }
 
     /// Hands a line over where nobody can wait: there is as much room again for such.
-    pub fn push_late(&self, bytes: Vec<u8>) {
+    pub(super) fn push_late(&self, bytes: Vec<u8>) {
         if let Ok(room) =
             self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len()))
         {
@@ -155,7 +155,7 @@ impl AuditWriter {
     }
 
     /// Has everything written and ends the thread.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.wake.notify_one();
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();

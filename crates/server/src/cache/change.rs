@@ -126,7 +126,7 @@ impl ObjectChange {
 }
 
 /// Encodes one watch event: `{"type":…,"object":…}` and a newline.
-pub fn line(event: &str, object: &[u8]) -> Bytes {
+pub(crate) fn line(event: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 40);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(event.as_bytes());

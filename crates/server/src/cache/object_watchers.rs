@@ -12,7 +12,7 @@ use super::{KindCache, ObjectChange};
 
 /// Watchers of single objects, by key. A key is present only while somebody watches it.
 #[derive(Default)]
-pub struct ObjectWatchers {
+pub(super) struct ObjectWatchers {
     by_key: Mutex<HashMap<Box<str>, WatchedObject>>,
 }
 
@@ -24,12 +24,12 @@ struct WatchedObject {
 
 impl ObjectWatchers {
     /// Whether nobody watches a single object.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
     /// Wakes those whose objects changed.
-    pub fn notify(&self, changes: &[Arc<ObjectChange>]) {
+    pub(super) fn notify(&self, changes: &[Arc<ObjectChange>]) {
         let by_key = self.lock();
         for change in changes {
             if let Some(watched) = by_key.get(&*change.object.key) {
@@ -39,14 +39,14 @@ impl ObjectWatchers {
     }
 
     /// Wakes all, as if each object had changed at `revision`.
-    pub fn notify_all(&self, revision: u64) {
+    pub(super) fn notify_all(&self, revision: u64) {
         for watched in self.lock().values() {
             watched.newest.send_replace(revision);
         }
     }
 
     /// Makes everybody look up, though nothing changed.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.lock().values().for_each(|watched| watched.newest.send_modify(|_| {}));
     }
 
@@ -56,7 +56,7 @@ impl ObjectWatchers {
 }
 
 /// The wish to hear of one object.
-pub struct ObjectWatcher {
+pub(crate) struct ObjectWatcher {
     cache: Arc<KindCache>,
     key: Box<str>,
     newest: watch::Receiver<u64>,
@@ -66,7 +66,7 @@ pub struct ObjectWatcher {
 
 impl ObjectWatcher {
     /// Registers a watcher that receives changes made after this call.
-    pub fn new(cache: Arc<KindCache>, key: &str) -> ObjectWatcher {
+    pub(crate) fn new(cache: Arc<KindCache>, key: &str) -> ObjectWatcher {
         let newest = {
             let mut by_key = cache.object_watchers.lock();
             let watched = by_key
@@ -81,17 +81,17 @@ impl ObjectWatcher {
     }
 
     /// Returns the key of the watched object within its kind.
-    pub fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
     /// A receiver that sees the revision of every new change of the object.
-    pub fn receiver(&self) -> watch::Receiver<u64> {
+    pub(crate) fn receiver(&self) -> watch::Receiver<u64> {
         self.newest.clone()
     }
 
     /// The revision of the newest change that is known; 0 if there was none.
-    pub fn newest(&self) -> u64 {
+    pub(crate) fn newest(&self) -> u64 {
         self.first.max(*self.newest.borrow())
     }
 }

@@ -8,7 +8,7 @@ use super::{ObjectChange, RevisionTooOld};
 
 /// Changes in order, dropped from the front by age and size.
 #[derive(Debug, Default)]
-pub struct ChangeWindow {
+pub(super) struct ChangeWindow {
     changes: VecDeque<Arc<ObjectChange>>,
     /// The deletions among them, of objects that were not made again.
     deletions: HashMap<String, u64>,
@@ -28,12 +28,12 @@ const MAX_CHANGES: usize = 50_000;
 
 impl ChangeWindow {
     /// Forgets everything: changes are known after `floor` only.
-    pub fn reset(&mut self, floor: u64) {
+    pub(super) fn reset(&mut self, floor: u64) {
         *self = ChangeWindow { floor, ..ChangeWindow::default() };
     }
 
     /// Adds the newest change and drops what is too old or too much.
-    pub fn push(&mut self, mut change: ObjectChange) {
+    pub(super) fn push(&mut self, mut change: ObjectChange) {
         let now = change.seen;
         let key = &change.object.key;
         let deletion = self.deletions.remove(&**key);
@@ -59,17 +59,17 @@ impl ChangeWindow {
     }
 
     /// The revision after which all changes are here.
-    pub fn floor(&self) -> u64 {
+    pub(super) fn floor(&self) -> u64 {
         self.floor
     }
 
     /// When an object was deleted, if it was and that is remembered.
-    pub fn deletion_of(&self, key: &str) -> Option<u64> {
+    pub(super) fn deletion_of(&self, key: &str) -> Option<u64> {
         self.deletions.get(key).copied()
     }
 
     /// The changes of one object after `revision`, of which the newest is at `newest`.
-    pub fn changes_of_key(
+    pub(super) fn changes_of_key(
         &self,
         key: &str,
         newest: u64,
@@ -90,7 +90,7 @@ impl ChangeWindow {
     }
 
     /// Up to `most` changes after `revision`.
-    pub fn after(
+    pub(super) fn after(
         &self,
         revision: u64,
         most: usize,

@@ -25,7 +25,7 @@ use crate::verbs::RequestContext;
 
 /// What is being done. With a subresource in the call's path it is done to that.
 #[derive(Clone, Copy)]
-pub enum AdmissionOperation<'a> {
+pub(crate) enum AdmissionOperation<'a> {
     /// A new object, or a POST to a subresource.
     Create,
     /// A change of this object.
@@ -51,14 +51,14 @@ impl Default for AdmissionPlugins {
 
 /// Waits for what mutating admission needs to find: the account that a controller is about to make
 /// for a new namespace.
-pub async fn wait_for_dependencies(call: &RequestContext<'_>, object: &Value) {
+pub(crate) async fn wait_for_dependencies(call: &RequestContext<'_>, object: &Value) {
     if call.server.plugins.service_account {
         service_account::wait_for_default(call, object).await;
     }
 }
 
 /// The rules that come before validation and may change the object.
-pub fn mutate(
+pub(crate) fn mutate(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &mut Value,
@@ -80,7 +80,7 @@ pub fn mutate(
 }
 
 /// The rules that come after validation.
-pub fn validate(
+pub(crate) fn validate(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &Value,
@@ -102,7 +102,7 @@ fn new_name(object: &Value) -> &str {
 }
 
 /// The rules on a deletion; `object` is what goes.
-pub fn delete(call: &RequestContext<'_>, object: &Value) -> Result<(), Error> {
+pub(crate) fn delete(call: &RequestContext<'_>, object: &Value) -> Result<(), Error> {
     let (plugins, faults) = (call.server.plugins, &call.server.faults);
     faults.check(AccessCheck::NamespaceLifecycle)?;
     namespace_lifecycle::admit(call, AdmissionOperation::Delete, object)?;

@@ -7,12 +7,12 @@
 // Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
-pub mod bootstrap;
-pub mod client_cert;
+pub(crate) mod bootstrap;
+pub(crate) mod client_cert;
 mod credential_dependencies;
-pub mod front_proxy;
-pub mod service_account;
-pub mod token_file;
+pub(crate) mod front_proxy;
+pub(crate) mod service_account;
+pub(crate) mod token_file;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use http::header::AUTHORIZATION;
 use time::OffsetDateTime;
 
 use client_cert::ClientCas;
-pub use credential_dependencies::CredentialDependencies;
+pub(crate) use credential_dependencies::CredentialDependencies;
 use front_proxy::FrontProxy;
 use token_file::TokenFile;
 

@@ -6,9 +6,9 @@
 // Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
-pub mod attributes;
-pub mod node;
-pub mod rbac;
+pub(crate) mod attributes;
+pub(crate) mod node;
+pub(crate) mod rbac;
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn failed(error: &Error) -> Decision {
 }
 
 /// What a caller is told who may not do what was asked, in Kubernetes' words.
-pub fn denied(asked: &AuthorizationAttributes<'_>, why: &str) -> Error {
+pub(crate) fn denied(asked: &AuthorizationAttributes<'_>, why: &str) -> Error {
     let mut text = refusal(asked.user, asked.verb, &asked.target);
     if !why.is_empty() {
         text = format!("{text}: {why}");

@@ -12,11 +12,11 @@
 //! apart ([`watch_limiter`]).
 
 mod flow_metrics;
-pub mod pending_bytes;
-pub mod priority_level;
-pub mod seat_pool;
-pub mod watch_limiter;
-pub mod work_estimator;
+pub(crate) mod pending_bytes;
+pub(crate) mod priority_level;
+pub(crate) mod seat_pool;
+pub(crate) mod watch_limiter;
+pub(crate) mod work_estimator;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -23,7 +23,7 @@ use crate::server::Server;
 use crate::user::User;
 
 /// The user that a request is to be done as; none if it is the caller.
-pub fn impersonate(
+pub(super) fn impersonate(
     server: &Server,
     caller: &Arc<User>,
     headers: &HeaderMap,
@@ -38,7 +38,7 @@ pub fn impersonate(
 }
 
 /// Whether a header is one of those that name the user.
-pub fn reads(header: &HeaderName) -> bool {
+pub(super) fn reads(header: &HeaderName) -> bool {
     header.as_str().starts_with(headers::PREFIX)
 }
 

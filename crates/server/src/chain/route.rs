@@ -32,7 +32,7 @@ use crate::{documents, health, response};
 
 /// Finds and runs what answers the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
-pub async fn route(
+pub(super) async fn route(
     server: &Arc<Server>,
     user: &Arc<User>,
     parts: &Parts,

@@ -38,7 +38,7 @@ pub struct HistoricalObjects {
 }
 
 /// The page of a past state that is read next.
-pub struct HistoricalPage {
+pub(crate) struct HistoricalPage {
     rest: HistoricalObjects,
     reading: Option<PendingRead>,
 }
@@ -55,7 +55,7 @@ impl HistoricalObjects {
 }
 
 /// How many objects there are in `bytes`, if `count` objects of the kind have `of` bytes; one at least.
-pub fn objects_in(bytes: usize, of: usize, count: usize) -> usize {
+pub(crate) fn objects_in(bytes: usize, of: usize, count: usize) -> usize {
     let average = (of / count.max(1)).max(1);
     (bytes / average).clamp(1, READ_AT_MOST)
 }
@@ -64,7 +64,7 @@ pub fn objects_in(bytes: usize, of: usize, count: usize) -> usize {
 const READ_AT_MOST: usize = 10_000;
 
 /// The keys of a kind that a list of a past state reads.
-pub fn range(
+pub(crate) fn range(
     kind: &Kind,
     selection: &ObjectSelection,
     revision: u64,
@@ -80,7 +80,11 @@ pub fn range(
 }
 
 /// The object that a store holds under a key.
-pub fn object(kind: &Kind, key: &str, stored: &StoredValue) -> Result<Object, UnreadableObject> {
+pub(crate) fn object(
+    kind: &Kind,
+    key: &str,
+    stored: &StoredValue,
+) -> Result<Object, UnreadableObject> {
     let base = prefix(kind);
     let name = key.strip_prefix(&base).and_then(|key| key.strip_prefix('/')).unwrap_or(key);
     Object::new(kind, name, stored.revision, &stored.value)
@@ -88,17 +92,17 @@ pub fn object(kind: &Kind, key: &str, stored: &StoredValue) -> Result<Object, Un
 
 impl HistoricalPage {
     /// Nothing of `rest` is read yet.
-    pub fn new(rest: HistoricalObjects) -> HistoricalPage {
+    pub(crate) fn new(rest: HistoricalObjects) -> HistoricalPage {
         HistoricalPage { rest, reading: None }
     }
 
     /// The next objects; `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<Vec<Arc<Object>>>, BodyError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Arc<Object>>>, BodyError> {
         std::future::poll_fn(|cx| self.poll_page(cx)).await
     }
 
     /// Polls for the next objects, as `next` does; `None` after the last.
-    pub fn poll_page(
+    pub(crate) fn poll_page(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Vec<Arc<Object>>>, BodyError>> {

@@ -12,7 +12,7 @@ use super::GroupVersionKind;
 
 /// Which of the two languages a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenApiVersion {
+pub(super) enum OpenApiVersion {
     /// Swagger 2.0, served under `/openapi/v2`.
     V2,
     /// OpenAPI 3.0, served under `/openapi/v3`.
@@ -21,7 +21,7 @@ pub enum OpenApiVersion {
 
 impl OpenApiVersion {
     /// A reference to a definition.
-    pub fn reference(self, name: &str) -> Value {
+    pub(super) fn reference(self, name: &str) -> Value {
         let place = match self {
             OpenApiVersion::V2 => "definitions",
             OpenApiVersion::V3 => "components/schemas",
@@ -31,11 +31,11 @@ impl OpenApiVersion {
 }
 
 /// The body of every kind of patch.
-pub const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 /// One definition of a document.
 #[derive(Clone, Copy, Debug)]
-pub enum SchemaDefinition {
+pub(super) enum SchemaDefinition {
     /// A type of the tables.
     Type(&'static Schema, &'static ObjectType),
     /// A type with a JSON form of its own.
@@ -44,7 +44,7 @@ pub enum SchemaDefinition {
 
 /// The types that are no objects with fields.
 #[derive(Clone, Copy, Debug)]
-pub enum OpaqueType {
+pub(super) enum OpaqueType {
     /// RFC 3339 time with a precision of seconds.
     Time,
     /// RFC 3339 time with a precision of microseconds.
@@ -62,7 +62,7 @@ pub enum OpaqueType {
 }
 
 /// Everything that the given types are made of, by name.
-pub fn reachable<'a>(
+pub(super) fn reachable<'a>(
     roots: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<&'static str, SchemaDefinition> {
     let mut found = BTreeMap::new();
@@ -77,12 +77,12 @@ pub fn reachable<'a>(
 }
 
 /// The name of a type for as long as the program runs; `None` if there is no such type.
-pub fn full_name(name: &str) -> Option<&'static str> {
+pub(super) fn full_name(name: &str) -> Option<&'static str> {
     lookup(name).map(|(_, ty)| ty.name)
 }
 
 /// The definition's schema. `kinds` are the group, version and kind under which it is served.
-pub fn render(
+pub(super) fn render(
     definition: &SchemaDefinition,
     dialect: OpenApiVersion,
     kinds: &[GroupVersionKind],

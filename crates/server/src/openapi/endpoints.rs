@@ -9,7 +9,7 @@ use super::definitions::PATCH;
 use super::parameters::{self as p, OperationParameter};
 
 /// One path of the API with its operations.
-pub struct ApiEndpoint {
+pub(super) struct ApiEndpoint {
     /// Path with parameters in braces, for example `/api/v1/nodes/{name}`.
     pub path: String,
     /// What can be done there.
@@ -17,7 +17,7 @@ pub struct ApiEndpoint {
 }
 
 /// One method on a path.
-pub struct EndpointOperation {
+pub(super) struct EndpointOperation {
     /// HTTP method in lower case, for example `get`.
     pub method: &'static str,
     /// Unique operation ID, for example `readCoreV1Node`; client generators name functions after
@@ -45,7 +45,7 @@ pub struct EndpointOperation {
 
 /// Request body that an operation accepts.
 #[derive(Clone, Copy)]
-pub enum OperationBody {
+pub(super) enum OperationBody {
     /// The operation accepts no request body.
     None,
     /// An object of this type.
@@ -60,7 +60,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// The paths of one group-version.
-pub fn version_endpoints(
+pub(super) fn version_endpoints(
     registry: &KindRegistry,
     group: &'static str,
     version: &'static str,
@@ -75,7 +75,7 @@ pub fn version_endpoints(
 }
 
 /// The path of one group.
-pub fn group_endpoint(group: &str) -> ApiEndpoint {
+pub(super) fn group_endpoint(group: &str) -> ApiEndpoint {
     let title = camel(group);
     fixed(
         format!("/apis/{group}/"),
@@ -87,20 +87,20 @@ pub fn group_endpoint(group: &str) -> ApiEndpoint {
 }
 
 /// Returns the discovery endpoint of the core group, `/api/`.
-pub fn core_endpoint() -> ApiEndpoint {
+pub(super) fn core_endpoint() -> ApiEndpoint {
     let id = "getCoreAPIVersions".to_owned();
     let answer = format!("{META}.APIVersions");
     fixed("/api/".into(), id, "core".into(), "List the versions of the core group", answer)
 }
 
 /// Returns the discovery endpoint of all named groups, `/apis/`.
-pub fn groups_endpoint() -> ApiEndpoint {
+pub(super) fn groups_endpoint() -> ApiEndpoint {
     let answer = format!("{META}.APIGroupList");
     fixed("/apis/".into(), "getAPIVersions".into(), "apis".into(), "List the groups", answer)
 }
 
 /// Returns the endpoint of the server's version, `/version/`.
-pub fn version_endpoint() -> ApiEndpoint {
+pub(super) fn version_endpoint() -> ApiEndpoint {
     let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
     let id = "getCodeVersion".to_owned();
     fixed("/version/".into(), id, "version".into(), "Read the version of the server", answer)
@@ -108,7 +108,7 @@ pub fn version_endpoint() -> ApiEndpoint {
 
 impl ApiEndpoint {
     /// The types its operations take and give.
-    pub fn types(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn types(&self) -> impl Iterator<Item = &str> {
         self.operations.iter().flat_map(|operation| {
             let body = match operation.body {
                 OperationBody::None => None,
@@ -120,7 +120,7 @@ impl ApiEndpoint {
     }
 
     /// The parameters that all of its operations have.
-    pub fn shared(&self) -> Vec<OperationParameter> {
+    pub(super) fn shared(&self) -> Vec<OperationParameter> {
         let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |p: &&OperationParameter| rest.iter().all(|o| o.parameters.contains(p));
         first.parameters.iter().filter(everywhere).copied().collect()

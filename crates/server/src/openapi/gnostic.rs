@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 /// The document, of which paths and definitions are added one by one.
-pub struct GnosticDocument {
+pub(super) struct GnosticDocument {
     head: ProtobufMessage,
     paths: ProtobufMessage,
     definitions: ProtobufMessage,
@@ -15,7 +15,7 @@ pub struct GnosticDocument {
 
 impl GnosticDocument {
     /// Creates a document that has `info` and no paths yet.
-    pub fn new(info: &Value) -> GnosticDocument {
+    pub(super) fn new(info: &Value) -> GnosticDocument {
         let mut head = ProtobufMessage::default();
         head.text(1, "2.0");
         let mut message = ProtobufMessage::default();
@@ -30,7 +30,7 @@ impl GnosticDocument {
     }
 
     /// Appends one path with its operations; call it once per path.
-    pub fn path(&mut self, path: &str, item: &Value) {
+    pub(super) fn path(&mut self, path: &str, item: &Value) {
         let mut message = ProtobufMessage::default();
         for (method, tag) in [("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("patch", 8)] {
             if let Some(found) = item.get(method) {
@@ -44,12 +44,12 @@ impl GnosticDocument {
     }
 
     /// Appends one schema definition under `name`; names must be unique.
-    pub fn definition(&mut self, name: &str, definition: &Value) {
+    pub(super) fn definition(&mut self, name: &str, definition: &Value) {
         self.definitions.message(1, &named(name, &schema(definition)));
     }
 
     /// Returns the complete document in gnostic's protobuf encoding.
-    pub fn finish(self) -> Vec<u8> {
+    pub(super) fn finish(self) -> Vec<u8> {
         let mut out = self.head;
         out.message(8, &self.paths);
         drop(self.paths);

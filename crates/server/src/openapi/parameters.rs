@@ -2,7 +2,7 @@
 
 /// One parameter, of the path or of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OperationParameter {
+pub(super) struct OperationParameter {
     /// Name in the path or query, for example `labelSelector`.
     pub name: &'static str,
     /// Whether it is a part of the path, and so required.
@@ -14,14 +14,14 @@ pub struct OperationParameter {
 }
 
 /// Puts a parameter in its place by name.
-pub fn insert(parameters: &mut Vec<OperationParameter>, parameter: OperationParameter) {
+pub(super) fn insert(parameters: &mut Vec<OperationParameter>, parameter: OperationParameter) {
     if let Err(at) = parameters.binary_search_by_key(&parameter.name, |p| p.name) {
         parameters.insert(at, parameter);
     }
 }
 
 /// Of everything that names one object.
-pub const NAME: OperationParameter = OperationParameter {
+pub(super) const NAME: OperationParameter = OperationParameter {
     name: "name",
     in_path: true,
     kind: "string",
@@ -29,7 +29,7 @@ pub const NAME: OperationParameter = OperationParameter {
 };
 
 /// Of everything in a namespace.
-pub const NAMESPACE: OperationParameter = OperationParameter {
+pub(super) const NAMESPACE: OperationParameter = OperationParameter {
     name: "namespace",
     in_path: true,
     kind: "string",
@@ -37,11 +37,11 @@ pub const NAMESPACE: OperationParameter = OperationParameter {
 };
 
 /// Query parameter that every operation accepts.
-pub const PRETTY: OperationParameter =
+pub(super) const PRETTY: OperationParameter =
     query("pretty", "string", "If true, the answer is indented.");
 
 /// Of everything that selects objects.
-pub const LIST: &[OperationParameter] = &[
+pub(super) const LIST: &[OperationParameter] = &[
     query("continue", "string", "Where to go on, as the previous page of the list said."),
     query("fieldSelector", "string", "Only objects with these field values."),
     query("labelSelector", "string", "Only objects with these labels."),
@@ -54,24 +54,24 @@ pub const LIST: &[OperationParameter] = &[
 ];
 
 /// Of everything that can be watched.
-pub const WATCH: &[OperationParameter] = &[
+pub(super) const WATCH: &[OperationParameter] = &[
     query("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
     query("watch", "boolean", "Whether to stream changes instead of listing."),
 ];
 
 /// Of everything that writes an object.
-pub const WRITE: &[OperationParameter] = &[
+pub(super) const WRITE: &[OperationParameter] = &[
     DRY_RUN,
     query("fieldManager", "string", "The name under which the fields written are owned."),
     query("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
 ];
 
 /// Query parameters of patches only; `force` belongs to server-side apply.
-pub const FORCE: &[OperationParameter] =
+pub(super) const FORCE: &[OperationParameter] =
     &[query("force", "boolean", "Whether an applied patch takes fields from other owners.")];
 
 /// Query parameters of delete and deletecollection.
-pub const DELETE: &[OperationParameter] = &[
+pub(super) const DELETE: &[OperationParameter] = &[
     DRY_RUN,
     query("gracePeriodSeconds", "integer", "How long to wait before the object is gone."),
     query(

@@ -8,7 +8,7 @@ use super::endpoints::{ApiEndpoint, EndpointOperation, OperationBody};
 use super::parameters::OperationParameter;
 
 /// The path item of an endpoint.
-pub fn render(endpoint: &ApiEndpoint, dialect: OpenApiVersion) -> Value {
+pub(super) fn render(endpoint: &ApiEndpoint, dialect: OpenApiVersion) -> Value {
     let shared = endpoint.shared();
     let mut out = Map::new();
     if !shared.is_empty() {

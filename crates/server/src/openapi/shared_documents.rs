@@ -9,7 +9,7 @@ use super::RenderedDocument;
 
 /// The documents that a response still holds, by name. Nothing is kept alive here.
 #[derive(Default)]
-pub struct SharedDocuments {
+pub(crate) struct SharedDocuments {
     sent: Mutex<HashMap<String, Weak<SentDocument>>>,
 }
 
@@ -20,7 +20,11 @@ struct SentDocument {
 
 impl SharedDocuments {
     /// The document `name`, rendered unless somebody is reading it.
-    pub fn get(&self, name: &str, render: impl FnOnce() -> RenderedDocument) -> RenderedDocument {
+    pub(crate) fn get(
+        &self,
+        name: &str,
+        render: impl FnOnce() -> RenderedDocument,
+    ) -> RenderedDocument {
         if let Some(sent) = self.lock().get(name).and_then(Weak::upgrade) {
             return share(sent);
         }

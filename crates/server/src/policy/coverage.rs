@@ -8,7 +8,7 @@ use crate::chain::authz::rbac::{PolicyRule, rule_coverage};
 
 /// Whether everything that `rule` allows is allowed by one of `rules` or other, piece by piece. A rule that cannot
 /// be read covers nothing and is not covered.
-pub fn covers(rules: &[Value], rule: &Value) -> bool {
+pub(crate) fn covers(rules: &[Value], rule: &Value) -> bool {
     let held: Vec<Arc<PolicyRule>> =
         rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
     let Some(wanted) = PolicyRule::parse(rule) else { return false };

@@ -6,11 +6,11 @@ use super::coverage::covers;
 use crate::registry::object_fields::{entries, list, map, part, text};
 
 /// The annotation that keeps an object as it is when it is `false`.
-pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+pub(crate) const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// What to do about an object.
 #[derive(Debug, PartialEq)]
-pub enum MergeAction {
+pub(crate) enum MergeAction {
     /// Leave the existing object unchanged: it grants everything, or opted out.
     Keep,
     /// Create the default object, because none exists.
@@ -25,7 +25,7 @@ pub enum MergeAction {
 }
 
 /// Compares an object with its default.
-pub fn plan_merge(default: &Value, existing: Option<&Value>) -> MergeAction {
+pub(crate) fn plan_merge(default: &Value, existing: Option<&Value>) -> MergeAction {
     let Some(existing) = existing else { return MergeAction::Create };
     let annotations = entries(existing, "/metadata/annotations");
     if annotations.into_iter().any(|(key, value)| key == AUTOUPDATE && value == "false") {

@@ -29,7 +29,7 @@ use crate::registry::kind::Kind;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 
 /// An object that a server has by default.
-pub struct DefaultObject {
+pub(crate) struct DefaultObject {
     /// Kind of the default: role, cluster role, or one of the bindings.
     pub kind: &'static Kind,
     /// `namespace/name`, or `name` at cluster scope.
@@ -40,7 +40,7 @@ pub struct DefaultObject {
 
 impl DefaultObject {
     /// The path of its like.
-    pub fn collection(&self) -> String {
+    pub(crate) fn collection(&self) -> String {
         let plural = self.kind.plural;
         match self.key.split_once('/') {
             Some((namespace, _)) => format!("/apis/{GROUP}/v1/namespaces/{namespace}/{plural}"),
@@ -49,7 +49,7 @@ impl DefaultObject {
     }
 
     /// Returns the API path of the object itself, below its collection.
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         let name = self.key.split_once('/').map_or(self.key.as_str(), |(_, name)| name);
         format!("{}/{name}", self.collection())
     }
@@ -58,13 +58,15 @@ impl DefaultObject {
 /// A text that is not of the form above.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
-pub struct PolicyParseError {
+pub(crate) struct PolicyParseError {
     line: usize,
     what: &'static str,
 }
 
 /// The default objects under `features`.
-pub fn defaults(features: ServerFeatureGates) -> Result<Vec<DefaultObject>, PolicyParseError> {
+pub(crate) fn defaults(
+    features: ServerFeatureGates,
+) -> Result<Vec<DefaultObject>, PolicyParseError> {
     parse(include_str!("defaults.policy"), features)
 }
 

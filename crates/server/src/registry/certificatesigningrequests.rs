@@ -27,7 +27,7 @@ const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
 
 /// Descriptor of CertificateSigningRequest, with approval and status subresources.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "CertificateSigningRequest",
     plural: "certificatesigningrequests",
     singular: "certificatesigningrequest",

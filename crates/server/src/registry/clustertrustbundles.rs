@@ -16,7 +16,7 @@ use super::object_fields::text;
 use super::table_cells;
 
 /// Descriptor of ClusterTrustBundle in `certificates.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "ClusterTrustBundle",
     plural: "clustertrustbundles",
     singular: "clustertrustbundle",

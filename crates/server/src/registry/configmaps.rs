@@ -9,10 +9,10 @@ use super::object_fields::{bool_at, count, decoded_len, entries, non_null};
 use super::table_cells;
 
 /// The most bytes all values of a ConfigMap or Secret may have together.
-pub const MAX_DATA: usize = 1024 * 1024;
+pub(crate) const MAX_DATA: usize = 1024 * 1024;
 
 /// Descriptor of ConfigMap in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "ConfigMap",
     plural: "configmaps",
     singular: "configmap",

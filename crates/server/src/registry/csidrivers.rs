@@ -14,7 +14,7 @@ use super::object_fields::{
 use super::table_cells;
 
 /// Descriptor of CSIDriver in `storage.k8s.io`, read by kubelets.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "CSIDriver",
     plural: "csidrivers",
     singular: "csidriver",

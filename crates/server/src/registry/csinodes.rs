@@ -17,7 +17,7 @@ const DRIVER_MAX: usize = 63;
 const NODE_ID_MAX: usize = 192;
 
 /// Descriptor of CSINode in `storage.k8s.io`, written by kubelets.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "CSINode",
     plural: "csinodes",
     singular: "csinode",

@@ -12,13 +12,13 @@ use super::object_fields::{count, default, integer, list, map, non_null, text};
 use super::table_cells;
 
 /// The protocols of ports, in the order in which Kubernetes lists them.
-pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 /// How many addresses or ports a cell shows.
-pub const SHOWN: usize = 3;
+pub(crate) const SHOWN: usize = 3;
 
 /// Descriptor of Endpoints in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Endpoints",
     plural: "endpoints",
     singular: "endpoints",
@@ -107,7 +107,7 @@ fn validate_address(address: &Value, path: &FieldPath, errors: &mut FieldErrors)
 }
 
 /// The rule on addresses of endpoints: other machines can connect to them.
-pub fn validate_endpoint_ip(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
+pub(crate) fn validate_endpoint_ip(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>().map(|ip| ip.to_canonical()) else {
         return errors.invalid_str(path, text, "must be a valid IP address");
     };
@@ -149,7 +149,7 @@ fn validate_port(port: &Value, named: bool, path: &FieldPath, errors: &mut Field
 }
 
 /// The rules on `protocol` and `appProtocol` of a port.
-pub fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(crate) fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let protocol = text(port, "/protocol");
     if protocol.is_empty() {
         errors.required(&path.child("protocol"), "");

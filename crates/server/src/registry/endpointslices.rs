@@ -24,7 +24,7 @@ const MAX_TOPOLOGY_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 
 /// Descriptor of EndpointSlice in `discovery.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "EndpointSlice",
     plural: "endpointslices",
     singular: "endpointslice",

@@ -14,7 +14,7 @@ use super::object_fields::{integer, non_null, text};
 use super::table_cells;
 
 /// Descriptor of Event, served in the core group and in `events.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Event",
     plural: "events",
     singular: "event",

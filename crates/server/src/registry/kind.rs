@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use time::OffsetDateTime;
-use windlass_api::field::{FieldErrors, FieldPath};
+use windlass_api::field::FieldErrors;
 
 use crate::feature_gates::ServerFeatureGates;
 use crate::user::User;
@@ -217,7 +217,7 @@ pub enum ReviewKind {
 
 /// The grammar of a kind's names. Returns what is wrong with a name; `prefix` is true for a
 /// `generateName`, which may end in what a name may not end in.
-pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
+pub(crate) type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
 
 /// A field that clients may select by.
 pub struct SelectableField {
@@ -302,9 +302,4 @@ impl ServedVersion {
             format!("{}/{}", self.group, self.version)
         }
     }
-}
-
-/// The root of an object, for validation.
-pub fn root() -> FieldPath {
-    FieldPath::default()
 }

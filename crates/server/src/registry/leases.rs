@@ -9,7 +9,7 @@ use super::object_fields::{integer, non_null, text};
 use super::table_cells;
 
 /// Descriptor of Lease in `coordination.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Lease",
     plural: "leases",
     singular: "lease",

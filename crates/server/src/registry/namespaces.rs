@@ -9,13 +9,13 @@ use super::object_fields::{map, non_null, part, restore_field, text, texts};
 use super::table_cells;
 
 /// The finalizer that every namespace is born with.
-pub const FINALIZER: &str = "kubernetes";
+pub(crate) const FINALIZER: &str = "kubernetes";
 
 /// The label that repeats a namespace's name, so that selectors can find it.
-pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Descriptor of Namespace, with the finalize and status subresources.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Namespace",
     plural: "namespaces",
     singular: "namespace",
@@ -83,12 +83,12 @@ pub const KIND: Kind = Kind {
 };
 
 /// Sets back what `namespaces/finalize` may not change.
-pub fn prepare_finalize(new: &mut Value, old: &Value) {
+pub(crate) fn prepare_finalize(new: &mut Value, old: &Value) {
     restore_field(new, old, "status");
 }
 
 /// The rules of a change through `namespaces/finalize`.
-pub fn validate_finalize(new: &Value, errors: &mut FieldErrors) {
+pub(crate) fn validate_finalize(new: &Value, errors: &mut FieldErrors) {
     validate_finalizers(new, FieldPath::index, errors);
 }
 

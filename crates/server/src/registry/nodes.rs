@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
 
 /// Descriptor of Node in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Node",
     plural: "nodes",
     singular: "node",

@@ -9,32 +9,32 @@ use serde_json::{Map, Value};
 use windlass_api::field::{FieldErrors, FieldPath};
 
 /// The text at `pointer`; empty when there is none.
-pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the integer at the JSON pointer; `None` if absent or of another type.
-pub fn integer(object: &Value, pointer: &str) -> Option<i64> {
+pub(crate) fn integer(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
 
 /// Returns the boolean at the JSON pointer; `None` if absent or of another type.
-pub fn bool_at(object: &Value, pointer: &str) -> Option<bool> {
+pub(crate) fn bool_at(object: &Value, pointer: &str) -> Option<bool> {
     object.pointer(pointer).and_then(Value::as_bool)
 }
 
 /// The elements of the list at `pointer`; none when there is no list.
-pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The texts in the list at `pointer`.
-pub fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
     list(object, pointer).iter().map(|element| element.as_str().unwrap_or_default())
 }
 
 /// The entries of the map at `pointer`, in the order of their keys.
-pub fn entries<'a>(
+pub(crate) fn entries<'a>(
     object: &'a Value,
     pointer: &str,
 ) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
@@ -47,7 +47,7 @@ pub fn entries<'a>(
 }
 
 /// How many elements or entries stand at `pointer`.
-pub fn count(object: &Value, pointer: &str) -> usize {
+pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     match object.pointer(pointer) {
         Some(Value::Array(list)) => list.len(),
         Some(Value::Object(map)) => map.len(),
@@ -56,18 +56,18 @@ pub fn count(object: &Value, pointer: &str) -> usize {
 }
 
 /// What stands at `pointer`, unless it is `null`.
-pub fn non_null<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+pub(crate) fn non_null<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     object.pointer(pointer).filter(|value| !value.is_null())
 }
 
 /// The object under `field`, made if there is none.
-pub fn part<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+pub(crate) fn part<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let part = map(object).entry(field).or_insert_with(|| Value::Object(Map::new()));
     map(part)
 }
 
 /// The value as a map; anything else becomes an empty one.
-pub fn map(value: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
@@ -78,7 +78,7 @@ pub fn map(value: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// Sets `field` unless it is given already.
-pub fn default(object: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+pub(crate) fn default(object: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     let slot = object.entry(field).or_insert(Value::Null);
     if slot.is_null() || *slot == "" {
         *slot = value.into();
@@ -86,7 +86,7 @@ pub fn default(object: &mut Map<String, Value>, field: &str, value: impl Into<Va
 }
 
 /// Sets `field` of `new` back to what `old` has.
-pub fn restore_field(new: &mut Value, old: &Value, field: &str) {
+pub(crate) fn restore_field(new: &mut Value, old: &Value, field: &str) {
     let new = map(new);
     match old.get(field) {
         Some(value) => new.insert(field.to_owned(), value.clone()),
@@ -95,7 +95,7 @@ pub fn restore_field(new: &mut Value, old: &Value, field: &str) {
 }
 
 /// The rule that what stands at `pointer` may not change; `path` is where the error is said to be.
-pub fn immutable(
+pub(crate) fn immutable(
     new: &Value,
     old: &Value,
     pointer: &str,
@@ -109,12 +109,12 @@ pub fn immutable(
 }
 
 /// The bytes at `pointer`; empty when there are none.
-pub fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
+pub(crate) fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
     STANDARD.decode(text(object, pointer)).unwrap_or_default()
 }
 
 /// How many bytes a base64 text stands for.
-pub fn decoded_len(base64: &str) -> usize {
+pub(crate) fn decoded_len(base64: &str) -> usize {
     base64.bytes().filter(|b| !matches!(b, b'=' | b'\r' | b'\n')).count() * 3 / 4
 }
 

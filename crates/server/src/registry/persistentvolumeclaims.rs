@@ -16,7 +16,7 @@ use super::persistentvolumes::{
 use super::table_cells;
 
 /// Descriptor of PersistentVolumeClaim in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "PersistentVolumeClaim",
     plural: "persistentvolumeclaims",
     singular: "persistentvolumeclaim",

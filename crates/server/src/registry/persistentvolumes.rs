@@ -13,7 +13,7 @@ use super::object_fields::{
 use super::table_cells;
 
 /// Descriptor of PersistentVolume, which is cluster-scoped.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "PersistentVolume",
     plural: "persistentvolumes",
     singular: "persistentvolume",

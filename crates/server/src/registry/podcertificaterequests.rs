@@ -22,7 +22,7 @@ const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
 
 /// Descriptor of PodCertificateRequest in `certificates.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
     singular: "podcertificaterequest",

@@ -14,7 +14,7 @@ mod validate;
 use super::kind::{Kind, SelectableField, ServedVersion, Subresource, SubresourceAction};
 
 /// Descriptor of Pod in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Pod",
     plural: "pods",
     singular: "pod",
@@ -116,7 +116,7 @@ pub const KIND: Kind = Kind {
 
 /// Rules that nodes share with pods.
 pub(super) mod rules {
-    pub use super::validate::{go_json, quantity, taint_effect};
+    pub(crate) use super::validate::{go_json, quantity, taint_effect};
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use super::object_fields::{default, list, map, part, text};
 use super::table_cells;
 
 /// The group of all four kinds.
-pub const GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// What may be done in a namespace.
-pub const ROLE: Kind = Kind {
+pub(crate) const ROLE: Kind = Kind {
     name: "Role",
     plural: "roles",
     singular: "role",
@@ -24,7 +24,7 @@ pub const ROLE: Kind = Kind {
 };
 
 /// What may be done anywhere.
-pub const CLUSTER_ROLE: Kind = Kind {
+pub(crate) const CLUSTER_ROLE: Kind = Kind {
     name: "ClusterRole",
     plural: "clusterroles",
     singular: "clusterrole",
@@ -36,7 +36,7 @@ pub const CLUSTER_ROLE: Kind = Kind {
 };
 
 /// Who may do it in a namespace.
-pub const ROLE_BINDING: Kind = Kind {
+pub(crate) const ROLE_BINDING: Kind = Kind {
     name: "RoleBinding",
     plural: "rolebindings",
     singular: "rolebinding",
@@ -64,7 +64,7 @@ pub const ROLE_BINDING: Kind = Kind {
 };
 
 /// Who may do it anywhere.
-pub const CLUSTER_ROLE_BINDING: Kind = Kind {
+pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
     name: "ClusterRoleBinding",
     plural: "clusterrolebindings",
     singular: "clusterrolebinding",

@@ -19,7 +19,7 @@ const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
 const IDENTIFIER_MAX: usize = 32;
 
 /// Descriptor of ResourceSlice in `resource.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "ResourceSlice",
     plural: "resourceslices",
     singular: "resourceslice",

@@ -3,7 +3,7 @@
 use super::kind::{Kind, ReviewKind, Scope, ServedVersion};
 
 /// Descriptor of SelfSubjectReview, which `kubectl auth whoami` creates.
-pub const SELF_SUBJECT: Kind = Kind {
+pub(crate) const SELF_SUBJECT: Kind = Kind {
     name: "SelfSubjectReview",
     plural: "selfsubjectreviews",
     singular: "selfsubjectreview",
@@ -12,7 +12,7 @@ pub const SELF_SUBJECT: Kind = Kind {
 };
 
 /// Descriptor of TokenReview, which authenticates a bearer token.
-pub const TOKEN: Kind = Kind {
+pub(crate) const TOKEN: Kind = Kind {
     name: "TokenReview",
     plural: "tokenreviews",
     singular: "tokenreview",
@@ -21,7 +21,7 @@ pub const TOKEN: Kind = Kind {
 };
 
 /// Whether somebody may do something.
-pub const SUBJECT_ACCESS: Kind = Kind {
+pub(crate) const SUBJECT_ACCESS: Kind = Kind {
     name: "SubjectAccessReview",
     plural: "subjectaccessreviews",
     singular: "subjectaccessreview",
@@ -30,7 +30,7 @@ pub const SUBJECT_ACCESS: Kind = Kind {
 };
 
 /// Whether somebody may do something in a namespace.
-pub const LOCAL_SUBJECT_ACCESS: Kind = Kind {
+pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     name: "LocalSubjectAccessReview",
     plural: "localsubjectaccessreviews",
     singular: "localsubjectaccessreview",
@@ -40,7 +40,7 @@ pub const LOCAL_SUBJECT_ACCESS: Kind = Kind {
 };
 
 /// Whether the caller may do something.
-pub const SELF_SUBJECT_ACCESS: Kind = Kind {
+pub(crate) const SELF_SUBJECT_ACCESS: Kind = Kind {
     name: "SelfSubjectAccessReview",
     plural: "selfsubjectaccessreviews",
     singular: "selfsubjectaccessreview",
@@ -49,7 +49,7 @@ pub const SELF_SUBJECT_ACCESS: Kind = Kind {
 };
 
 /// What the caller may do in a namespace.
-pub const SELF_SUBJECT_RULES: Kind = Kind {
+pub(crate) const SELF_SUBJECT_RULES: Kind = Kind {
     name: "SelfSubjectRulesReview",
     plural: "selfsubjectrulesreviews",
     singular: "selfsubjectrulesreview",

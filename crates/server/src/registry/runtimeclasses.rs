@@ -11,7 +11,7 @@ use super::object_fields::{non_null, text};
 use super::table_cells;
 
 /// Descriptor of RuntimeClass in `node.k8s.io`.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "RuntimeClass",
     plural: "runtimeclasses",
     singular: "runtimeclass",

@@ -12,7 +12,7 @@ use super::object_fields::{count, decoded_len, default, entries, immutable, map,
 use super::table_cells;
 
 /// Descriptor of Secret in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
     singular: "secret",

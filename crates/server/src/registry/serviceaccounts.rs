@@ -7,7 +7,7 @@ use super::object_fields::{count, text};
 use super::table_cells;
 
 /// Descriptor of ServiceAccount, with the token subresource.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "ServiceAccount",
     plural: "serviceaccounts",
     singular: "serviceaccount",

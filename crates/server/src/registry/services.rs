@@ -14,7 +14,7 @@ use super::object_fields::{
 use super::table_cells;
 
 /// Descriptor of Service in the core group.
-pub const KIND: Kind = Kind {
+pub(crate) const KIND: Kind = Kind {
     name: "Service",
     plural: "services",
     singular: "service",

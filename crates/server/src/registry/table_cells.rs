@@ -8,7 +8,7 @@ use super::kind::TableColumn;
 use super::object_fields::text;
 
 /// The column with the object's name.
-pub const NAME: TableColumn = TableColumn {
+pub(crate) const NAME: TableColumn = TableColumn {
     name: "Name",
     kind: "string",
     format: "name",
@@ -21,7 +21,7 @@ pub const NAME: TableColumn = TableColumn {
 };
 
 /// The column with the time since creation.
-pub const AGE: TableColumn = column(
+pub(crate) const AGE: TableColumn = column(
     "Age",
     "CreationTimestamp is a timestamp representing the server time when this object was created. \
      It is not guaranteed to be set in happens-before order across separate operations. Clients \
@@ -31,32 +31,32 @@ pub const AGE: TableColumn = column(
 );
 
 /// A column of texts that is always shown.
-pub const fn column(name: &'static str, description: &'static str) -> TableColumn {
+pub(crate) const fn column(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { name, kind: "string", format: "", description, priority: 0 }
 }
 
 /// The same column for clients that want many.
-pub const fn wide(column: TableColumn) -> TableColumn {
+pub(crate) const fn wide(column: TableColumn) -> TableColumn {
     TableColumn { priority: 1, ..column }
 }
 
 /// The same column for cells of another type (`integer`, `boolean`).
-pub const fn with_type(kind: &'static str, column: TableColumn) -> TableColumn {
+pub(crate) const fn with_type(kind: &'static str, column: TableColumn) -> TableColumn {
     TableColumn { kind, ..column }
 }
 
 /// Returns the cell with the object's `metadata.name`.
-pub fn name(object: &Value) -> Value {
+pub(crate) fn name(object: &Value) -> Value {
     text(object, "/metadata/name").into()
 }
 
 /// How long ago the object was created, for people.
-pub fn age(object: &Value, now: OffsetDateTime) -> Value {
+pub(crate) fn age(object: &Value, now: OffsetDateTime) -> Value {
     since(text(object, "/metadata/creationTimestamp"), now).into()
 }
 
 /// How long ago an RFC 3339 time was, for people; `<unknown>` if there is none.
-pub fn since(timestamp: &str, now: OffsetDateTime) -> String {
+pub(crate) fn since(timestamp: &str, now: OffsetDateTime) -> String {
     if is_zero_time(timestamp) {
         return "<unknown>".to_owned();
     }
@@ -64,7 +64,7 @@ pub fn since(timestamp: &str, now: OffsetDateTime) -> String {
 }
 
 /// Whether a time is absent, or the year 1 that stands for an absent one.
-pub fn is_zero_time(time: &str) -> bool {
+pub(crate) fn is_zero_time(time: &str) -> bool {
     const ZERO: OffsetDateTime = time::macros::datetime!(0001-01-01 00:00 UTC);
     time.is_empty() || timestamp::parse(time).is_ok_and(|time| time == ZERO)
 }

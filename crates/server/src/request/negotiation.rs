@@ -49,7 +49,7 @@ pub enum MetaVersion {
 
 /// Which views an endpoint has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SupportedViews {
+pub(crate) enum SupportedViews {
     /// Objects, tables and partial metadata: the views of ordinary resources.
     Resource,
     /// Objects and metadata: reviews, and subresources for which Kubernetes has no table converter.
@@ -62,7 +62,7 @@ pub enum SupportedViews {
 
 /// The syntax of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputFormat {
+pub(crate) enum InputFormat {
     /// JSON, the default media type: `application/json`
     Json,
     /// YAML, converted before decoding: `application/yaml`
@@ -73,7 +73,7 @@ pub enum InputFormat {
 
 /// The four ways to patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchType {
+pub(crate) enum PatchType {
     /// JSON patch as specified in RFC 6902.
     Json,
     /// JSON merge patch as specified in RFC 7386.
@@ -98,7 +98,7 @@ impl MetaVersion {
 }
 
 /// Chooses the form of the answer from the `Accept` header.
-pub fn output(
+pub(crate) fn output(
     headers: &HeaderMap,
     query: &QueryParameters,
     views: SupportedViews,
@@ -119,7 +119,7 @@ pub fn output(
 }
 
 /// Reads the `Content-Type` of a body that holds an object.
-pub fn input(headers: &HeaderMap) -> Result<InputFormat, Error> {
+pub(crate) fn input(headers: &HeaderMap) -> Result<InputFormat, Error> {
     match media_type(headers).as_str() {
         "" | "application/json" => Ok(InputFormat::Json),
         "application/yaml" => Ok(InputFormat::Yaml),
@@ -131,7 +131,7 @@ pub fn input(headers: &HeaderMap) -> Result<InputFormat, Error> {
 }
 
 /// Reads the `Content-Type` of a patch.
-pub fn patch_type(headers: &HeaderMap) -> Result<PatchType, Error> {
+pub(crate) fn patch_type(headers: &HeaderMap) -> Result<PatchType, Error> {
     match media_type(headers).as_str() {
         "application/json-patch+json" => Ok(PatchType::Json),
         "application/merge-patch+json" => Ok(PatchType::Merge),

@@ -195,7 +195,7 @@ fn read_version(
 }
 
 /// Reads a resourceVersion, with the words of Go's number parser.
-pub fn parse_version(text: &str) -> Result<u64, Error> {
+pub(crate) fn parse_version(text: &str) -> Result<u64, Error> {
     let bad = |why: &str| {
         Error::BadRequest(format!(
             "invalid resource version: resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: {why}",

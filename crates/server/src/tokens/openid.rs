@@ -10,9 +10,9 @@ use windlass_pki::JwkParameters;
 use super::verify::{TokenVerifier, VerificationKey};
 
 /// Path of the JSON Web Key Set that verifies service account tokens.
-pub const KEYS_PATH: &str = "/openid/v1/jwks";
+pub(crate) const KEYS_PATH: &str = "/openid/v1/jwks";
 /// Path of the OpenID provider configuration, which names issuer and key set.
-pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
+pub(crate) const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 
 impl TokenVerifier {
     /// The description of the issuer; none if its name is no address that OpenID Connect allows.

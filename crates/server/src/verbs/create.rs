@@ -27,7 +27,7 @@ use crate::registry::kind::Scope;
 use crate::request::options::{FieldValidation, WriteOptions};
 
 /// What a write came to.
-pub struct WriteResult {
+pub(crate) struct WriteResult {
     /// The object as it is now (or would be).
     pub object: Arc<Object>,
     /// Whether the object was created (201) rather than updated (200).
@@ -37,7 +37,7 @@ pub struct WriteResult {
 }
 
 /// Creates the object in the body.
-pub async fn create(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
+pub(crate) async fn create(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);
@@ -47,7 +47,7 @@ pub async fn create(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResu
 }
 
 /// Creates an object that is decoded already, in the version of the call.
-pub async fn create_value(
+pub(crate) async fn create_value(
     call: &RequestContext<'_>,
     value: Value,
     warnings: Vec<String>,
@@ -66,7 +66,7 @@ pub async fn create_value(
 }
 
 /// Creates an object that server-side apply put together, with the managedFields it made.
-pub async fn create_applied(
+pub(crate) async fn create_applied(
     call: &RequestContext<'_>,
     value: Value,
     warnings: Vec<String>,
@@ -165,7 +165,7 @@ fn prepare(call: &RequestContext<'_>, value: &mut Value) {
 
 /// Turns an object of the served version into the stored one and fills in defaults. It keeps the
 /// `apiVersion` it came with: some rules differ by it, and what is stored says the stored one anyway.
-pub fn stored_form(call: &RequestContext<'_>, value: Value) -> Value {
+pub(crate) fn stored_form(call: &RequestContext<'_>, value: Value) -> Value {
     let mut value = match call.served.convert {
         Some(convert) => (convert.to_stored)(value),
         None => value,
@@ -175,7 +175,7 @@ pub fn stored_form(call: &RequestContext<'_>, value: Value) -> Value {
 }
 
 /// The metadata of an object, made if it is not there.
-pub fn metadata(value: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
     if !value["metadata"].is_object() {
         value["metadata"] = json!({});
     }
@@ -281,7 +281,7 @@ async fn insert(
 }
 
 /// The object that a commit made: from the cache unless it has moved on already.
-pub async fn committed_object(
+pub(crate) async fn committed_object(
     call: &RequestContext<'_>,
     key: &str,
     revision: u64,
@@ -294,7 +294,7 @@ pub async fn committed_object(
 }
 
 /// The object that bytes stand for.
-pub async fn decode_object(
+pub(crate) async fn decode_object(
     call: &RequestContext<'_>,
     key: &str,
     revision: u64,
@@ -308,7 +308,7 @@ pub async fn decode_object(
 }
 
 /// Refuses what Kubernetes on etcd could not store either.
-pub fn check_size(stored: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_size(stored: &[u8]) -> Result<(), Error> {
     if stored.len() > limits::OBJECT {
         let text = format!("etcdserver: request is too large ({} bytes)", stored.len());
         return Err(Error::TooLarge(text));
@@ -322,7 +322,7 @@ const SUFFIX: usize = 5;
 const LONGEST: usize = 63;
 
 /// A name that begins with `base`.
-pub fn generate_name(base: &str) -> String {
+pub(crate) fn generate_name(base: &str) -> String {
     let mut end = base.len().min(LONGEST - SUFFIX);
     while !base.is_char_boundary(end) {
         end -= 1;

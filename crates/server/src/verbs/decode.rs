@@ -16,7 +16,7 @@ use crate::request::options::FieldValidation;
 
 /// What an endpoint expects in a body.
 #[derive(Clone, Copy)]
-pub struct ExpectedType {
+pub(crate) struct ExpectedType {
     /// Empty for the core group.
     pub group: &'static str,
     /// API version of the endpoint, for example `v1`.
@@ -28,10 +28,10 @@ pub struct ExpectedType {
 }
 
 /// What is shown in the place of a secret, in Kubernetes' words.
-pub const REDACTED: &str = "<secret contents redacted>";
+pub(crate) const REDACTED: &str = "<secret contents redacted>";
 
 /// A body that was read.
-pub struct DecodedRequest {
+pub(crate) struct DecodedRequest {
     /// In normal form, in the version it came in.
     pub value: Value,
     /// Texts for the `Warning` headers of the response, in order.
@@ -40,7 +40,7 @@ pub struct DecodedRequest {
 
 impl ExpectedType {
     /// What the endpoint of a kind in a version expects.
-    pub fn object(kind: &Kind, served: &ServedVersion) -> ExpectedType {
+    pub(crate) fn object(kind: &Kind, served: &ServedVersion) -> ExpectedType {
         ExpectedType {
             group: served.group,
             version: served.version,
@@ -51,7 +51,7 @@ impl ExpectedType {
 
     /// Whether what is sent is a secret as a whole, so that no error may show a part of it. Here
     /// Kubernetes shows more.
-    pub fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, "Secret" | "TokenRequest" | "TokenReview")
     }
 
@@ -70,7 +70,7 @@ impl ExpectedType {
 }
 
 /// Reads an object of the expected kind.
-pub fn object(
+pub(crate) fn object(
     call: &RequestContext<'_>,
     expected: ExpectedType,
     body: &[u8],
@@ -88,7 +88,7 @@ pub fn object(
 }
 
 /// Takes out owners that are named again, and says so.
-pub fn dedup_owner_references(draft: &mut DecodedRequest) {
+pub(crate) fn dedup_owner_references(draft: &mut DecodedRequest) {
     let Some(Value::Array(owners)) = draft.value.pointer_mut("/metadata/ownerReferences") else {
         return;
     };
@@ -111,7 +111,7 @@ pub fn dedup_owner_references(draft: &mut DecodedRequest) {
 
 /// Reads an object of the expected kind whatever version it says it has, as `DeleteOptions` come in
 /// the version of the object they delete.
-pub fn any_version(
+pub(crate) fn any_version(
     call: &RequestContext<'_>,
     expected: ExpectedType,
     body: &[u8],
@@ -130,7 +130,7 @@ pub fn any_version(
 }
 
 /// Brings a decoded object into normal form and deals with what the schema does not know.
-pub fn in_normal_form(
+pub(crate) fn in_normal_form(
     expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
@@ -149,7 +149,7 @@ pub fn in_normal_form(
 
 /// As [`in_normal_form`], for what is applied: a field that the schema does not know is refused
 /// when the object is merged, however lenient the validation.
-pub fn applied_in_normal_form(
+pub(crate) fn applied_in_normal_form(
     expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
@@ -182,7 +182,7 @@ fn apply_field_validation(
 
 /// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a failure an invalid
 /// patch, and shows it as `shown` says.
-pub fn patched_in_normal_form(
+pub(crate) fn patched_in_normal_form(
     expected: ExpectedType,
     value: Value,
     duplicates: Vec<String>,
@@ -213,7 +213,7 @@ fn invalid_patch(shown: &str, why: &str) -> Error {
 }
 
 /// A value as Go prints it, which is how Kubernetes shows a strategic merge patch.
-pub fn as_go_prints(value: &Value) -> String {
+pub(crate) fn as_go_prints(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -24,7 +24,7 @@ use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, DeletionPropagation, FieldValidation, ListOptions};
 
 /// What a deletion came to.
-pub enum DeleteOutcome {
+pub(crate) enum DeleteOutcome {
     /// It is gone; its last state.
     Removed(Arc<Object>),
     /// It goes when its finalizers or its grace period are done; its state until then.
@@ -38,13 +38,16 @@ const ORPHAN: &str = "orphan";
 const LONGEST_GRACE: i64 = 100 * 365 * 24 * 60 * 60;
 
 /// Deletes the object the path names.
-pub async fn delete(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOutcome, Error> {
+pub(crate) async fn delete(
+    call: &RequestContext<'_>,
+    body: &Bytes,
+) -> Result<DeleteOutcome, Error> {
     let options = call.run_offloaded(body.len(), || options(call, body)).await?;
     delete_one(call, &options).await
 }
 
 /// Deletes what the path and the query select, one by one, and returns what it was.
-pub async fn delete_collection(
+pub(crate) async fn delete_collection(
     call: &RequestContext<'_>,
     body: &Bytes,
 ) -> Result<ObjectList, Error> {
@@ -96,7 +99,7 @@ fn options(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions, Err
 }
 
 /// Deletes the object the path names, with options read already.
-pub async fn delete_one(
+pub(crate) async fn delete_one(
     call: &RequestContext<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, Error> {
@@ -212,7 +215,7 @@ fn mark_for_deletion(call: &RequestContext<'_>, options: &DeleteOptions, value: 
 }
 
 /// Whether an object that is being deleted has nothing left to wait for.
-pub fn is_deletable(call: &RequestContext<'_>, value: &Value) -> bool {
+pub(crate) fn is_deletable(call: &RequestContext<'_>, value: &Value) -> bool {
     let meta = ObjectMetaView::from_object(value);
     meta.is_deleting()
         && meta.finalizers().next().is_none()
@@ -221,7 +224,7 @@ pub fn is_deletable(call: &RequestContext<'_>, value: &Value) -> bool {
 }
 
 /// Removes an object for good. Returns its last state.
-pub async fn remove(
+pub(crate) async fn remove(
     call: &RequestContext<'_>,
     old: &Arc<Object>,
     dry_run: bool,

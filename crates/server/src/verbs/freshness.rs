@@ -16,7 +16,7 @@ use crate::object::Object;
 
 /// Carries out a write on what the cache shows and, if that is refused, once more on the newest
 /// state.
-pub async fn write_and_retry<T, F>(
+pub(crate) async fn write_and_retry<T, F>(
     call: &RequestContext<'_>,
     attempt: impl Fn() -> F,
 ) -> Result<T, Error>
@@ -37,7 +37,7 @@ where
 }
 
 /// The object, if it is certainly still there as it is; else a conflict.
-pub async fn confirm_unchanged(
+pub(crate) async fn confirm_unchanged(
     call: &RequestContext<'_>,
     object: Arc<Object>,
 ) -> Result<Arc<Object>, Error> {

@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::request::options::parse_version;
 
 /// The object the path names, no older than `resourceVersion` asks.
-pub async fn get(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
+pub(crate) async fn get(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
     match call.query.first("resourceVersion") {
         None | Some("") => call.server.catch_up().await?,
         Some("0") => {}
@@ -19,13 +19,13 @@ pub async fn get(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
 }
 
 /// The object the path names, now.
-pub fn get_object(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
+pub(crate) fn get_object(call: &RequestContext<'_>) -> Result<Arc<Object>, Error> {
     let found = call.cache()?.get(&call.key(&call.path.name));
     found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))
 }
 
 /// Waits until the caches have come to `version`; a version far in the future is a 504.
-pub async fn wait_for(call: &RequestContext<'_>, version: u64) -> Result<(), Error> {
+pub(crate) async fn wait_for(call: &RequestContext<'_>, version: u64) -> Result<(), Error> {
     let cache = call.cache()?;
     if cache.revision() >= version {
         return Ok(());

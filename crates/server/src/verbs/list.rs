@@ -17,7 +17,7 @@ use crate::request::options::{ListOptions, ResourceVersionMatch};
 use crate::request::selection::ObjectSelection;
 
 /// A page of a collection.
-pub struct ObjectList {
+pub(crate) struct ObjectList {
     /// The revision it is the state of.
     pub revision: u64,
     /// The objects, in key order.
@@ -47,7 +47,10 @@ const READ_BYTES: usize = 4 * 1024 * 1024;
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Lists what the path and the options select.
-pub async fn list(call: &RequestContext<'_>, options: &ListOptions) -> Result<ObjectList, Error> {
+pub(crate) async fn list(
+    call: &RequestContext<'_>,
+    options: &ListOptions,
+) -> Result<ObjectList, Error> {
     let selection = ObjectSelection::parse(call.kind, &call.path.namespace, options)?;
     let (at, after) = if options.continue_.is_empty() {
         (start_version(call, options.version).await?, None)

@@ -19,7 +19,7 @@ use crate::request::negotiation::{PatchType, patch_type};
 use crate::request::options::{FieldValidation, WriteOptions};
 
 /// Changes the object the path names as the body says.
-pub async fn patch(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
+pub(crate) async fn patch(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let how = patch_type(call.headers)?;
     let options = WriteOptions::parse(call.query, "PatchOptions")?;
     options.check_patch(how == PatchType::Apply)?;

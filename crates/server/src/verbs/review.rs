@@ -15,7 +15,7 @@ use crate::registry::kind::ReviewKind;
 use crate::request::options::WriteOptions;
 
 /// A question with its answer in it.
-pub struct ReviewResponse {
+pub(crate) struct ReviewResponse {
     /// The body: what was asked, and `status`.
     pub value: Value,
     /// Texts for the `Warning` headers of the response, in order.
@@ -24,7 +24,7 @@ pub struct ReviewResponse {
 
 impl ReviewResponse {
     /// Whether the answer is yes, or a name: what more is granted would not change it.
-    pub fn is_granted(&self) -> bool {
+    pub(crate) fn is_granted(&self) -> bool {
         let status = &self.value["status"];
         status["allowed"] == true
             || status["authenticated"] == true
@@ -33,10 +33,10 @@ impl ReviewResponse {
 }
 
 /// Answers the question in the body; the code is always 201.
-pub const CODE: StatusCode = StatusCode::CREATED;
+pub(crate) const CODE: StatusCode = StatusCode::CREATED;
 
 /// Answers the question in the body.
-pub async fn answer(
+pub(crate) async fn answer(
     call: &RequestContext<'_>,
     review: ReviewKind,
     body: &[u8],

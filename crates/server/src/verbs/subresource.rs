@@ -14,7 +14,7 @@ use crate::registry::kind::SubresourceAction;
 use crate::request::options::WriteOptions;
 
 /// Does what the subresource is for. Answers with a code and a body.
-pub async fn create(
+pub(crate) async fn create(
     call: &RequestContext<'_>,
     action: &SubresourceAction,
     body: &[u8],

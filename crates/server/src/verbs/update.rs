@@ -26,7 +26,7 @@ use crate::request::options::WriteOptions;
 use crate::server::Server;
 
 /// Replaces the object the path names, or through a subresource a part of it.
-pub async fn update(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
+pub(crate) async fn update(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let options = WriteOptions::parse(call.query, "UpdateOptions")?;
     let expected = ExpectedType::object(call.kind, call.served);
     let decode = || decode::object(call, expected, body, options.field_validation);
@@ -92,7 +92,7 @@ async fn create_instead(
 }
 
 /// The object in a body must be the one the path names.
-pub fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
+pub(crate) fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     let (name, namespace) =
         (ObjectMetaView::from_object(value).name(), ObjectMetaView::from_object(value).namespace());
     let path = call.path;
@@ -130,7 +130,7 @@ fn check_uid(call: &RequestContext<'_>, new: &Value, old: &Value) -> Result<(), 
 }
 
 /// The resourceVersion in the body, if it has one, must be the current one.
-pub fn check_version(
+pub(crate) fn check_version(
     call: &RequestContext<'_>,
     new: &mut Value,
     old: &Object,
@@ -164,18 +164,23 @@ pub fn check_version(
 }
 
 /// 409: somebody else was faster.
-pub fn modified(call: &RequestContext<'_>) -> Error {
+pub(crate) fn modified(call: &RequestContext<'_>) -> Error {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
     Error::Conflict(call.subject(&call.path.name), why.into())
 }
 
 /// 409: others are faster all the time.
-pub fn contended(call: &RequestContext<'_>) -> Error {
+pub(crate) fn contended(call: &RequestContext<'_>) -> Error {
     Error::Conflict(call.subject(&call.path.name), "the object changes too often; try again".into())
 }
 
 /// Notes in managedFields which fields this write changed.
-pub fn record(call: &RequestContext<'_>, old: Option<&Value>, new: &mut Value, manager: &str) {
+pub(crate) fn record(
+    call: &RequestContext<'_>,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+) {
     let schema = Schema::get();
     let Some(id) = schema.lookup(call.kind.stored().type_name) else { return };
     let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
@@ -190,7 +195,7 @@ pub fn record(call: &RequestContext<'_>, old: Option<&Value>, new: &mut Value, m
 
 /// The fields that a write at this place never owns, because the server sets them back: the status
 /// for the object itself, everything but the status for its `status`, unless the kind says otherwise.
-pub fn reset_fields(call: &RequestContext<'_>) -> FieldSet {
+pub(crate) fn reset_fields(call: &RequestContext<'_>) -> FieldSet {
     let mut own = call.kind.resets.iter();
     if let Some(reset) = own.find(|r| r.subresource == call.path.subresource) {
         return FieldSet::from_paths(reset.fields);
@@ -208,7 +213,7 @@ pub fn reset_fields(call: &RequestContext<'_>) -> FieldSet {
 }
 
 /// Prepares, validates and stores a changed object. Returns the object as it is afterwards.
-pub async fn replace(
+pub(crate) async fn replace(
     call: &RequestContext<'_>,
     old: &Arc<Object>,
     before: &Value,
@@ -246,7 +251,7 @@ pub async fn replace(
 }
 
 /// Puts changed bytes in the place of `old`, if it is still there unchanged.
-pub async fn store(
+pub(crate) async fn store(
     call: &RequestContext<'_>,
     old: &Arc<Object>,
     stored: Bytes,
@@ -342,7 +347,7 @@ fn action(call: &RequestContext<'_>) -> Result<Option<&'static SubresourceAction
 }
 
 /// What a client is told when the store could not do its part.
-pub fn store_error(server: &Server, error: windlass_store::Error) -> Error {
+pub(crate) fn store_error(server: &Server, error: windlass_store::Error) -> Error {
     use windlass_store::Error as Store;
     tracing::error!(%error, "the store refused");
     let (reason, told) = match error {
@@ -376,6 +381,6 @@ pub fn store_error(server: &Server, error: windlass_store::Error) -> Error {
 }
 
 /// The subject of errors that name the kind instead of the resource.
-pub fn kind_error_subject(call: &RequestContext<'_>) -> ErrorSubject {
+pub(crate) fn kind_error_subject(call: &RequestContext<'_>) -> ErrorSubject {
     ErrorSubject::new(call.served.group, call.kind.name, &call.path.name)
 }

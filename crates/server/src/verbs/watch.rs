@@ -15,7 +15,7 @@ use crate::request::selection::ObjectSelection;
 use crate::watch::{EventEncoding, WatchPlan, WatchStream, expired};
 
 /// Starts a watch on what the path and the options select.
-pub async fn watch(
+pub(crate) async fn watch(
     call: &RequestContext<'_>,
     options: &ListOptions,
     shape: EventEncoding,

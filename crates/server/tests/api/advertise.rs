@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use windlass_server::endpoint_advertiser::EndpointAdvertiser;
+use windlass_server::EndpointAdvertiser;
 
 use super::etcd::TestEtcd;
 use super::fixture::TestServer;

@@ -8,11 +8,11 @@ use futures::FutureExt;
 use http::Method;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
-use windlass_server::audit::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
-use windlass_server::body::Incoming;
-use windlass_server::chain::flow_control::InflightLimits;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
-use windlass_server::server::{ServerOptions, system_clock};
+use windlass_server::Incoming;
+use windlass_server::InflightLimits;
+use windlass_server::{AccessCheck, FaultInjection};
+use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
+use windlass_server::{ServerOptions, system_clock};
 
 use super::fixture::{MAPS, TestResponse, TestServer, config_map};
 

@@ -17,7 +17,7 @@ use windlass_pki::{
     CertificateAuthority, CertificateDer, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
     SystemRandom, Validity, issue,
 };
-use windlass_server::server::Clock;
+use windlass_server::Clock;
 
 pub use accounts::with_signer;
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use windlass_server::server::ServerOptions;
+use windlass_server::ServerOptions;
 
 use super::fixture::{TestServer, names, version};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use http::Method;
 use serde_json::json;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::{AccessCheck, FaultInjection};
 
 use super::fixture::{MAPS, TestServer};
 

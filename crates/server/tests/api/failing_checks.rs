@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Method;
 use serde_json::{Value, json};
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::AdmissionPlugins;
+use windlass_server::{AccessCheck, FaultInjection};
 
 use crate::fixture::{MAPS, PODS, TestRequest, TestServer, config_map, pod};
 

@@ -10,13 +10,13 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_pki::CertificateDer;
-use windlass_server::body::{Incoming, ResponseBody};
-use windlass_server::chain;
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
-use windlass_server::peer::Peer;
-use windlass_server::server::{Server, ServerOptions, start};
-use windlass_server::tokens::{TokenSigner, TokenVerifier};
+use windlass_server::{Incoming, ResponseBody, handle_request};
+
+use windlass_server::AdmissionPlugins;
+use windlass_server::Peer;
+use windlass_server::{Authenticator, TokenFile};
+use windlass_server::{Server, ServerOptions, start};
+use windlass_server::{TokenSigner, TokenVerifier};
 use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 /// A running server; its data goes with it.
@@ -214,7 +214,7 @@ impl TestRequest<'_> {
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
         let peer = Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), self.chain));
-        let response = chain::handle(&self.server.server, &peer, request).await;
+        let response = handle_request(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)
     }

@@ -6,10 +6,10 @@ use http::Method;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use serde_json::json;
 use std::sync::Arc;
-use windlass_server::body::Incoming;
-use windlass_server::chain::{self, flow_control::InflightLimits};
-use windlass_server::peer::Peer;
-use windlass_server::user::User;
+use windlass_server::InflightLimits;
+use windlass_server::Peer;
+use windlass_server::User;
+use windlass_server::{Incoming, handle_request};
 
 use super::fixture::{MAPS, TestRequest, TestServer, config_map};
 
@@ -50,7 +50,7 @@ async fn gauge(server: &TestServer, name: &str) -> usize {
     let local = Arc::new(Peer::local(admin));
     let body = Empty::new().map_err(Into::into).boxed_unsync();
     let request = http::Request::builder().uri("/metrics").body(body).unwrap();
-    let response = chain::handle(&server.server, &local, request).await;
+    let response = handle_request(&server.server, &local, request).await;
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&text).into_owned();
     let name =

@@ -1,7 +1,7 @@
 //! Acting as somebody else, through the whole chain. The rules are tested beside the code.
 
 use http::Method;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::{AccessCheck, FaultInjection};
 
 use super::fixture::{MAPS, TestServer, config_map};
 

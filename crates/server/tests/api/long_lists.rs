@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::json;
-use windlass_server::registry::KINDS;
+use windlass_server::KINDS;
 
 use self::objects::{ALL, ElementPattern, ListField, minimal, places};
 use super::fixture::{TestResponse, TestServer};

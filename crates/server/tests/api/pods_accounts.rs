@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use windlass_server::chain::admission::AdmissionPlugins;
+use windlass_server::AdmissionPlugins;
 
 use super::fixture::{PODS, TestServer, pod};
 

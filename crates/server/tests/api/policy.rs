@@ -9,10 +9,10 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{Server, ServerOptions, start};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::LocalClient;
+use windlass_server::{AccessCheck, FaultInjection};
+use windlass_server::{MASTERS, User};
+use windlass_server::{Server, ServerOptions, start};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use crate::fixture::{TestServer, names};

@@ -158,7 +158,7 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
     }
     let kind = object["kind"].as_str().unwrap();
     let api_version = object["apiVersion"].as_str().unwrap();
-    let bytes = windlass_server::object::encode(kind, api_version, &object, false);
+    let bytes = windlass_server::encode_object(kind, api_version, &object, false);
     commit(key.into(), bytes).await.unwrap();
     assert!(wanted.is_none_or(|wanted| server.revision() == wanted));
 }

@@ -20,8 +20,9 @@ use windlass_pki::{
     AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
     SystemRandom, Validity, issue,
 };
-use windlass_server::listener::{ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve};
-use windlass_server::tls;
+use windlass_server::{
+    ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config,
+};
 
 use crate::fixture::TestServer;
 
@@ -156,7 +157,7 @@ fn certificates() -> (rustls::ServerConfig, TlsConnector) {
         serial: serial(),
     };
     let chain = windlass_pki::pem::encode_certificates([issue(&ca, &leaf).unwrap().as_slice()]);
-    let config = tls::config(chain.as_bytes(), key.to_pem().unwrap().as_bytes()).unwrap();
+    let config = tls_config(chain.as_bytes(), key.to_pem().unwrap().as_bytes()).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(ca.certificate().der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
-use windlass_server::body::ResponseBody;
-use windlass_server::chain::flow_control::InflightLimits;
+use windlass_server::InflightLimits;
+use windlass_server::ResponseBody;
 
 use fixture::{MAPS, TestServer};
 

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{ControllerName, ControllerOptions, LeaderElection, RootCa, signers};
 use windlass_pki::pem;
-use windlass_server::feature_gates::ServerFeatureGates;
-use windlass_server::server::system_clock;
+use windlass_server::ServerFeatureGates;
+use windlass_server::system_clock;
 
 use super::{api_client, cannot_listen, data_dir};
 use crate::cli::{ControllersArgs, ElectionArgs};

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use windlass_node::AgentOptions;
-use windlass_server::feature_gates::ServerFeatureGates;
+use windlass_server::ServerFeatureGates;
 
 use super::{api_client, cannot_listen, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};

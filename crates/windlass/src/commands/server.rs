@@ -1,7 +1,7 @@
 //! `windlass server`: the API server alone.
 
 use anyhow::Result;
-use windlass_server::user::MASTERS;
+use windlass_server::MASTERS;
 
 use super::data_dir::{self, PreparedServer};
 use crate::cli::ServerArgs;

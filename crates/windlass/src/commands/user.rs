@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use time::OffsetDateTime;
 use windlass_api::timestamp;
-use windlass_server::user::MASTERS;
+use windlass_server::MASTERS;
 
 use super::{data_dir, print};
 use crate::cli::{UserAddArgs, UserCommand};

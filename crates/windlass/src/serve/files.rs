@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use arc_swap::ArcSwap;
 use windlass_pki::{CertificateDer, PrivateKey, PublicKey};
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::authn::front_proxy::FrontProxy;
-use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
-use windlass_server::tokens::TokenVerifier;
+use windlass_server::ClientCas;
+use windlass_server::FrontProxy;
+use windlass_server::TokenVerifier;
+use windlass_server::{Authenticator, TokenFile};
 
 use super::{ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::cli::AccessArgs;
@@ -18,7 +18,7 @@ use crate::cli::AccessArgs;
 pub fn load_tls_config(files: &TlsFiles) -> Result<rustls::ServerConfig> {
     let certificate = read(&files.certificate)?;
     let key = read(&files.key)?;
-    let config = windlass_server::tls::config(&certificate, &key);
+    let config = windlass_server::tls_config(&certificate, &key);
     config.with_context(|| format!("{} with {}", files.certificate.display(), files.key.display()))
 }
 

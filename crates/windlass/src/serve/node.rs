@@ -12,10 +12,10 @@ use windlass_node::feature_gates::FeatureGates;
 use windlass_node::files::FileSystem;
 use windlass_node::projections::HostProjections;
 use windlass_node::serving::PageHandler;
-use windlass_server::feature_gates::ServerFeatureGates;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::Server;
-use windlass_server::user::{MASTERS, User};
+use windlass_server::LocalClient;
+use windlass_server::Server;
+use windlass_server::ServerFeatureGates;
+use windlass_server::{MASTERS, User};
 
 use crate::commands::token::bindings::BootstrapBinding;
 use crate::datadir::DataDirLayout;
@@ -44,7 +44,7 @@ impl EmbeddedNode {
     }
 
     /// What it counts, for the metrics of the server.
-    pub fn metrics(&self) -> windlass_server::metrics::MetricsSource {
+    pub fn metrics(&self) -> windlass_server::MetricsSource {
         let pages = self.pages.subscribe();
         Box::new(move |out| {
             let pages = pages.borrow().clone();

@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::Result;
 use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use windlass_server::chain::authn::Authenticator;
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::authn::front_proxy::FrontProxy;
-use windlass_server::server::Server;
+use windlass_server::Authenticator;
+use windlass_server::ClientCas;
+use windlass_server::FrontProxy;
+use windlass_server::Server;
 
 use super::{ServerSettings, ServiceAccountKeys, TlsFiles, files};
 

@@ -9,10 +9,10 @@ use time::OffsetDateTime;
 use windlass_pki::{
     Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
 };
-use windlass_server::chain::admission::AdmissionPlugins;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server::{ServerOptions, start};
-use windlass_server::user::{MASTERS, User};
+use windlass_server::AdmissionPlugins;
+use windlass_server::LocalClient;
+use windlass_server::{MASTERS, User};
+use windlass_server::{ServerOptions, start};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;

@@ -7,7 +7,7 @@ use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use windlass_controllers::bundles::BundleSettings;
 use windlass_controllers::{ControllerName, ControllerOptions, ControllerSelection};
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use super::{BundleFixture, P256, TRUST, bundle_pem};
 use crate::fixture::object;

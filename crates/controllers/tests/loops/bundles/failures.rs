@@ -22,7 +22,7 @@ async fn a_foreign_owner_is_told_of_and_left() {
     let foreign =
         site.config_maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
     let mut site = site;
-    site.run(super::settings(), windlass_server::server::system_clock());
+    site.run(super::settings(), windlass_server::system_clock());
     site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     let (message, status) = site.wait_for_reason("roots", "SyncConfigMapTargetFailed").await;
@@ -57,7 +57,7 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
         site.config_maps("a").create(&PostParams::default(), &object(stuck)).await.unwrap();
     }
     let mut site = site;
-    site.run(super::settings(), windlass_server::server::system_clock());
+    site.run(super::settings(), windlass_server::system_clock());
     for name in ["one", "two"] {
         site.create(name, json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
     }
@@ -155,7 +155,7 @@ async fn a_reserved_name_is_refused_and_what_was_written_is_given_back() {
     });
     let ours = PatchParams::apply("trust-manager");
     site.config_maps("a").patch(name, &ours, &Patch::Apply(written)).await.unwrap();
-    site.run(super::settings(), windlass_server::server::system_clock());
+    site.run(super::settings(), windlass_server::system_clock());
     let (message, status) = site.wait_for_reason(name, "ReservedName").await;
     assert!(message.starts_with("Bundle name is reserved"), "{message}");
     assert_eq!(status["conditions"][0]["status"], "False");

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_controllers::bundles::BundleSettings;
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use super::{BundleFixture, ED25519, HASH, LABEL, P256, RSA, TRUST, bundle_pem, settings};
 use crate::fixture::{object, wait_until, wait_until_removed};

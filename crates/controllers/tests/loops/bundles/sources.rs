@@ -9,7 +9,7 @@ use windlass_controllers::bundles::certificate_set::CertificateFilter;
 use windlass_controllers::bundles::package::CaPackage;
 use windlass_controllers::bundles::{BundleSettings, PackageFile};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::server::system_clock;
+use windlass_server::system_clock;
 
 use super::{BundleFixture, ED25519, P256, RSA, TRUST, bundle_pem, fixed_clock, settings};
 use crate::fixture::object;

@@ -9,9 +9,9 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use serde_json::Value;
-use windlass_server::local_client::LocalClient;
-use windlass_server::server;
-use windlass_server::user::{MASTERS, User};
+use windlass_server::{LocalClient, ServerOptions, start};
+
+use windlass_server::{MASTERS, User};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
@@ -268,7 +268,7 @@ async fn a_real_server_takes_what_a_node_reports() {
     let dir = tempfile::tempdir().unwrap();
     let (_down, shutdown) = watch::channel(false);
     let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-    let server = server::start(server::ServerOptions::new(store, shutdown)).await.unwrap();
+    let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
     let client = |name: &str, group: &str| {
         let user = User::authenticated(name, "", vec![group.to_owned()]);
         Client::new(LocalClient::new(server.clone(), user), "default")

@@ -165,7 +165,7 @@ fn however_much_there_is_it_stays_small() {
     let size = serde_json::to_string(&status).unwrap().len();
     assert!((900_000..1_200_000).contains(&size), "{size}");
     let mut refused = windlass_api::field::FieldErrors::new();
-    let validate = windlass_server::registry::nodetrusts::KIND.validate_create;
+    let validate = windlass_server::NODETRUSTS_KIND.validate_create;
     validate(&json!({"status": status}), &mut refused);
     assert!(refused.is_empty(), "{:?}", refused.iter().next());
 }

@@ -16,7 +16,7 @@ use crate::verbs::RequestContext;
 const API_CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Refuses what the rules forbid.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     request: &Value,

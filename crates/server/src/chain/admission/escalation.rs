@@ -17,7 +17,7 @@ use crate::user::MASTERS;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &Value,

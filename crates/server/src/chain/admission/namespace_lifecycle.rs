@@ -13,7 +13,7 @@ use crate::verbs::RequestContext;
 const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// Checks the namespace of what is created, and the namespaces that are deleted.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &Value,

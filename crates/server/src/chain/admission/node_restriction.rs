@@ -24,7 +24,7 @@ use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &Value,

@@ -10,7 +10,7 @@ use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
 /// Refuses what the rule forbids.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     request: &Value,

@@ -7,7 +7,7 @@ use super::AdmissionOperation;
 use crate::verbs::RequestContext;
 
 /// Drops from a pod what features that are off would need.
-pub fn drop_disabled(
+pub(super) fn drop_disabled(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     pod: &mut Value,

@@ -30,7 +30,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// Waits a moment for the default account of a namespace that is new.
-pub async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
+pub(super) async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
     if !is_pods(call) || is_mirror(object) || !matches!(account_name(object), "" | DEFAULT) {
         return;
     }
@@ -54,7 +54,7 @@ pub async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
 }
 
 /// Gives a new pod its account and its token.
-pub fn admit(
+pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
     object: &mut Value,

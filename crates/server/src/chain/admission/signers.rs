@@ -7,7 +7,7 @@ use crate::verbs::RequestContext;
 
 /// What is done in a signer's name.
 #[derive(Clone, Copy)]
-pub enum SignerAction {
+pub(super) enum SignerAction {
     /// Requests to it are approved or denied.
     Approve,
     /// Certificates of it are handed out.
@@ -18,7 +18,7 @@ pub enum SignerAction {
 
 impl SignerAction {
     /// The verb that roles name it by.
-    pub fn verb(self) -> &'static str {
+    pub(super) fn verb(self) -> &'static str {
         match self {
             SignerAction::Approve => "approve",
             SignerAction::Sign => "sign",
@@ -28,7 +28,7 @@ impl SignerAction {
 }
 
 /// Whether the caller may: a role names the signer, or all signers of its domain.
-pub fn permits(call: &RequestContext<'_>, act: SignerAction, signer: &str) -> bool {
+pub(super) fn permits(call: &RequestContext<'_>, act: SignerAction, signer: &str) -> bool {
     let allowed = |name: &str| {
         let asked = AuthorizationAttributes {
             user: call.user,

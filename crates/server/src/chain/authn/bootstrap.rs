@@ -15,14 +15,18 @@ use crate::server::Server;
 use crate::user::User;
 
 /// Whom a token stands for; none if it is no bootstrap token or its secret does not allow it.
-pub fn identify(server: &Server, token: &str, now: OffsetDateTime) -> Result<Option<User>, Error> {
+pub(crate) fn identify(
+    server: &Server,
+    token: &str,
+    now: OffsetDateTime,
+) -> Result<Option<User>, Error> {
     let Some((id, secret)) = parse(token) else { return Ok(None) };
     let found = server.core_object("secrets", &format!("kube-system/bootstrap-token-{id}"))?;
     Ok(found.and_then(|found| validate_secret(&found, id, secret, now)))
 }
 
 /// The key of the secret that decides about a token, if it has the form of a bootstrap token.
-pub fn secret_key(token: &str) -> Option<String> {
+pub(crate) fn secret_key(token: &str) -> Option<String> {
     parse(token).map(|(id, _)| format!("kube-system/bootstrap-token-{id}"))
 }
 

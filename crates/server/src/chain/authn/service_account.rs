@@ -22,7 +22,7 @@ use crate::user::User;
 const LEEWAY: Duration = Duration::minutes(1);
 
 /// Whom a token stands for, if it is meant for any of `audiences`.
-pub fn identify(
+pub(crate) fn identify(
     server: &Server,
     verifier: &TokenVerifier,
     token: &str,
@@ -50,7 +50,7 @@ pub fn identify(
 }
 
 /// The core objects that a token of this server stands and falls with, as plural and key.
-pub fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str, String)> {
     let Ok(claims) = verifier.verify(token) else { return Vec::new() };
     let about = &claims.kubernetes;
     let local = |name: &str| format!("{}/{name}", about.namespace);

@@ -7,7 +7,7 @@
 
 mod graph;
 mod graph_sync;
-pub mod references;
+pub(crate) mod references;
 mod rules;
 
 use std::borrow::Cow;
@@ -29,16 +29,16 @@ const PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 
 /// The namespace of the leases that nodes renew.
-pub const LEASES: &str = "kube-node-lease";
+pub(crate) const LEASES: &str = "kube-node-lease";
 
 /// The name of the node that `user` is; empty if it does not say which.
-pub fn identity(user: &User) -> Option<&str> {
+pub(crate) fn identity(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(PREFIX)?;
     user.has_group(GROUP).then_some(name)
 }
 
 /// Node authorizer: decides requests of kubelets by the pods bound to their node.
-pub struct NodeAuthorizer {
+pub(crate) struct NodeAuthorizer {
     graph: Arc<GraphSync>,
     pods: Option<NodeBoundKind>,
     slices: Option<NodeBoundKind>,
@@ -50,7 +50,7 @@ type NodeVerdict = Result<(), Cow<'static, str>>;
 
 impl NodeAuthorizer {
     /// Decides by the pods in `caches`.
-    pub fn new(
+    pub(crate) fn new(
         caches: &Arc<ResourceCaches>,
         registry: &KindRegistry,
         features: ServerFeatureGates,
@@ -71,12 +71,12 @@ impl NodeAuthorizer {
     }
 
     /// The newest revisions of pods and volumes.
-    pub fn newest(&self) -> (u64, u64) {
+    pub(crate) fn newest(&self) -> (u64, u64) {
         self.graph.newest()
     }
 
     /// Whether a node may; no opinion on anybody else.
-    pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
+    pub(crate) fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
         let Some(node) = identity(asked.user) else { return Decision::NoOpinion(String::new()) };
         if node.is_empty() {
             let why = format!("unknown node for user {}", quote(&asked.user.name));

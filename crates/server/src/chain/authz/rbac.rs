@@ -8,7 +8,7 @@ mod aggregate;
 mod binding;
 mod index;
 mod rule;
-pub mod rule_coverage;
+pub(crate) mod rule_coverage;
 
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ use crate::registry::KindRegistry;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 use crate::user::User;
 
-pub use binding::RoleRef;
+pub(crate) use binding::RoleRef;
 use index::{RbacIndex, RbacKind, RoleGrant};
-pub use rule::PolicyRule;
+pub(crate) use rule::PolicyRule;
 use rule::RuleQuery;
 
 /// Decides by the roles and bindings there are.
@@ -143,7 +143,7 @@ impl RbacAuthorizer {
 }
 
 /// Several errors as Go's aggregate shows them.
-pub fn aggregated(errors: Vec<String>) -> String {
+pub(crate) fn aggregated(errors: Vec<String>) -> String {
     let mut seen = HashSet::new();
     let texts: Vec<&str> =
         errors.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();

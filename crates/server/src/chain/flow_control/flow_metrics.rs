@@ -15,7 +15,7 @@ use super::{LevelCounts, PriorityLevels};
 use crate::metrics::plain;
 
 /// Metrics of admission by priority level, named like those of kube-apiserver.
-pub struct FlowMetrics {
+pub(super) struct FlowMetrics {
     registry: Registry,
     rejected: Family<RejectedLabels, Counter>,
     leases: WaitHistograms,
@@ -48,7 +48,7 @@ type CountSelector = fn(LevelCounts) -> usize;
 
 impl FlowMetrics {
     /// Registers all metrics; every counter starts at zero.
-    pub fn new() -> FlowMetrics {
+    pub(super) fn new() -> FlowMetrics {
         let mut registry = Registry::default();
         let rejected: Family<RejectedLabels, Counter> = Family::default();
         registry.register(
@@ -74,7 +74,7 @@ impl FlowMetrics {
     }
 
     /// Counts a request that is no longer waiting.
-    pub fn waited(&self, level: PriorityLevel, served: bool, time: Duration) {
+    pub(super) fn waited(&self, level: PriorityLevel, served: bool, time: Duration) {
         let waits = match level {
             PriorityLevel::Exempt => return,
             PriorityLevel::Leases => &self.leases,
@@ -86,7 +86,7 @@ impl FlowMetrics {
     }
 
     /// Counts a request that was turned away.
-    pub fn rejected(&self, level: PriorityLevel, why: RejectReason) {
+    pub(super) fn rejected(&self, level: PriorityLevel, why: RejectReason) {
         let reason = match why {
             RejectReason::QueueFull => "queue-full",
             RejectReason::TimeOut => "time-out",
@@ -97,7 +97,7 @@ impl FlowMetrics {
     }
 
     /// Appends the metrics of all levels to `out` in Prometheus text format.
-    pub fn write(&self, levels: &PriorityLevels, out: &mut String) {
+    pub(super) fn write(&self, levels: &PriorityLevels, out: &mut String) {
         let mut open = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut open, &self.registry);

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How many bytes each user's responses hold.
-pub struct PendingBytes {
+pub(crate) struct PendingBytes {
     max_bytes_per_user: usize,
     by_user: Mutex<HashMap<Arc<str>, usize>>,
 }
 
 /// The bytes of one response; given back when dropped.
-pub struct ByteCharge {
+pub(crate) struct ByteCharge {
     pending: Arc<PendingBytes>,
     user: Arc<str>,
     bytes: usize,
@@ -18,17 +18,17 @@ pub struct ByteCharge {
 
 impl PendingBytes {
     /// Nothing is pending; each user may have `most` bytes.
-    pub fn new(most: usize) -> Arc<PendingBytes> {
+    pub(crate) fn new(most: usize) -> Arc<PendingBytes> {
         Arc::new(PendingBytes { max_bytes_per_user: most, by_user: Mutex::default() })
     }
 
     /// Whether the user has more than the bound already.
-    pub fn is_exceeded(&self, user: &str) -> bool {
+    pub(crate) fn is_exceeded(&self, user: &str) -> bool {
         self.lock().get(user).is_some_and(|bytes| *bytes > self.max_bytes_per_user)
     }
 
     /// Counts a response, unless the user would exceed the bound. A single response of any size is always counted.
-    pub fn try_charge(self: &Arc<Self>, user: &str, bytes: usize) -> Option<ByteCharge> {
+    pub(crate) fn try_charge(self: &Arc<Self>, user: &str, bytes: usize) -> Option<ByteCharge> {
         let mut by_user = self.lock();
         let before = by_user.get(user).copied().unwrap_or_default();
         if before > 0 && before.saturating_add(bytes) > self.max_bytes_per_user {
@@ -38,7 +38,7 @@ impl PendingBytes {
     }
 
     /// Counts a response in any case.
-    pub fn charge(self: &Arc<Self>, user: &str, bytes: usize) -> ByteCharge {
+    pub(crate) fn charge(self: &Arc<Self>, user: &str, bytes: usize) -> ByteCharge {
         self.add(&mut self.lock(), user, bytes)
     }
 

@@ -6,7 +6,7 @@ use crate::user::{UNAUTHENTICATED, User};
 
 /// A sort of requests with seats of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PriorityLevel {
+pub(crate) enum PriorityLevel {
     /// Never waits: health checks, and parts of this process, which would wait for themselves.
     Exempt,
     /// Leader election: who waits here too long gives up its work.
@@ -25,7 +25,7 @@ const LEAST: usize = 4;
 
 impl PriorityLevel {
     /// All priority levels, from the most to the least privileged.
-    pub const ALL: [PriorityLevel; 4] = [
+    pub(crate) const ALL: [PriorityLevel; 4] = [
         PriorityLevel::Exempt,
         PriorityLevel::Leases,
         PriorityLevel::Nodes,
@@ -33,7 +33,7 @@ impl PriorityLevel {
     ];
 
     /// The level of a request.
-    pub fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
+    pub(crate) fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
         let path = match &info.target {
             RequestTarget::Path if is_health(&info.path) => return PriorityLevel::Exempt,
             _ if peer.local_user().is_some() => return PriorityLevel::Exempt,
@@ -55,7 +55,7 @@ impl PriorityLevel {
     }
 
     /// How many seats it gets when everyone has `seats`.
-    pub fn share(self, seats: usize) -> usize {
+    pub(crate) fn share(self, seats: usize) -> usize {
         match self {
             PriorityLevel::Exempt => 0,
             PriorityLevel::Leases => (seats / 8).max(LEAST),
@@ -65,7 +65,7 @@ impl PriorityLevel {
     }
 
     /// Its name in metrics; Kubernetes' nearest.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             PriorityLevel::Exempt => "exempt",
             PriorityLevel::Leases => "leader-election",
@@ -82,7 +82,7 @@ fn is_health(path: &str) -> bool {
 
 /// Whether a request only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestEffect {
+pub(crate) enum RequestEffect {
     /// The request changes no object: get, list, watch.
     Read,
     /// The request may change objects; reviews are counted here too.
@@ -91,7 +91,7 @@ pub enum RequestEffect {
 
 impl RequestEffect {
     /// Classifies a request by its verb alone.
-    pub fn for_request(info: &RequestInfo) -> RequestEffect {
+    pub(crate) fn for_request(info: &RequestInfo) -> RequestEffect {
         match info.verb {
             "get" | "list" | "watch" | "head" | "options" => RequestEffect::Read,
             _ => RequestEffect::Write,

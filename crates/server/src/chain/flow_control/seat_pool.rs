@@ -15,7 +15,7 @@ use crate::limits;
 
 /// How much a pool takes.
 #[derive(Clone, Copy, Debug)]
-pub struct PoolBounds {
+pub(crate) struct PoolBounds {
     /// Seats that are taken at a time.
     pub seats: usize,
     /// Of these, seats of one user.
@@ -30,7 +30,7 @@ pub struct PoolBounds {
 
 impl PoolBounds {
     /// The bounds that go with a number of seats.
-    pub fn for_seats(seats: usize) -> PoolBounds {
+    pub(crate) fn for_seats(seats: usize) -> PoolBounds {
         PoolBounds {
             seats,
             seats_per_user: seats - seats / limits::SEATS_FOR_OTHERS,
@@ -42,7 +42,7 @@ impl PoolBounds {
 }
 
 /// Seats of one priority level, with a queue of waiting requests per user.
-pub struct SeatPool {
+pub(crate) struct SeatPool {
     bounds: PoolBounds,
     state: Mutex<SeatPoolState>,
 }
@@ -68,7 +68,7 @@ struct QueuedRequest {
 }
 
 /// What somebody gets who comes.
-pub enum PoolEntry {
+pub(crate) enum PoolEntry {
     /// The request may be executed at once.
     Seat(PoolSeat),
     /// A place in a queue.
@@ -79,7 +79,7 @@ pub enum PoolEntry {
 
 /// Why a request was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RejectReason {
+pub(crate) enum RejectReason {
     /// The queue of the user, or of the level, was full.
     QueueFull,
     /// No seat became free before the waiting time was over.
@@ -90,14 +90,14 @@ pub enum RejectReason {
 
 impl SeatPool {
     /// Creates a pool in which all seats are free.
-    pub fn new(bounds: PoolBounds) -> Arc<SeatPool> {
+    pub(crate) fn new(bounds: PoolBounds) -> Arc<SeatPool> {
         let state = SeatPoolState { free: bounds.seats, ..SeatPoolState::default() };
         Arc::new(SeatPool { bounds, state: Mutex::new(state) })
     }
 
     /// Seats for a request of `user`, or a place in the user's queue. A weight of more than a request may have is taken
     /// for the most it may have.
-    pub fn enter(self: &Arc<Self>, user: &str, weight: usize) -> PoolEntry {
+    pub(crate) fn enter(self: &Arc<Self>, user: &str, weight: usize) -> PoolEntry {
         let weight = weight.clamp(1, self.bounds.seats_per_request.min(self.bounds.seats_per_user));
         let mut state = self.lock();
         if state.admits(user, weight, self.bounds.seats_per_user) {
@@ -120,17 +120,17 @@ impl SeatPool {
     }
 
     /// How many seats are taken.
-    pub fn seats_in_use(&self) -> usize {
+    pub(crate) fn seats_in_use(&self) -> usize {
         self.bounds.seats.saturating_sub(self.lock().free)
     }
 
     /// How many requests have seats.
-    pub fn executing(&self) -> usize {
+    pub(crate) fn executing(&self) -> usize {
         self.lock().executing
     }
 
     /// Returns the number of requests queued by all users.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
@@ -287,7 +287,7 @@ impl SeatPoolState {
 }
 
 /// The seats of one request; passed on when dropped.
-pub struct PoolSeat(Option<HeldSeats>);
+pub(crate) struct PoolSeat(Option<HeldSeats>);
 
 struct HeldSeats {
     pool: Arc<SeatPool>,
@@ -301,7 +301,7 @@ impl PoolSeat {
     }
 
     /// Gives back all seats but `weight`, which is at least one. It never takes any.
-    pub fn shrink(&mut self, weight: usize) {
+    pub(crate) fn shrink(&mut self, weight: usize) {
         let Some(held) = &mut self.0 else { return };
         let surplus = held.weight.saturating_sub(weight.max(1));
         if surplus > 0 {
@@ -323,7 +323,7 @@ impl Drop for PoolSeat {
 }
 
 /// A place in a queue; given up when dropped.
-pub struct QueueTicket {
+pub(crate) struct QueueTicket {
     /// First, so that a seat that comes while this is dropped goes back.
     seat: oneshot::Receiver<PoolSeat>,
     line: QueueGuard,
@@ -337,7 +337,7 @@ struct QueueGuard {
 
 impl QueueTicket {
     /// Waits for the seat, at most for `patience`.
-    pub async fn wait(self, patience: Duration) -> Result<PoolSeat, RejectReason> {
+    pub(crate) async fn wait(self, patience: Duration) -> Result<PoolSeat, RejectReason> {
         let QueueTicket { seat, line: _line } = self;
         match tokio::time::timeout(patience, seat).await {
             Ok(Ok(seat)) => Ok(seat),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How many watches each user has open.
-pub struct WatchLimiter {
+pub(crate) struct WatchLimiter {
     max_per_user: usize,
     open: Mutex<HashMap<Arc<str>, usize>>,
 }
@@ -17,12 +17,12 @@ pub struct OpenWatch {
 
 impl WatchLimiter {
     /// None are open; each user may have `most`.
-    pub fn new(most: usize) -> Arc<WatchLimiter> {
+    pub(crate) fn new(most: usize) -> Arc<WatchLimiter> {
         Arc::new(WatchLimiter { max_per_user: most, open: Mutex::default() })
     }
 
     /// Opens one, unless the user has too many.
-    pub fn open(self: &Arc<Self>, user: &str) -> Option<OpenWatch> {
+    pub(crate) fn open(self: &Arc<Self>, user: &str) -> Option<OpenWatch> {
         let mut open = self.lock();
         let user = open.get_key_value(user).map_or_else(|| user.into(), |(user, _)| user.clone());
         let count = open.entry(user.clone()).or_default();

@@ -6,7 +6,7 @@ use crate::request::query::QueryParameters;
 use crate::server::Server;
 
 /// The seats that a request takes, from what the cache shows before it is executed.
-pub fn estimate(server: &Server, info: &RequestInfo, query: &QueryParameters) -> usize {
+pub(crate) fn estimate(server: &Server, info: &RequestInfo, query: &QueryParameters) -> usize {
     let RequestTarget::Resource(path) = &info.target else { return 1 };
     let sends_objects = match info.verb {
         "list" | "deletecollection" => true,
@@ -34,7 +34,7 @@ pub fn estimate(server: &Server, info: &RequestInfo, query: &QueryParameters) ->
 }
 
 /// The seats of a response with that many objects.
-pub fn seats(objects: usize) -> usize {
+pub(crate) fn seats(objects: usize) -> usize {
     objects.div_ceil(limits::OBJECTS_PER_SEAT).clamp(1, limits::SEATS_PER_LIST)
 }
 

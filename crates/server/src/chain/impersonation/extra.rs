@@ -9,7 +9,7 @@ use windlass_api::names;
 const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
 /// What is wrong with the first bad entry.
-pub fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
+pub(super) fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
     for (key, values) in extra {
         if key.is_empty() {
             return Err("impersonating the empty string key in extra is not allowed".into());

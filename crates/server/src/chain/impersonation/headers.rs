@@ -10,7 +10,7 @@ use windlass_api::field::quote;
 use crate::error::Error;
 
 /// What the names of all of them begin with.
-pub const PREFIX: &str = "impersonate-";
+pub(super) const PREFIX: &str = "impersonate-";
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -18,7 +18,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Who is to be acted as: what the headers say, and nothing else.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct ImpersonatedIdentity {
+pub(super) struct ImpersonatedIdentity {
     /// Value of `Impersonate-User`; never empty, because it is required.
     pub name: String,
     /// Value of `Impersonate-Uid`; empty if the header is absent.
@@ -31,13 +31,13 @@ pub struct ImpersonatedIdentity {
 
 impl ImpersonatedIdentity {
     /// Whether nothing but the name is asked for.
-    pub fn is_name_only(&self) -> bool {
+    pub(super) fn is_name_only(&self) -> bool {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 }
 
 /// Reads the headers; nothing if they name nobody.
-pub fn read(headers: &HeaderMap) -> Result<Option<ImpersonatedIdentity>, Error> {
+pub(super) fn read(headers: &HeaderMap) -> Result<Option<ImpersonatedIdentity>, Error> {
     let wanted = ImpersonatedIdentity {
         // Of several names the first counts, as in Kubernetes.
         name: first(headers, &USER)?,

@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 
 /// Answers what an authorizer is asked.
-pub type AuthorizeFn<'a> = dyn Fn(&AuthorizationAttributes<'_>) -> Decision + 'a;
+pub(super) type AuthorizeFn<'a> = dyn Fn(&AuthorizationAttributes<'_>) -> Decision + 'a;
 
 /// The user that `wanted` becomes, if the caller of `target` may act as them there.
-pub fn decide(
+pub(super) fn decide(
     wanted: &ImpersonatedIdentity,
     target: &AuthorizationAttributes<'_>,
     ask: &AuthorizeFn<'_>,

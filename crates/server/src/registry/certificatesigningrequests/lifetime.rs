@@ -8,7 +8,7 @@ use crate::registry::kind::CertificateIssuance;
 use crate::registry::object_fields::{bytes, integer, text};
 
 /// What a change tells of a request that asked for a lifetime and was answered by it.
-pub fn issued(old: &Value, new: &Value) -> Option<CertificateIssuance> {
+pub(super) fn issued(old: &Value, new: &Value) -> Option<CertificateIssuance> {
     const AT: &str = "/status/certificate";
     let asked = Duration::seconds(integer(old, "/spec/expirationSeconds")?);
     if !text(old, AT).is_empty() || text(new, AT).is_empty() {

@@ -12,12 +12,12 @@ use crate::registry::table_cells::is_zero_time;
 use crate::user::User;
 
 /// A new request has been neither decided nor answered.
-pub fn create(request: &mut Value) {
+pub(super) fn create(request: &mut Value) {
     map(request).insert("status".into(), Value::Object(Map::new()));
 }
 
 /// Who asks is what the server knows, whatever the request says.
-pub fn create_as(request: &mut Value, user: &User) {
+pub(super) fn create_as(request: &mut Value, user: &User) {
     let spec = part(request, "spec");
     let mut set = |field: &str, value: Value, is_empty: bool| {
         if is_empty {
@@ -33,13 +33,13 @@ pub fn create_as(request: &mut Value, user: &User) {
 }
 
 /// A plain update changes metadata only; the rest is put back without a word.
-pub fn update(new: &mut Value, old: &Value) {
+pub(super) fn update(new: &mut Value, old: &Value) {
     restore_field(new, old, "spec");
     restore_field(new, old, "status");
 }
 
 /// An approval changes the conditions only.
-pub fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
+pub(super) fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
     fill_times(new, old, now);
     restore_field(new, old, "spec");
     let conditions = new.pointer("/status/conditions").cloned();
@@ -52,7 +52,7 @@ pub fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
 }
 
 /// A changed status says nothing new about the decision.
-pub fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
+pub(super) fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
     restore_field(new, old, "spec");
     for kind in [APPROVED, DENIED] {
         restore_conditions(new, old, kind);

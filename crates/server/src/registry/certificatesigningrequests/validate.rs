@@ -50,23 +50,23 @@ enum CsrEndpoint {
 }
 
 /// The rules of a new request.
-pub fn create(request: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     validate(request, None, errors);
     validate_decision(request, None, errors);
 }
 
 /// The rules of a plain change.
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Main, errors);
 }
 
 /// The rules of an approval or a denial.
-pub fn approval(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn approval(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Approval, errors);
 }
 
 /// The rules of what a signer says.
-pub fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Status, errors);
 }
 

@@ -6,13 +6,13 @@ use windlass_pki::{
 };
 
 /// Checks that a text begins with a PKCS#10 request that is signed by its own key.
-pub fn check_request(pem: &[u8]) -> Result<(), String> {
+pub(super) fn check_request(pem: &[u8]) -> Result<(), String> {
     let request = CertificateRequest::from_pem(pem).map_err(|error| error.to_string())?;
     request.verify_signature().map_err(|error| words(error, request.public_key()))
 }
 
 /// Checks that a text holds certificates, or nothing at all.
-pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
+pub(super) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     if pem.is_empty() {
         return Ok(());
     }
@@ -20,7 +20,7 @@ pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
 }
 
 /// How long the first certificate of a text is valid.
-pub fn first_lifetime(pem: &[u8]) -> Option<Duration> {
+pub(super) fn first_lifetime(pem: &[u8]) -> Option<Duration> {
     let certificates = parse_certificate_blocks(pem).ok()?;
     certificates.first().map(|first| first.not_after() - first.not_before())
 }

@@ -13,7 +13,7 @@ const SHORT: usize = 128;
 const MESSAGE: usize = 1024;
 
 /// The rules of a new event.
-pub fn create(event: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(event: &Value, errors: &mut FieldErrors) {
     validate_both(event, errors);
     if !is_strict(event) {
         return;
@@ -39,7 +39,7 @@ pub fn create(event: &Value, errors: &mut FieldErrors) {
 }
 
 /// The rules of a change.
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate_both(new, errors);
     if !is_strict(new) {
         return;

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use windlass_api::age::age;
 
 /// The cells: name, status, roles, age, version; then addresses, image, kernel, runtime.
-pub fn row(node: &Value, now: OffsetDateTime) -> Vec<Value> {
+pub(super) fn row(node: &Value, now: OffsetDateTime) -> Vec<Value> {
     vec![
         json!(text(node, "/metadata/name")),
         json!(status(node)),

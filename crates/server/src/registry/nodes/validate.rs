@@ -10,14 +10,14 @@ use windlass_api::names;
 use super::super::pods::rules::{go_json, quantity, taint_effect};
 
 /// The rules of a new node.
-pub fn create(node: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(node: &Value, errors: &mut FieldErrors) {
     taints(node, errors);
     resources(node, errors);
     pod_cidrs(node, errors);
 }
 
 /// The rules of a changed node or node status (new, old).
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     resources(new, errors);
     let addresses = list(new, "/status/addresses");
     let path = FieldPath::new("status").child("addresses");

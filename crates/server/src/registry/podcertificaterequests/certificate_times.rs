@@ -15,7 +15,7 @@ const SKEW: Duration = Duration::minutes(5);
 const MARGIN: Duration = Duration::minutes(10);
 
 /// From when until when a certificate is good, and when to ask for the next one.
-pub struct CertificateTimes {
+pub(super) struct CertificateTimes {
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
     begin_refresh_at: OffsetDateTime,
@@ -25,7 +25,10 @@ pub struct CertificateTimes {
 
 impl CertificateTimes {
     /// Reads the times, all of which must be there.
-    pub fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<CertificateTimes> {
+    pub(super) fn from_request(
+        request: &Value,
+        errors: &mut FieldErrors,
+    ) -> Option<CertificateTimes> {
         let mut read = |field: &str, words: &str| {
             let time = timestamp::parse(text(request, &format!("/status/{field}"))).ok();
             if time.is_none() {
@@ -48,7 +51,12 @@ impl CertificateTimes {
 
     /// Checks that the times are the leaf's, are of today, and leave time to use it. The first
     /// that does not is told.
-    pub fn check(&self, leaf: &ForeignCertificate, now: OffsetDateTime, errors: &mut FieldErrors) {
+    pub(super) fn check(
+        &self,
+        leaf: &ForeignCertificate,
+        now: OffsetDateTime,
+        errors: &mut FieldErrors,
+    ) {
         let before = errors.len();
         self.check_beginning(leaf, now, errors);
         if errors.len() == before {

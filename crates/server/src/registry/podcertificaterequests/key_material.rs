@@ -15,7 +15,7 @@ const KEY: &str = "pkixPublicKey";
 const PROOF: &str = "proofOfPossession";
 
 /// A key with its proof, in one of the two forms they come in.
-pub enum KeyMaterial {
+pub(super) enum KeyMaterial {
     /// A PKCS#10 request whose signature is the proof.
     Stub(Vec<u8>),
     /// A key and a signature over the pod's uid.
@@ -29,7 +29,7 @@ pub enum KeyMaterial {
 
 impl KeyMaterial {
     /// What a request gives, which must be one of the two.
-    pub fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<KeyMaterial> {
+    pub(super) fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<KeyMaterial> {
         let [stub, key, proof] = [STUB, KEY, PROOF].map(|f| bytes(request, &format!("/spec/{f}")));
         match (stub.is_empty(), key.is_empty(), proof.is_empty()) {
             (false, true, true) => Some(KeyMaterial::Stub(stub)),
@@ -44,7 +44,7 @@ impl KeyMaterial {
     }
 
     /// Checks the key and the proof; the first thing that is wrong is told.
-    pub fn check(&self, pod_uid: &str, errors: &mut FieldErrors) {
+    pub(super) fn check(&self, pod_uid: &str, errors: &mut FieldErrors) {
         match self {
             KeyMaterial::Stub(stub) => {
                 if !validate_length(STUB, stub, errors) {
@@ -73,7 +73,7 @@ impl KeyMaterial {
     }
 
     /// Returns the public key; adds an error and returns `None` if it cannot be parsed.
-    pub fn key(&self, errors: &mut FieldErrors) -> Option<SubjectKey> {
+    pub(super) fn key(&self, errors: &mut FieldErrors) -> Option<SubjectKey> {
         match self {
             KeyMaterial::Stub(stub) => {
                 parse_stub(stub, errors).map(|request| request.public_key().clone())
@@ -84,7 +84,7 @@ impl KeyMaterial {
 }
 
 /// An error that does not repeat the value.
-pub fn refuse(path: &FieldPath, words: &str, errors: &mut FieldErrors) {
+pub(super) fn refuse(path: &FieldPath, words: &str, errors: &mut FieldErrors) {
     errors.invalid_shown(path, words, "");
 }
 

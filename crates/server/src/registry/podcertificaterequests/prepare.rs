@@ -7,10 +7,10 @@ use crate::registry::object_fields::{default, map, part, restore_field};
 const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
 
 /// How keys were proven before there were stub requests.
-pub const OLDER_PROOF: [&str; 2] = ["pkixPublicKey", "proofOfPossession"];
+pub(super) const OLDER_PROOF: [&str; 2] = ["pkixPublicKey", "proofOfPossession"];
 
 /// Certificates are asked for for a day. An absent proof has its place, empty.
-pub fn defaults(request: &mut Value) {
+pub(super) fn defaults(request: &mut Value) {
     let spec = part(request, "spec");
     default(spec, "maxExpirationSeconds", DEFAULT_SECONDS);
     for field in OLDER_PROOF {
@@ -19,17 +19,17 @@ pub fn defaults(request: &mut Value) {
 }
 
 /// A new request has not been answered.
-pub fn create(request: &mut Value) {
+pub(super) fn create(request: &mut Value) {
     map(request).insert("status".into(), Value::Object(Map::new()));
 }
 
 /// The answer comes through `/status` only.
-pub fn update(new: &mut Value, old: &Value) {
+pub(super) fn update(new: &mut Value, old: &Value) {
     restore_field(new, old, "status");
 }
 
 /// An answer changes nothing else: neither what was asked for nor what people wrote on it.
-pub fn status(new: &mut Value, old: &Value) {
+pub(super) fn status(new: &mut Value, old: &Value) {
     restore_field(new, old, "spec");
     let Some(metadata) = old.get("metadata") else { return };
     let Some(new) = new.get_mut("metadata") else { return };

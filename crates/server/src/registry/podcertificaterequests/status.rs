@@ -16,7 +16,7 @@ use super::{DENIED, FAILED, ISSUED, has_condition};
 use crate::registry::object_fields::{list, non_null, text};
 
 /// The rules of a change of the status.
-pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
     // What is wrong with the metadata is told alone.
     if !errors.is_empty() {
         return;

@@ -15,7 +15,7 @@ const LONGEST_SECONDS: i64 = 91 * 24 * 60 * 60;
 const LONGEST_SECONDS_OF_KUBERNETES: i64 = 24 * 60 * 60;
 
 /// The rules of a new request.
-pub fn create(request: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let signer = text(request, "/spec/signerName");
     SignerName::parse(&spec.child("signerName"), signer, errors);
@@ -55,7 +55,7 @@ pub fn create(request: &Value, errors: &mut FieldErrors) {
 }
 
 /// The rules of a plain change: what was asked for stays.
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if new.get("spec") != old.get("spec") {
         errors.invalid_shown(&FieldPath::new("spec"), &shown(new), "field is immutable");
     }

@@ -9,13 +9,13 @@ use super::fields::{int, list, part, part_mut, set, spec, text};
 const STAY_SECONDS: i64 = 300;
 
 /// What is added to a new pod.
-pub fn on_create(pod: &mut Value) {
+pub(super) fn on_create(pod: &mut Value) {
     default_tolerations(pod);
     default_priority(pod);
 }
 
 /// What is added to a changed pod: a client that leaves these fields out keeps them.
-pub fn on_update(new: &mut Value, old: &Value) {
+pub(super) fn on_update(new: &mut Value, old: &Value) {
     default_tolerations(new);
     for field in ["priority", "preemptionPolicy"] {
         if part(spec(new), field).is_none() {

@@ -4,7 +4,7 @@ use crate::registry::kind::TableColumn;
 use crate::registry::table_cells::{self, column, wide};
 
 /// The columns; the descriptions are those that clients know from Kubernetes.
-pub const COLUMNS: [TableColumn; 9] = [
+pub(super) const COLUMNS: [TableColumn; 9] = [
     table_cells::NAME,
     column("Ready", READY),
     column("Status", STATUS),

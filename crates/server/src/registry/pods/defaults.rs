@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::fields::{entries, flag, int, list_mut, optional_text, part, part_mut, set, text};
 
 /// Fills in everything a pod may leave out.
-pub fn default_pod(pod: &mut Value) {
+pub(super) fn default_pod(pod: &mut Value) {
     drop_init_container_annotations(pod);
     if let Some(status) = pod.get_mut("status") {
         pod_ips(status);

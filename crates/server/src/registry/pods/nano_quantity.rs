@@ -7,11 +7,11 @@ use windlass_api::quantity::Quantity;
 
 /// A quantity, counted in billionths, which is as fine as Kubernetes keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct NanoQuantity(i128);
+pub(super) struct NanoQuantity(i128);
 
 impl NanoQuantity {
     /// The quantity written in `value`; what cannot be read counts as zero (decoding refused it).
-    pub fn from_value(value: &Value) -> Self {
+    pub(super) fn from_value(value: &Value) -> Self {
         match value {
             Value::String(text) => NanoQuantity::from_text(text),
             Value::Number(number) => NanoQuantity::from_text(&number.to_string()),
@@ -20,28 +20,28 @@ impl NanoQuantity {
     }
 
     /// Below, at or above zero.
-    pub fn sign(self) -> Ordering {
+    pub(super) fn sign(self) -> Ordering {
         self.0.cmp(&0)
     }
 
     /// Whether it has no fraction.
-    pub fn is_whole(self) -> bool {
+    pub(super) fn is_whole(self) -> bool {
         self.0 % NANO == 0
     }
 
     /// Whether it is a multiple, not a negative one, of `unit`.
-    pub fn is_multiple_of(self, unit: NanoQuantity) -> bool {
+    pub(super) fn is_multiple_of(self, unit: NanoQuantity) -> bool {
         self.0 >= 0 && unit.0 > 0 && self.0 % unit.0 == 0
     }
 
     /// The sum, as large as can be counted.
     #[must_use]
-    pub fn plus(self, other: NanoQuantity) -> NanoQuantity {
+    pub(super) fn plus(self, other: NanoQuantity) -> NanoQuantity {
         NanoQuantity(self.0.saturating_add(other.0))
     }
 
     /// The quantity written in `text`, zero if it cannot be read.
-    pub fn from_text(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         NanoQuantity(Quantity::parse(text).map(|quantity| quantity.nanos()).unwrap_or_default())
     }
 }

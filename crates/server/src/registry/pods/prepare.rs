@@ -8,7 +8,7 @@ use super::fields::{
 use super::{admission_defaults, qos};
 
 /// A new pod: pending, with the class of its resources, and nothing else in its status.
-pub fn create(pod: &mut Value) {
+pub(super) fn create(pod: &mut Value) {
     admission_defaults::on_create(pod);
     drop_switched_off_fields(pod);
     let mut status = json!({ "phase": "Pending", "qosClass": qos::class(pod) });
@@ -24,14 +24,14 @@ pub fn create(pod: &mut Value) {
 }
 
 /// A changed pod keeps its status.
-pub fn update(new: &mut Value, old: &Value) {
+pub(super) fn update(new: &mut Value, old: &Value) {
     admission_defaults::on_update(new, old);
     drop_switched_off_fields(new);
     restore(new, old, "status");
 }
 
 /// A changed status: the spec and the owners stay; labels, annotations and finalizers may change.
-pub fn update_status(new: &mut Value, old: &Value) {
+pub(super) fn update_status(new: &mut Value, old: &Value) {
     restore(new, old, "spec");
     if let Some(new) = part_mut(new, "metadata") {
         restore(new, metadata(old), "ownerReferences");
@@ -60,13 +60,13 @@ fn restore_observed_generations(new: &mut Value, old: &Value) {
 }
 
 /// A change of ephemeral containers: everything else stays as it was.
-pub fn update_ephemeral_containers(new: &mut Value, old: &Value) {
+pub(super) fn update_ephemeral_containers(new: &mut Value, old: &Value) {
     let wanted = spec(new).get("ephemeralContainers").cloned();
     restore_except(new, old, |spec| set(spec, "ephemeralContainers", wanted));
 }
 
 /// A resize: of the spec only the containers' resources and resize policies change.
-pub fn resize(new: &mut Value, old: &Value) {
+pub(super) fn resize(new: &mut Value, old: &Value) {
     let wanted = spec(new).clone();
     restore_except(new, old, |spec| {
         for field in ["containers", "initContainers"] {
@@ -125,7 +125,7 @@ fn drop_users(source: &mut Value, field: &str) {
 
 /// The seconds between asking a pod to end and its removal: none for a pod that is on no node or
 /// has ended, else what the client asked for, else what the pod says.
-pub fn grace(pod: &Value, asked: Option<i64>) -> i64 {
+pub(super) fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     let unbound = text(spec(pod), "nodeName").is_empty();
     let ended = matches!(text(status(pod), "phase"), "Failed" | "Succeeded");
     if unbound || ended {

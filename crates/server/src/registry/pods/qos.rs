@@ -8,7 +8,7 @@ use super::fields::{entries, list, part, spec};
 use super::nano_quantity::NanoQuantity;
 
 /// Returns the QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
-pub fn class(pod: &Value) -> &'static str {
+pub(super) fn class(pod: &Value) -> &'static str {
     let spec = spec(pod);
     let mut total = ResourceTotals::default();
     match part(spec, "resources") {

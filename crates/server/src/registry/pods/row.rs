@@ -10,7 +10,7 @@ use windlass_api::age::age;
 use super::fields::{below, flag, int, list, metadata, optional_flag, part, spec, status, text};
 
 /// The cells: name, readiness, status, restarts, age; then address, node, nominated node, gates.
-pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
+pub(super) fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
     let seen = ContainerSummary::from_pod(pod);
     let restarts = match seen.restarted {
         Some(when) if seen.restarts != 0 => {
@@ -32,7 +32,7 @@ pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
 }
 
 /// That a pod has ended, and how, for clients that show only what still runs.
-pub fn conditions(pod: &Value) -> Vec<Value> {
+pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     let phase = text(status(pod), "phase");
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",

@@ -3,7 +3,7 @@
 mod affinity;
 mod containers;
 mod env;
-pub mod go_json;
+pub(crate) mod go_json;
 mod handlers;
 mod mounts;
 mod paths;
@@ -25,13 +25,13 @@ use windlass_api::names;
 use super::fields::{
     annotation, entries, flag, int, list, metadata, optional_flag, optional_text, part, spec, text,
 };
-pub use resources::quantity;
-pub use scheduling::taint_effect;
-pub use status::{ephemeral_containers, resize, status};
-pub use update::update;
+pub(crate) use resources::quantity;
+pub(crate) use scheduling::taint_effect;
+pub(super) use status::{ephemeral_containers, resize, status};
+pub(super) use update::update;
 
 /// The rules of a new pod.
-pub fn create(pod: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(pod: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(pod, errors);
     let path = FieldPath::new("spec");
     let spec = spec(pod);

@@ -10,13 +10,13 @@ use super::GROUP;
 use super::Scope;
 
 /// The rules of a role.
-pub fn role(object: &Value, errors: &mut FieldErrors) {
+pub(super) fn role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Namespaced, errors);
     required_verbs(object, errors);
 }
 
 /// The rules of a cluster role.
-pub fn cluster_role(object: &Value, errors: &mut FieldErrors) {
+pub(super) fn cluster_role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Cluster, errors);
     if non_null(object, "/aggregationRule").is_some() {
         aggregation_rule(object, errors);
@@ -44,17 +44,17 @@ fn aggregation_rule(object: &Value, errors: &mut FieldErrors) {
 }
 
 /// The rules of a role binding.
-pub fn role_binding(object: &Value, errors: &mut FieldErrors) {
+pub(super) fn role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Namespaced, &["Role", "ClusterRole"], errors);
 }
 
 /// The rules of a cluster role binding.
-pub fn cluster_role_binding(object: &Value, errors: &mut FieldErrors) {
+pub(super) fn cluster_role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Cluster, &["ClusterRole"], errors);
 }
 
 /// The rule that a binding keeps its role: who may give one role may not give any.
-pub fn same_role(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn same_role(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let of = |object, field: &str| text(object, &format!("/roleRef/{field}")).to_owned();
     let fields = ["apiGroup", "kind", "name"];
     if fields.iter().any(|field| of(new, field) != of(old, field)) {

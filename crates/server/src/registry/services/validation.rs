@@ -17,7 +17,7 @@ const KUBELET_PORT: i64 = 10250;
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
 /// The rules of a new service.
-pub fn create(service: &Value, errors: &mut FieldErrors) {
+pub(super) fn create(service: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let kind = text(service, "/spec/type");
     if count(service, "/spec/ports") == 0 && !is_headless(service) && kind != "ExternalName" {
@@ -46,7 +46,7 @@ pub fn create(service: &Value, errors: &mut FieldErrors) {
 }
 
 /// The rules of a change.
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     if !external(new) && !external(old) {
         let path = FieldPath::new("spec").child("clusterIPs");

@@ -18,7 +18,7 @@ use crate::verbs::RequestContext;
 use crate::verbs::create::metadata;
 
 /// Answers a SubjectAccessReview about any user in any namespace.
-pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
     let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
@@ -32,7 +32,7 @@ pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Err
 }
 
 /// Of anybody, in the namespace of the path.
-pub fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     place(call, question)?;
     let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
@@ -48,7 +48,7 @@ pub fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(
 }
 
 /// Answers a SelfSubjectAccessReview about the calling user.
-pub fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     metadata(question).remove("namespace");
     let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);

@@ -11,7 +11,7 @@ use crate::user::User;
 use crate::verbs::RequestContext;
 
 /// Puts the answer in place of the question: as in Kubernetes, what was asked is not repeated.
-pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let namespace = question["spec"]["namespace"].as_str().unwrap_or_default();
     if namespace.is_empty() {
         return Err(Error::BadRequest("no namespace on request".into()));

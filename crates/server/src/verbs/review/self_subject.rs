@@ -8,14 +8,14 @@ use crate::user::User;
 use crate::verbs::RequestContext;
 
 /// Puts the answer into the question.
-pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     question["metadata"] = json!({"creationTimestamp": timestamp::format(call.now)});
     question["status"] = json!({"userInfo": user_info(call.user)});
     Ok(())
 }
 
 /// A user as reviews tell it: what is empty is left out.
-pub fn user_info(user: &User) -> Value {
+pub(super) fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     for (key, text) in [("username", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {

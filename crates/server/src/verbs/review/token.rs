@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::verbs::RequestContext;
 
 /// Puts the answer into the question. The token stays in it, as in Kubernetes; it goes nowhere else.
-pub fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
+pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let token = question["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         let text = "token is required for TokenReview in authentication";

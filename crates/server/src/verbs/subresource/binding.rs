@@ -12,7 +12,7 @@ use crate::request::options::WriteOptions;
 use crate::verbs::{RequestContext, get, update};
 
 /// Gives the pod of the path to the node that the binding names.
-pub async fn bind(
+pub(super) async fn bind(
     call: &RequestContext<'_>,
     mut binding: Value,
     options: &WriteOptions,

@@ -12,7 +12,7 @@ use crate::verbs::RequestContext;
 use crate::verbs::delete::{self, DeleteOutcome};
 
 /// Deletes the pod of the path as the eviction asks.
-pub async fn evict(
+pub(super) async fn evict(
     call: &RequestContext<'_>,
     mut eviction: Value,
     options: &WriteOptions,

@@ -24,7 +24,7 @@ const LONGEST: i64 = 1 << 32;
 const DEFAULT: i64 = 60 * 60;
 
 /// Signs a token for the service account of the path.
-pub fn request(
+pub(super) fn request(
     call: &RequestContext<'_>,
     mut request: Value,
     options: &WriteOptions,

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
-use windlass_server::tokens::TokenSigner;
+use windlass_server::TokenSigner;
 
 use super::*;
 use crate::fixture::{ISSUER, PODS};

@@ -2,8 +2,8 @@
 
 use arc_swap::ArcSwap;
 use serde_json::json;
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::authn::front_proxy::FrontProxy;
+use windlass_server::ClientCas;
+use windlass_server::FrontProxy;
 
 use super::*;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::authn::front_proxy::FrontProxy;
-use windlass_server::chain::authn::token_file::TokenFile;
-use windlass_server::fault_injection::{AccessCheck, FaultInjection};
+use windlass_server::ClientCas;
+use windlass_server::FrontProxy;
+use windlass_server::TokenFile;
+use windlass_server::{AccessCheck, FaultInjection};
 
 use super::*;
 use crate::fixture::{PODS, TestWatch};

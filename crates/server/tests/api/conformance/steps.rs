@@ -86,7 +86,7 @@ fn request<'a>(
     asked
 }
 
-async fn events(body: &mut windlass_server::body::ResponseBody, count: usize) -> Vec<Value> {
+async fn events(body: &mut windlass_server::ResponseBody, count: usize) -> Vec<Value> {
     let mut text = Vec::new();
     while text.iter().filter(|b| **b == b'\n').count() < count {
         match body.frame().await {

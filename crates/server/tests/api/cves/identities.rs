@@ -2,8 +2,8 @@
 
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
-use windlass_server::local_client::LocalClient;
-use windlass_server::user::User;
+use windlass_server::LocalClient;
+use windlass_server::User;
 
 use super::*;
 use crate::authentication::with_signer;

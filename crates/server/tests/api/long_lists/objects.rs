@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 use windlass_server::limits;
-use windlass_server::registry::kind::{Kind, Scope, ServedVersion};
+use windlass_server::{Kind, Scope, ServedVersion};
 
 /// What the elements of a long list look like.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Method;
 use serde_json::{Value, json};
-use windlass_server::chain::authn::token_file::TokenFile;
+use windlass_server::TokenFile;
 
 use super::certificates;
 use crate::fixture::TestServer;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
 use windlass_api::trust_bundle::custom_resource_definition;
-use windlass_server::registry::bundles::KIND;
+use windlass_server::BUNDLES_KIND;
 
 use super::*;
 
@@ -30,20 +30,20 @@ fn the_file_is_yaml_and_follows_the_other() {
 #[test]
 fn the_custom_resource_is_what_the_server_serves() {
     let crd = custom_resource_definition();
-    let (spec, served) = (&crd["spec"], &KIND.served[0]);
-    assert_eq!(crd["metadata"]["name"], format!("{}.{}", KIND.plural, served.group));
-    let names = json!({"kind": KIND.name, "listKind": format!("{}List", KIND.name),
-        "plural": KIND.plural, "singular": KIND.singular});
+    let (spec, served) = (&crd["spec"], &BUNDLES_KIND.served[0]);
+    assert_eq!(crd["metadata"]["name"], format!("{}.{}", BUNDLES_KIND.plural, served.group));
+    let names = json!({"kind": BUNDLES_KIND.name, "listKind": format!("{}List", BUNDLES_KIND.name),
+        "plural": BUNDLES_KIND.plural, "singular": BUNDLES_KIND.singular});
     assert_eq!(spec["names"], names);
     let version = &spec["versions"][0];
     assert_eq!(version["name"], served.version);
-    let doors: Vec<&str> = KIND.subresources.iter().map(|door| door.name).collect();
+    let doors: Vec<&str> = BUNDLES_KIND.subresources.iter().map(|door| door.name).collect();
     let said = version["subresources"].as_object().unwrap().keys().collect::<Vec<_>>();
     assert_eq!(doors, said);
     let columns = version["additionalPrinterColumns"].as_array().unwrap();
     let column =
         |c: &Value| ["name", "type", "description"].map(|f| c[f].as_str().unwrap().to_owned());
-    let ours = KIND.columns.iter().skip(1);
+    let ours = BUNDLES_KIND.columns.iter().skip(1);
     let ours = ours.map(|c| [c.name, c.kind, c.description].map(str::to_owned));
     assert_eq!(columns.iter().map(column).collect::<Vec<_>>(), ours.collect::<Vec<_>>());
     let schema = Schema::get();

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
-use windlass_server::registry::nodetrusts::{self, KIND};
+use windlass_server::{NODETRUSTS_KIND, nodetrust_limits};
 
 use super::*;
 
@@ -71,11 +71,11 @@ fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str, describe
 fn the_custom_resource_is_what_the_server_serves() {
     let crd = node_trust_crd();
     let spec = &crd["spec"];
-    let served = &KIND.served[0];
-    assert_eq!(crd["metadata"]["name"], format!("{}.{}", KIND.plural, served.group));
+    let served = &NODETRUSTS_KIND.served[0];
+    assert_eq!(crd["metadata"]["name"], format!("{}.{}", NODETRUSTS_KIND.plural, served.group));
     assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
-    let names = json!({"kind": KIND.name, "listKind": format!("{}List", KIND.name),
-        "plural": KIND.plural, "singular": KIND.singular, "shortNames": KIND.short_names});
+    let names = json!({"kind": NODETRUSTS_KIND.name, "listKind": format!("{}List", NODETRUSTS_KIND.name),
+        "plural": NODETRUSTS_KIND.plural, "singular": NODETRUSTS_KIND.singular, "shortNames": NODETRUSTS_KIND.short_names});
     assert_eq!(spec["names"], names);
     assert_eq!(spec["versions"].as_array().unwrap().len(), 1);
     let version = &spec["versions"][0];
@@ -83,7 +83,7 @@ fn the_custom_resource_is_what_the_server_serves() {
     assert!(version.get("subresources").is_none());
     let columns = version["additionalPrinterColumns"].as_array().unwrap();
     let columns = columns.iter().map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>();
-    let ours = KIND.columns.iter().map(|c| c.name).filter(|name| *name != "Name");
+    let ours = NODETRUSTS_KIND.columns.iter().map(|c| c.name).filter(|name| *name != "Name");
     assert_eq!(columns, ours.collect::<Vec<_>>());
     let schema = Schema::get();
     let ty = schema.get_type(schema.lookup(served.type_name).unwrap());
@@ -97,12 +97,12 @@ fn the_limits_are_the_same() {
     let sources = &status["properties"]["sources"];
     let source = &sources["items"]["properties"];
     for (found, limit) in [
-        (&sources["maxItems"], nodetrusts::SOURCES),
-        (&source["bundles"]["maxItems"], nodetrusts::BUNDLES),
-        (&source["volumes"]["maxItems"], nodetrusts::VOLUMES),
-        (&source["volumes"]["items"]["maxLength"], nodetrusts::NAME),
-        (&source["name"]["maxLength"], nodetrusts::NAME),
-        (&source["message"]["maxLength"], nodetrusts::MESSAGE),
+        (&sources["maxItems"], nodetrust_limits::SOURCES),
+        (&source["bundles"]["maxItems"], nodetrust_limits::BUNDLES),
+        (&source["volumes"]["maxItems"], nodetrust_limits::VOLUMES),
+        (&source["volumes"]["items"]["maxLength"], nodetrust_limits::NAME),
+        (&source["name"]["maxLength"], nodetrust_limits::NAME),
+        (&source["message"]["maxLength"], nodetrust_limits::MESSAGE),
     ] {
         assert_eq!(*found, json!(limit));
     }

@@ -15,7 +15,7 @@ const NODE_SIGNERS: [&str; 2] =
     ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
 /// A node asks for certificates of nodes in its own name only.
-pub fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult {
     let AdmissionOperation::Create = written.operation else { return Ok(()) };
     if !written.subresource.is_empty()
         || !NODE_SIGNERS.contains(&text(written.object, "/spec/signerName"))
@@ -36,7 +36,7 @@ pub fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult {
 
 /// A node asks for certificates of pods that run on it, as they are now. What may only look wrong because the
 /// node is ahead or behind is no refusal but a failure: the node tries again.
-pub fn check_pod_request(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check_pod_request(written: &NodeWrite<'_>) -> AdmissionResult {
     let AdmissionOperation::Create = written.operation else {
         return forbidden(format!("unexpected operation {}", written.operation_name()));
     };

@@ -8,7 +8,7 @@ use windlass_api::field::quote;
 use super::{AdmissionOperation, AdmissionResult, NodeWrite, forbidden};
 
 /// Checks a write to a claim or to its status.
-pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     if written.subresource != "status" {
         return forbidden("may only update PVC status");
     }

@@ -10,7 +10,7 @@ use super::{AdmissionOperation, AdmissionResult, NodeWrite, forbidden};
 use crate::registry::object_fields::{list, non_null};
 
 /// Checks a write to a Node or to its status.
-pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let node = written.quoted();
     if written.name != written.node {
         let other = quote(written.name);

@@ -9,7 +9,7 @@ use crate::chain::authz::node::references::{self, MIRROR};
 use crate::registry::object_fields::{count, list, non_null, text};
 
 /// Checks a write to a pod or to a part of it.
-pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     match written.subresource {
         "" => check_pod(written),
         "status" => status(written),

@@ -12,7 +12,7 @@ use crate::chain::authz::node::references;
 use crate::registry::object_fields::{list, text, texts};
 
 /// Checks a request for a token.
-pub fn check(written: &NodeWrite<'_>) -> AdmissionResult {
+pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let bound = |field| text(&written.object["spec"]["boundObjectRef"], field);
     let name = bound("/name");
     if (bound("/apiVersion"), bound("/kind")) != ("v1", "Pod") || name.is_empty() {

@@ -26,7 +26,7 @@ const IN_VOLUMES: &[&str] = &[
 ];
 
 /// Whether the pod refers to any secret.
-pub fn any_secret(spec: &Value) -> bool {
+pub(super) fn any_secret(spec: &Value) -> bool {
     let named = |object: &Value, at: &str| !text(object, at).is_empty();
     let pulls = items(spec, "imagePullSecrets").any(|secret| named(secret, "/name"));
     let contained = [INIT, MAIN, EPHEMERAL].iter().any(|(list, _)| {
@@ -43,12 +43,12 @@ pub fn any_secret(spec: &Value) -> bool {
 }
 
 /// Whether the pod asks for a token of its account.
-pub fn any_token(spec: &Value) -> bool {
+pub(super) fn any_token(spec: &Value) -> bool {
     items(spec, "volumes").flat_map(projections).any(|s| s.get("serviceAccountToken").is_some())
 }
 
 /// Refuses a pod that refers to secrets that its account does not list.
-pub fn check_pod(spec: &Value, account: &Value) -> Result<(), String> {
+pub(super) fn check_pod(spec: &Value, account: &Value) -> Result<(), String> {
     let (allowed, owner) = (listed(account, "secrets"), text(account, "/metadata/name"));
     for volume in items(spec, "volumes").filter(|volume| volume.get("secret").is_some()) {
         let secret = text(volume, "/secret/secretName");
@@ -76,7 +76,7 @@ pub fn check_pod(spec: &Value, account: &Value) -> Result<(), String> {
 }
 
 /// Refuses ephemeral containers that refer to secrets that the account does not list.
-pub fn check_ephemeral(spec: &Value, account: &Value) -> Result<(), String> {
+pub(super) fn check_ephemeral(spec: &Value, account: &Value) -> Result<(), String> {
     let (allowed, owner) = (listed(account, "secrets"), text(account, "/metadata/name"));
     check_containers(spec, EPHEMERAL, &allowed, owner)
 }

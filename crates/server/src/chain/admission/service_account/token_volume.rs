@@ -14,7 +14,7 @@ const PREFIX: &str = "kube-api-access-";
 const LIFETIME: i64 = 3607;
 
 /// Mounts the volume in all containers that have nothing at its place, and adds it if need be.
-pub fn mount(spec: &mut Value) {
+pub(super) fn mount(spec: &mut Value) {
     let names = spec["volumes"].as_array().into_iter().flatten();
     let mut names = names.filter_map(|volume| volume["name"].as_str());
     let existing = names.find(|name| name.starts_with(PREFIX)).map(str::to_owned);

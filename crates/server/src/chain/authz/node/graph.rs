@@ -15,7 +15,7 @@ use crate::registry::object_fields::{list, text};
 
 /// What a pod can lead its node to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DependencyKind {
+pub(super) enum DependencyKind {
     /// Secrets that pods refer to, also through persistent volumes.
     Secret,
     /// ConfigMaps that pods mount or read variables from.
@@ -40,7 +40,7 @@ type PodDependency = (DependencyKind, NamespacedName);
 
 /// Index from nodes, through their pods, to the objects those pods depend on.
 #[derive(Debug, Default)]
-pub struct NodeGraph {
+pub(super) struct NodeGraph {
     pods: HashMap<NamespacedName, BoundPod>,
     /// How many pods on which node refer to an object.
     nodes_by_dependency: HashMap<Arc<PodDependency>, HashMap<Arc<str>, usize>>,
@@ -65,7 +65,13 @@ struct BoundVolume {
 
 impl NodeGraph {
     /// Whether a pod on `node` leads to the object.
-    pub fn reaches(&self, what: DependencyKind, namespace: &str, name: &str, node: &str) -> bool {
+    pub(super) fn reaches(
+        &self,
+        what: DependencyKind,
+        namespace: &str,
+        name: &str,
+        node: &str,
+    ) -> bool {
         match what {
             DependencyKind::Volume => namespace.is_empty() && self.volume_reaches(name, node),
             DependencyKind::Secret => {
@@ -94,7 +100,7 @@ impl NodeGraph {
     }
 
     /// Takes in a pod as it is now.
-    pub fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
+    pub(super) fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
         let needs =
             dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
         let bound = BoundPod { node: node.into(), dependencies: needs };
@@ -118,7 +124,7 @@ impl NodeGraph {
     }
 
     /// Removes a pod and its dependencies; unknown pods are ignored.
-    pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+    pub(super) fn remove_pod(&mut self, namespace: &str, name: &str) {
         let Some(bound) = self.pods.remove(&namespaced_name(namespace, name)) else { return };
         for need in bound.dependencies {
             let Some(nodes) = self.nodes_by_dependency.get_mut(&need) else { continue };
@@ -135,7 +141,7 @@ impl NodeGraph {
     }
 
     /// Takes in a volume as it is now.
-    pub fn upsert_volume(&mut self, name: &str, object: &Value) {
+    pub(super) fn upsert_volume(&mut self, name: &str, object: &Value) {
         self.remove_volume(name);
         if object["spec"]["claimRef"].is_null() {
             return;
@@ -153,7 +159,7 @@ impl NodeGraph {
     }
 
     /// Removes a persistent volume and its secrets; unknown volumes are ignored.
-    pub fn remove_volume(&mut self, name: &str) {
+    pub(super) fn remove_volume(&mut self, name: &str) {
         let Some(volume) = self.volumes.remove(name) else { return };
         for secret in volume.secrets {
             let Some(volumes) = self.volumes_by_secret.get_mut(&secret) else { continue };
@@ -165,13 +171,13 @@ impl NodeGraph {
     }
 
     /// Removes all pods before a relist; volumes stay indexed.
-    pub fn clear_pods(&mut self) {
+    pub(super) fn clear_pods(&mut self) {
         self.pods.clear();
         self.nodes_by_dependency.clear();
     }
 
     /// Removes all persistent volumes before a relist; pods stay indexed.
-    pub fn clear_volumes(&mut self) {
+    pub(super) fn clear_volumes(&mut self) {
         self.volumes.clear();
         self.volumes_by_secret.clear();
     }

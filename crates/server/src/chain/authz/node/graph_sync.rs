@@ -17,7 +17,7 @@ use crate::object::Object;
 const BATCH: usize = 1000;
 
 /// The graph and where it comes from.
-pub struct GraphSync {
+pub(super) struct GraphSync {
     pods: Option<NodeBoundKind>,
     volumes: Option<Arc<KindCache>>,
     state: RwLock<GraphState>,
@@ -33,12 +33,18 @@ struct GraphState {
 
 impl GraphSync {
     /// A graph that is empty until somebody asks.
-    pub fn new(pods: Option<NodeBoundKind>, volumes: Option<Arc<KindCache>>) -> GraphSync {
+    pub(super) fn new(pods: Option<NodeBoundKind>, volumes: Option<Arc<KindCache>>) -> GraphSync {
         GraphSync { pods, volumes, state: RwLock::default() }
     }
 
     /// Whether a pod on `node` leads to the object, by everything that is in the caches now.
-    pub fn reaches(&self, what: DependencyKind, namespace: &str, name: &str, node: &str) -> bool {
+    pub(super) fn reaches(
+        &self,
+        what: DependencyKind,
+        namespace: &str,
+        name: &str,
+        node: &str,
+    ) -> bool {
         let (pods, volumes) = self.newest();
         let state = self.read();
         if state.is_synced_to(pods, volumes) {
@@ -51,7 +57,7 @@ impl GraphSync {
     }
 
     /// Starts the task that takes in changes as they come, where there is a runtime. It ends with the graph.
-    pub fn spawn_refresh(this: &Arc<GraphSync>) {
+    pub(super) fn spawn_refresh(this: &Arc<GraphSync>) {
         let Ok(runtime) = Handle::try_current() else { return };
         let pods = this.pods.as_ref().map(|pods| pods.cache.subscribe());
         let volumes = this.volumes.as_ref().map(|volumes| volumes.subscribe());
@@ -68,7 +74,7 @@ impl GraphSync {
     }
 
     /// The newest revisions of pods and volumes there are.
-    pub fn newest(&self) -> (u64, u64) {
+    pub(super) fn newest(&self) -> (u64, u64) {
         let pods = self.pods.as_ref().map_or(0, |pods| pods.cache.last());
         (pods, self.volumes.as_ref().map_or(0, |volumes| volumes.last()))
     }

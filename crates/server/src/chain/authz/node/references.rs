@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::registry::object_fields::{list, non_null, text};
 
 /// Marks the image of a pod that a node runs from a file of its own.
-pub const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether the pod is the image of one that its node runs by itself.
-pub fn is_mirror(pod: &Value) -> bool {
+pub(crate) fn is_mirror(pod: &Value) -> bool {
     pod["metadata"]["annotations"].get(MIRROR).is_some()
 }
 
 /// The secrets that a pod refers to itself, not through a volume claim.
-pub fn secrets(pod: &Value) -> Vec<&str> {
+pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
     let mut names: Vec<&str> =
         list(pod, "/spec/imagePullSecrets").iter().map(|s| text(s, "/name")).collect();
     for container in containers(pod) {
@@ -45,7 +45,7 @@ const VOLUME_SECRETS: &[&str] = &[
 ];
 
 /// The config maps that a pod refers to.
-pub fn config_maps(pod: &Value) -> Vec<&str> {
+pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     let mut names = Vec::new();
     for container in containers(pod) {
         names.extend(list(container, "/envFrom").iter().map(|e| text(e, "/configMapRef/name")));
@@ -61,7 +61,7 @@ pub fn config_maps(pod: &Value) -> Vec<&str> {
 }
 
 /// The volume claim behind one of a pod's volumes, in the pod's namespace.
-pub fn claim(pod: &Value, volume: &Value) -> Option<String> {
+pub(crate) fn claim(pod: &Value, volume: &Value) -> Option<String> {
     if non_null(volume, "/persistentVolumeClaim").is_some() {
         let name = text(volume, "/persistentVolumeClaim/claimName");
         return (!name.is_empty()).then(|| name.to_owned());
@@ -71,7 +71,7 @@ pub fn claim(pod: &Value, volume: &Value) -> Option<String> {
 }
 
 /// The claims on devices that were made for a pod or that it names.
-pub fn device_claims(pod: &Value) -> Vec<&str> {
+pub(crate) fn device_claims(pod: &Value) -> Vec<&str> {
     let statuses = list(pod, "/status/resourceClaimStatuses");
     let mut made: HashMap<&str, &str> = HashMap::new();
     for status in statuses {
@@ -90,7 +90,7 @@ pub fn device_claims(pod: &Value) -> Vec<&str> {
 }
 
 /// The secrets that nodes need to mount a volume: namespaces and names.
-pub fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
+pub(crate) fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
     let claimed_in = text(volume, "/spec/claimRef/namespace");
     let mut found = Vec::new();
     if non_null(volume, "/spec/azureFile").is_some() {
@@ -123,7 +123,7 @@ const REFERENCES: &[(&str, bool)] = &[
 ];
 
 /// The sources of a projected volume.
-pub fn sources(volume: &Value) -> &[Value] {
+pub(crate) fn sources(volume: &Value) -> &[Value] {
     list(volume, "/projected/sources")
 }
 

@@ -44,7 +44,7 @@ const TRUST_BUNDLES: NodeRule =
     NodeRule { groups: &["certificates.k8s.io"], resources: &["clustertrustbundles"], verbs: READ };
 
 /// Whether a rule for all nodes lets it through.
-pub fn allow(verb: &str, of: &ResourceAttributes<'_>, features: ServerFeatureGates) -> bool {
+pub(super) fn allow(verb: &str, of: &ResourceAttributes<'_>, features: ServerFeatureGates) -> bool {
     // No rule covers a subresource.
     let covers = |rule: &NodeRule| {
         of.subresource.is_empty()

@@ -12,7 +12,7 @@ use windlass_api::selector::labels::LabelSelector;
 use super::index::{ClusterRole, RuleList};
 
 /// Gives every aggregated role the rules of the roles it selects, and of those that these select.
-pub fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
+pub(super) fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
     let aggregated = roles.iter().filter(|(_, role)| role.selectors.is_some());
     let gathered: Vec<(Box<str>, RuleList)> =
         aggregated.map(|(name, _)| (name.clone(), gather(roles, name))).collect();
@@ -50,7 +50,7 @@ fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> RuleList {
 
 /// The selectors of an `aggregationRule`; `None` if there is no such rule. What is not a selector selects
 /// nothing: an empty one would select every role.
-pub fn selectors(rule: &Value) -> Option<Vec<LabelSelector>> {
+pub(super) fn selectors(rule: &Value) -> Option<Vec<LabelSelector>> {
     if rule.is_null() {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::user::User;
 
 /// A binding of a role to somebody.
 #[derive(Debug)]
-pub struct RoleBinding {
+pub(super) struct RoleBinding {
     name: Box<str>,
     /// Empty for a cluster role binding.
     namespace: Box<str>,
@@ -68,7 +68,7 @@ impl RoleRef {
 impl RoleBinding {
     /// Reads a binding; `namespace` is empty for a cluster role binding. Subjects that cannot be read
     /// are nobody.
-    pub fn parse(namespace: &str, name: &str, binding: &Value) -> RoleBinding {
+    pub(super) fn parse(namespace: &str, name: &str, binding: &Value) -> RoleBinding {
         let subjects = binding["subjects"].as_array().into_iter().flatten();
         RoleBinding {
             name: name.into(),
@@ -79,7 +79,7 @@ impl RoleBinding {
     }
 
     /// Why `user` has the role: `ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`.
-    pub fn describe(&self, user: &User) -> String {
+    pub(super) fn describe(&self, user: &User) -> String {
         let (kind, role) = match &self.role {
             RoleRef::Role(name) => ("Role", name),
             RoleRef::ClusterRole(name) => ("ClusterRole", name),
@@ -140,7 +140,7 @@ impl RbacSubject {
 
 /// The bindings of one namespace, or those of the cluster.
 #[derive(Debug, Default)]
-pub struct BindingIndex {
+pub(super) struct BindingIndex {
     by_name: HashMap<Box<str>, Arc<RoleBinding>>,
     by_user: HashMap<Box<str>, BindingList>,
     by_group: HashMap<Box<str>, BindingList>,
@@ -150,7 +150,7 @@ type BindingList = Vec<Arc<RoleBinding>>;
 
 impl BindingIndex {
     /// Puts in a binding, in place of one of the same name.
-    pub fn put(&mut self, binding: RoleBinding) {
+    pub(super) fn put(&mut self, binding: RoleBinding) {
         self.remove(&binding.name);
         let binding = Arc::new(binding);
         for subject in &binding.subjects {
@@ -169,7 +169,7 @@ impl BindingIndex {
     }
 
     /// Takes out the binding of that name.
-    pub fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         let Some(binding) = self.by_name.remove(name) else { return };
         for subject in &binding.subjects {
             let (map, key) = match subject {
@@ -186,12 +186,15 @@ impl BindingIndex {
     }
 
     /// Returns whether no binding is indexed, so the namespace can be dropped.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
     /// The bindings that apply to `user`; one that names them in several ways comes several times.
-    pub fn for_user<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<RoleBinding>> {
+    pub(super) fn for_user<'a>(
+        &'a self,
+        user: &'a User,
+    ) -> impl Iterator<Item = &'a Arc<RoleBinding>> {
         let groups = user.groups.iter().filter_map(|g| self.by_group.get(g.as_str()));
         self.by_user.get(user.name.as_str()).into_iter().chain(groups).flatten()
     }

@@ -14,11 +14,11 @@ use crate::object::Object;
 use crate::user::User;
 
 /// The rules of a role.
-pub type RuleList = Arc<[Arc<PolicyRule>]>;
+pub(super) type RuleList = Arc<[Arc<PolicyRule>]>;
 
 /// Which of the four kinds an object is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RbacKind {
+pub(super) enum RbacKind {
     /// What may be done in a namespace.
     Roles,
     /// What may be done anywhere.
@@ -31,7 +31,7 @@ pub enum RbacKind {
 
 /// All roles and bindings as of a revision.
 #[derive(Default)]
-pub struct RbacIndex {
+pub(super) struct RbacIndex {
     /// The revision of the store up to which every change is in.
     pub revision: u64,
     roles: HashMap<Box<str>, HashMap<Box<str>, RuleList>>,
@@ -43,7 +43,7 @@ pub struct RbacIndex {
 }
 
 /// ClusterRole as RBAC evaluates it, with aggregated rules resolved.
-pub struct ClusterRole {
+pub(super) struct ClusterRole {
     /// What it allows; for an aggregated role put together by [`aggregate::resolve`].
     pub rules: RuleList,
     /// What an aggregated role is put together from.
@@ -53,13 +53,13 @@ pub struct ClusterRole {
 
 impl ClusterRole {
     /// Returns whether `selector` matches the labels of this role.
-    pub fn is_selected(&self, selector: &LabelSelector) -> bool {
+    pub(super) fn is_selected(&self, selector: &LabelSelector) -> bool {
         selector.matches(|key| self.labels.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v))
     }
 }
 
 /// A binding that applies to somebody, and what it gives.
-pub struct RoleGrant<'a> {
+pub(super) struct RoleGrant<'a> {
     /// Binding that names the user or one of their groups.
     pub binding: &'a RoleBinding,
     /// The rules of its role; none if there is no such role.
@@ -68,7 +68,7 @@ pub struct RoleGrant<'a> {
 
 impl RbacIndex {
     /// Takes in an object, in place of one of the same name.
-    pub fn upsert(&mut self, table: RbacKind, object: &Object) {
+    pub(super) fn upsert(&mut self, table: RbacKind, object: &Object) {
         let value = object.stored_value();
         let (namespace, name) = (object.namespace(), object.name());
         match table {
@@ -95,7 +95,7 @@ impl RbacIndex {
     }
 
     /// Removes an object of the given kind; unknown objects are ignored.
-    pub fn remove(&mut self, table: RbacKind, object: &Object) {
+    pub(super) fn remove(&mut self, table: RbacKind, object: &Object) {
         let (namespace, name) = (object.namespace(), object.name());
         match table {
             RbacKind::Roles => {
@@ -121,7 +121,7 @@ impl RbacIndex {
     }
 
     /// Ends a round of changes: the index is the state as of `revision`.
-    pub fn settle(&mut self, revision: u64) {
+    pub(super) fn settle(&mut self, revision: u64) {
         if self.unsettled {
             aggregate::resolve(&mut self.cluster_roles);
             self.unsettled = false;
@@ -131,7 +131,7 @@ impl RbacIndex {
 
     /// Shows `see` what applies to `user` in `namespace` (empty: in the whole cluster only), the
     /// cluster's bindings first, until it has seen enough.
-    pub fn visit<'a, B>(
+    pub(super) fn visit<'a, B>(
         &'a self,
         user: &'a User,
         namespace: &str,
@@ -148,7 +148,7 @@ impl RbacIndex {
     }
 
     /// The rules of the role that a binding in `namespace` names.
-    pub fn role(&self, role: &RoleRef, namespace: &str) -> Option<&RuleList> {
+    pub(super) fn role(&self, role: &RoleRef, namespace: &str) -> Option<&RuleList> {
         match role {
             RoleRef::Role(name) => self.roles.get(namespace)?.get(name),
             RoleRef::ClusterRole(name) => Some(&self.cluster_roles.get(name)?.rules),

@@ -23,7 +23,7 @@ pub struct PolicyRule {
 }
 
 /// Wildcard that matches every verb, group, resource or path.
-pub const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 impl PolicyRule {
     /// Reads a rule; `None` if it is not one. A list that cannot be read is not an empty list: where
@@ -113,12 +113,12 @@ fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
 }
 
 /// Whether the path of a rule, which may end in stars, covers a path.
-pub fn covers_path(rule: &str, path: &str) -> bool {
+pub(super) fn covers_path(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
 /// Whether `text` is in `list`.
-pub fn contains(list: &[String], text: &str) -> bool {
+pub(super) fn contains(list: &[String], text: &str) -> bool {
     list.iter().any(|l| l == text)
 }
 

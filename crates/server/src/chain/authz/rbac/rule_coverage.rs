@@ -10,10 +10,10 @@ use crate::limits;
 
 /// There is more to compare than anybody means.
 #[derive(Debug, PartialEq, Eq)]
-pub struct TooManyComparisons;
+pub(crate) struct TooManyComparisons;
 
 /// The permissions of `wanted` that no rule of `held` covers, one by one.
-pub fn missing(
+pub(crate) fn missing(
     held: &[Arc<PolicyRule>],
     wanted: &[PolicyRule],
 ) -> Result<Vec<PolicyRule>, TooManyComparisons> {
@@ -157,7 +157,7 @@ fn covers_resource(held: &[String], resource: &str) -> bool {
 }
 
 /// Rules in Kubernetes' words, one a line: verbs on the same resource stand together.
-pub fn describe(rules: &[PolicyRule]) -> String {
+pub(crate) fn describe(rules: &[PolicyRule]) -> String {
     let mut compact: Vec<PolicyRule> = Vec::new();
     let mut places = HashMap::new();
     for rule in rules {
@@ -191,7 +191,7 @@ fn line(rule: &PolicyRule) -> String {
 }
 
 /// A list as Go prints it with `%q`.
-pub fn quoted(list: &[String]) -> String {
+pub(crate) fn quoted(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }
 

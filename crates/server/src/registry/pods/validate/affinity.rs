@@ -12,7 +12,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Validates `spec.affinity`: node, pod and anti-affinity terms.
-pub fn check(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn check(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(affinity) = part(spec, "affinity") else { return };
     if let Some(nodes) = part(affinity, "nodeAffinity") {
         node_affinity(nodes, &path.child("nodeAffinity"), errors);

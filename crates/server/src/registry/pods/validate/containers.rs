@@ -13,7 +13,12 @@ use super::{
 };
 
 /// The containers proper; there must be one.
-pub fn regular(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn regular(
+    spec: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let containers = list(spec, "containers");
     if containers.is_empty() {
         return errors.required(path, "");
@@ -32,7 +37,7 @@ pub fn regular(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mu
 }
 
 /// The containers that run before, or (sidecars) from before on.
-pub fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen: BTreeSet<&str> =
         list(spec, "containers").iter().map(|container| text(container, "name")).collect();
     for (index, container) in list(spec, "initContainers").iter().enumerate() {
@@ -70,7 +75,12 @@ pub fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut F
 }
 
 /// The containers that someone put into a running pod to look around.
-pub fn ephemeral(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn ephemeral(
+    spec: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let others: BTreeSet<&str> = list(spec, "containers")
         .iter()
@@ -117,7 +127,7 @@ pub fn ephemeral(spec: &Value, context: &PodContext, path: &FieldPath, errors: &
 }
 
 /// No blanks around the image.
-pub fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let image = text(container, "image");
     if image != image.trim() {
         let detail = "must not have leading or trailing whitespace";
@@ -126,7 +136,7 @@ pub fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut FieldE
 }
 
 /// On the host's network a port is the host's port.
-pub fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if !flag(spec, "hostNetwork") {
         return;
     }

@@ -37,7 +37,7 @@ const RESOURCES: [&str; 6] = [
 ];
 
 /// The variables of a container.
-pub fn variables(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn variables(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, variable) in list(container, "env").iter().enumerate() {
         let at = path.index(index);
         required_name(&at.child("name"), text(variable, "name"), names::env_var_name, errors);
@@ -87,7 +87,7 @@ fn value_from(source: &Value, value: &str, path: &FieldPath, errors: &mut FieldE
 }
 
 /// Whole Secrets and ConfigMaps as variables.
-pub fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, source) in list(container, "envFrom").iter().enumerate() {
         let at = path.index(index);
         super::name(&at.child("prefix"), text(source, "prefix"), names::env_var_name, errors);
@@ -109,7 +109,7 @@ pub fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// Files that variables are read from lie in volumes that the pod itself fills.
-pub fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let volumes: BTreeMap<&str, &Value> =
         list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
     for field in ["initContainers", "containers", "ephemeralContainers"] {
@@ -134,7 +134,7 @@ pub fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &mut Fiel
 }
 
 /// One file of the downward API; the errors stand at the source, without the file's number.
-pub fn downward_file(file: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn downward_file(file: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, file, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), text(file, "path"), errors);
     match (part(file, "fieldRef"), part(file, "resourceFieldRef")) {

@@ -6,24 +6,24 @@ use serde_json::Value;
 use super::super::fields::{list, part};
 
 /// An object with these fields, each value already encoded.
-pub fn object(fields: &[(&str, String)]) -> String {
+pub(crate) fn object(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> =
         fields.iter().map(|(name, value)| format!("{}:{value}", string(name))).collect();
     format!("{{{}}}", fields.join(","))
 }
 
 /// Encodes a value as Go's `encoding/json` does; `None` becomes `null`.
-pub fn value(value: Option<&Value>) -> String {
+pub(crate) fn value(value: Option<&Value>) -> String {
     escaped(&value.unwrap_or(&Value::Null).to_string())
 }
 
 /// Encodes a string with the escapes of Go's `encoding/json`.
-pub fn string(text: &str) -> String {
+pub(crate) fn string(text: &str) -> String {
     escaped(&Value::String(text.to_owned()).to_string())
 }
 
 /// A label selector, or `null`.
-pub fn label_selector(selector: Option<&Value>) -> String {
+pub(crate) fn label_selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return "null".to_owned() };
     let mut fields = Vec::new();
     if let Some(labels) = part(selector, "matchLabels").filter(|l| **l != serde_json::json!({})) {

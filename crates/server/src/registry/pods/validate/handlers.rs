@@ -8,7 +8,7 @@ use super::super::fields::{int, list, part, text};
 use super::{in_range, report_all};
 
 /// The hooks and probes of a container.
-pub fn validate_handlers(
+pub(super) fn validate_handlers(
     container: &Value,
     grace: Option<i64>,
     path: &FieldPath,

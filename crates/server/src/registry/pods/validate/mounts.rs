@@ -9,7 +9,12 @@ use super::super::fields::{flag, list, optional_text, part, text};
 use super::{PodContext, paths};
 
 /// The mounts and raw devices of a container.
-pub fn check(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn check(
+    container: &Value,
+    context: &PodContext,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     let by_name = |field, target| -> BTreeMap<&str, &str> {
         list(container, field).iter().map(|m| (text(m, "name"), text(m, target))).collect()
     };

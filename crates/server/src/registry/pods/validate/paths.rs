@@ -3,7 +3,7 @@
 use windlass_api::field::{FieldErrors, FieldPath};
 
 /// Relative, without `..` elements, and not beginning with `..`, which the node keeps to itself.
-pub fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
+pub(super) fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     local(path, target, errors);
     if target.starts_with("..") && !target.starts_with("../") {
         errors.invalid_str(path, target, "must not start with '..'");
@@ -11,7 +11,7 @@ pub fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mut Field
 }
 
 /// Relative, and without `..` elements.
-pub fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
+pub(super) fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if target.starts_with('/') {
         errors.invalid_str(path, target, "must be a relative path");
     }
@@ -19,19 +19,19 @@ pub fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
 }
 
 /// Reports an error if a path has an element `..`.
-pub fn no_backsteps(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
+pub(super) fn no_backsteps(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if has_backsteps(target) {
         errors.invalid_str(path, target, "must not contain '..'");
     }
 }
 
 /// Whether an element is `..`.
-pub fn has_backsteps(target: &str) -> bool {
+pub(super) fn has_backsteps(target: &str) -> bool {
     target.split('/').any(|element| element == "..")
 }
 
 /// A file mode that may be left out.
-pub fn mode(path: &FieldPath, mode: Option<i64>, errors: &mut FieldErrors) {
+pub(super) fn mode(path: &FieldPath, mode: Option<i64>, errors: &mut FieldErrors) {
     if let Some(mode) = mode
         && !(0..=0o777).contains(&mode)
     {

@@ -22,7 +22,7 @@ const MAX_KUBERNETES_LIFETIME: i64 = 86400;
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 /// The rules of one projected volume.
-pub fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     paths::mode(&path.child("defaultMode"), int(volume, "defaultMode"), errors);
     let mut taken = ProjectedPaths { volume: path, taken: BTreeSet::new() };
     for (index, source) in list(volume, "sources").iter().enumerate() {
@@ -31,7 +31,7 @@ pub fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// Tokens need a service account.
-pub fn no_tokens(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn no_tokens(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, volume) in list(spec, "volumes").iter().enumerate() {
         let Some(projected) = part(volume, "projected") else { continue };
         let path = path.child("volumes").index(index).child("projected").child("sources");
@@ -124,7 +124,7 @@ fn whole_object(
 }
 
 /// One key of a Secret or ConfigMap and the file it goes to.
-pub fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     super::required(path, item, "key", errors);
     super::required(path, item, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), text(item, "path"), errors);

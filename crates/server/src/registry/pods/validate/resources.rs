@@ -35,7 +35,7 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// The resources of a container.
-pub fn container_resources(
+pub(super) fn container_resources(
     resources: &Value,
     claims: &BTreeSet<&str>,
     path: &FieldPath,
@@ -46,7 +46,12 @@ pub fn container_resources(
 }
 
 /// The resources of the pod as a whole.
-pub fn pod_resources(spec: &Value, resources: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn pod_resources(
+    spec: &Value,
+    resources: &Value,
+    path: &FieldPath,
+    errors: &mut FieldErrors,
+) {
     if part(resources, "claims").is_some() {
         let detail = "claims may not be set for Resources at pod-level";
         errors.forbidden(&path.child("claims"), detail);
@@ -71,7 +76,7 @@ pub fn pod_resources(spec: &Value, resources: &Value, path: &FieldPath, errors: 
 }
 
 /// What running the pod costs beside its containers.
-pub fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(overhead) = part(spec, "overhead") {
         let as_limits = serde_json::json!({ "limits": overhead });
         requirements(&as_limits, container_resource, path, errors);
@@ -79,7 +84,7 @@ pub fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// The claims a pod has.
-pub fn pod_claims(claims: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn pod_claims(claims: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = path.index(index);
@@ -123,7 +128,7 @@ fn shown_claim(claim: &Value) -> String {
 }
 
 /// The rule for the amounts of one resource: never negative, and whole where it is counted.
-pub fn quantity(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(crate) fn quantity(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let value = NanoQuantity::from_value(amount);
     if value.sign().is_lt() {
         errors.invalid(path, amount, "must be greater than or equal to 0");

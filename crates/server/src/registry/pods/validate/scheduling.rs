@@ -13,7 +13,7 @@ use super::{label_name, report_all};
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The taints a pod puts up with.
-pub fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = path.index(index);
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
@@ -53,12 +53,12 @@ pub fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut FieldEr
 }
 
 /// What a taint does to a pod that does not tolerate it.
-pub fn taint_effect(path: &FieldPath, effect: &str, errors: &mut FieldErrors) {
+pub(crate) fn taint_effect(path: &FieldPath, effect: &str, errors: &mut FieldErrors) {
     super::one_of(path, effect, &EFFECTS, errors);
 }
 
 /// Readiness gates, then scheduling gates.
-pub fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
         let at = path.child("readinessGates").index(index).child("conditionType");
         let kind = text(gate, "conditionType");
@@ -76,7 +76,7 @@ pub fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// Names in the pod's hosts file.
-pub fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.index(index);
         let ip = text(alias, "ip");
@@ -89,7 +89,7 @@ pub fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// How the pod resolves names.
-pub fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MAX_SERVERS: usize = 3;
     const MAX_SEARCHES: usize = 32;
     const MAX_SEARCH_CHARS: usize = 2048;
@@ -155,7 +155,7 @@ fn search_path(path: &FieldPath, search: &str, errors: &mut FieldErrors) {
 }
 
 /// How pods are spread over the cluster.
-pub fn spread(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn spread(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let constraints = list(spec, "topologySpreadConstraints");
     let pair = |c| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
     let last: HashMap<_, _> = constraints.iter().enumerate().map(|(i, c)| (pair(c), i)).collect();

@@ -11,7 +11,7 @@ use super::{PodContext, in_range, paths};
 const MAX_ID: i64 = i32::MAX as i64;
 
 /// The rules of the pod's context.
-pub fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(context) = part(spec, "securityContext") else { return };
     validate_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
     for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldEr
 }
 
 /// The rules of a container's context.
-pub fn container_security_context(
+pub(super) fn container_security_context(
     rules: &Value,
     context: &PodContext,
     path: &FieldPath,
@@ -63,7 +63,7 @@ fn escalation(rules: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// A pod with users of its own cannot share the host's processes.
-pub fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if optional_flag(spec, "hostUsers") != Some(false) {
         return;
     }
@@ -85,7 +85,7 @@ pub fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 /// A pod for Linux has no options for Windows.
-pub fn no_windows_options(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+pub(super) fn no_windows_options(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
     let set = |holder: &Value| {
         part(holder, "securityContext").is_some_and(|c| part(c, "windowsOptions").is_some())

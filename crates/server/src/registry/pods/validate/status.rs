@@ -17,7 +17,7 @@ use super::{MIRROR, metadata_and_spec, report_all};
 use crate::registry::pods::nano_quantity::NanoQuantity;
 
 /// The rules of a changed status (new, old).
-pub fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(crate) fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     annotation_changes(new, old, errors);
     let path = FieldPath::new("status");
     let (new_status, old_status) = (status_of(new), status_of(old));
@@ -142,7 +142,7 @@ fn shown_address(ip: &str) -> String {
 }
 
 /// The rules of added ephemeral containers (new, old).
-pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(crate) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
         let detail = "static pods do not support ephemeral containers";
         return errors.forbidden(&FieldPath::default(), detail);
@@ -163,7 +163,7 @@ pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) 
 }
 
 /// The rules of a resize (new, old).
-pub fn resize(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(crate) fn resize(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
         return errors.forbidden(&FieldPath::default(), "static pods cannot be resized");
     }

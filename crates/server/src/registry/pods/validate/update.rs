@@ -16,7 +16,7 @@ const IMMUTABLE: &str = "pod updates may not change fields other than \
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// The rules of a changed pod (new, old).
-pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(crate) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(new, errors);
     annotation_changes(new, old, errors);
     let path = FieldPath::new("spec");
@@ -51,7 +51,7 @@ pub fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
 }
 
 /// The annotations that say how a pod came to be may not change.
-pub fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErrors) {
+pub(super) fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("annotations");
     let all = |pod| -> BTreeMap<&str, &Value> {
         entries(metadata(pod), "annotations").into_iter().collect()

@@ -12,7 +12,7 @@ use super::super::nano_quantity::NanoQuantity;
 use super::{env, one_of, paths, projected, report_all, required, required_name};
 
 /// Checks all volumes; the valid ones, by name.
-pub fn check<'a>(
+pub(super) fn check<'a>(
     volumes: &'a [Value],
     pod_name: &str,
     path: &FieldPath,

@@ -9,7 +9,7 @@ use super::{text, texts};
 /// What is selected, as far as it can be read. Requirements hold together, so that leaving out one that
 /// cannot be read asks for more, and is safe.
 #[derive(Default)]
-pub struct ReviewSelectors {
+pub(super) struct ReviewSelectors {
     /// Field selector of the request; `None` if absent or unreadable.
     pub fields: Option<FieldSelector>,
     /// Errors of the requirements that were left out, for `status.evaluationError`.
@@ -18,7 +18,7 @@ pub struct ReviewSelectors {
 
 impl ReviewSelectors {
     /// Reads the selectors of `resourceAttributes`.
-    pub fn parse(attributes: &Value) -> ReviewSelectors {
+    pub(super) fn parse(attributes: &Value) -> ReviewSelectors {
         let mut found = ReviewSelectors::default();
         let (fields, labels) = (&attributes["fieldSelector"], &attributes["labelSelector"]);
         let (requirements, failed) = field_requirements(fields);

@@ -7,7 +7,7 @@ use windlass_api::names;
 use super::{text, texts};
 
 /// A question is about a resource or about a path.
-pub fn spec(spec: &Value, errors: &mut FieldErrors) {
+pub(super) fn spec(spec: &Value, errors: &mut FieldErrors) {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     if resource.is_null() == path.is_null() {
         let words = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
@@ -16,7 +16,7 @@ pub fn spec(spec: &Value, errors: &mut FieldErrors) {
 }
 
 /// A question is about somebody.
-pub fn subject(spec: &Value, errors: &mut FieldErrors) {
+pub(super) fn subject(spec: &Value, errors: &mut FieldErrors) {
     let user = text(&spec["user"]);
     if user.is_empty() && texts(&spec["groups"]).is_empty() {
         let at = FieldPath::new("spec").child("user");
@@ -25,7 +25,7 @@ pub fn subject(spec: &Value, errors: &mut FieldErrors) {
 }
 
 /// The selectors of a question about a resource.
-pub fn attributes(spec: &Value, errors: &mut FieldErrors) {
+pub(super) fn attributes(spec: &Value, errors: &mut FieldErrors) {
     let attributes = &spec["resourceAttributes"];
     let at = FieldPath::new("spec.resourceAttributes");
     selector(&attributes["fieldSelector"], &at.child("fieldSelector"), field, errors);
@@ -33,7 +33,7 @@ pub fn attributes(spec: &Value, errors: &mut FieldErrors) {
 }
 
 /// Nothing but `allowed` stands in the metadata. The bookkeeping of fields is not the client's.
-pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut FieldErrors) {
+pub(super) fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut FieldErrors) {
     let fields = metadata.as_object().into_iter().flatten();
     let empty = |value: &Value| match value {
         Value::Null => true,
@@ -51,7 +51,7 @@ pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut Fi
 }
 
 /// A question in a namespace is about a resource in it.
-pub fn local(question: &Value, errors: &mut FieldErrors) {
+pub(super) fn local(question: &Value, errors: &mut FieldErrors) {
     let spec = &question["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let namespace = text(&resource["namespace"]);
