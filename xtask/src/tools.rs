@@ -32,28 +32,34 @@ impl TestTools {
     pub fn provide(root: &Path) -> Result<Self> {
         let dir = root.join(".tools");
         Ok(Self {
-            etcd: program(&dir, "etcd", &["etcd-server", "etcd-client"])?,
-            kubectl: program(&dir, "kubectl", &["kubernetes-client"])?,
+            etcd: program(&dir, &["etcd", "etcdctl"], &["etcd-server", "etcd-client"])?,
+            kubectl: program(&dir, &["kubectl"], &["kubernetes-client"])?,
             python: python(&dir)?,
-            strace: program(&dir, "strace", &["strace"])?,
+            strace: program(&dir, &["strace"], &["strace"])?,
         })
     }
 }
 
-/// A program on `PATH`, or from an earlier run, or unpacked from its Debian package now.
-fn program(dir: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
-    if let Some(found) = on_path(name) {
+/// The first of several programs that tests expect in one directory: from `PATH`, from an earlier run, or
+/// unpacked from Debian packages now. `etcd` on `PATH` without `etcdctl` beside it does not count.
+fn program(dir: &Path, names: &[&str], packages: &[&str]) -> Result<PathBuf> {
+    let [name, ..] = names else { bail!("no program is named") };
+    let is_complete = |found: &Path| names.iter().all(|name| found.with_file_name(name).exists());
+    if let Some(found) = on_path(name).filter(|found| is_complete(found)) {
         return Ok(found);
     }
-    let kept = dir.join("bin").join(name);
-    if kept.exists() {
-        return Ok(kept);
+    let unpacked = dir.join("bin").join(name);
+    if is_complete(&unpacked) {
+        return Ok(unpacked);
     }
     unpack(dir, packages).with_context(|| {
-        format!("{name} is not on PATH and the Debian packages {packages:?} cannot be fetched; install {name}")
+        format!("{names:?} are not on PATH and the Debian packages {packages:?} cannot be fetched; install {name}")
     })?;
-    ensure!(kept.exists(), "the Debian packages {packages:?} hold no {name}; install {name}");
-    Ok(kept)
+    ensure!(
+        is_complete(&unpacked),
+        "the Debian packages {packages:?} lack one of {names:?}; install {name}"
+    );
+    Ok(unpacked)
 }
 
 /// Unpack Debian packages into `.tools/deb` and link what they put into `/usr/bin`.
