@@ -188,7 +188,7 @@ const WRITERS: &[&str] = &[
     "server/src/verbs/create.rs",
     "server/src/verbs/delete.rs",
     "server/src/verbs/update.rs",
-    "windlass/src/plane.rs",
+    "windlass/src/cluster_identity.rs",
 ];
 
 #[test]
