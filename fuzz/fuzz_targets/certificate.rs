@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_pki::{Certificate, ForeignCertificate};
 
 fuzz_target!(|data: &[u8]| {
-    timed(data, || {
+    run_with_time_limit(data, || {
         if let Ok(certificate) = ForeignCertificate::from_der(data) {
             assert_eq!(certificate.der(), data);
             let _ = (certificate.subject().common_name(), certificate.subject().organizations());

@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use windlass_api::decode;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 
 fuzz_target!(|data: &[u8]| {
-    timed(data, || {
+    run_with_time_limit(data, || {
         let _ = decode::summary(data);
         let Ok(read) = decode::json(data) else { return };
         assert!(read.value.is_object());

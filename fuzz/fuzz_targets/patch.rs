@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use windlass_api::patch;
 use windlass_api::schema::Schema;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 
 static POD: LazyLock<Value> = LazyLock::new(|| {
     json!({
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let schema = Schema::get();
     let pod = schema.lookup("io.k8s.api.core.v1.Pod").expect("a known type");
     let target = &*POD;
-    timed(data, || {
+    run_with_time_limit(data, || {
         let _ = patch::json(target, data);
         let Ok(read) = serde_json::from_slice::<Value>(data) else { return };
         let merged = patch::merge(target, read.clone());

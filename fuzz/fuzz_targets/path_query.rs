@@ -3,7 +3,7 @@
 
 use http::Method;
 use libfuzzer_sys::fuzz_target;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_server::fuzzing::{DeleteOptions, ListOptions, QueryParameters, RequestInfo, WriteOptions};
 
 const METHODS: &[Method] =
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let method = &METHODS[usize::from(*first) % METHODS.len()];
     let (path, query) =
         url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
-    timed(data, || {
+    run_with_time_limit(data, || {
         let query = QueryParameters::parse(query);
         let watch = query.flag("watch").unwrap_or_default();
         let selected = query.first("fieldSelector");

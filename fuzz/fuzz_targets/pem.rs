@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_pki::{PrivateKey, PublicKey, pem};
 
 fuzz_target!(|data: &[u8]| {
-    let blocks = timed(data, || pem::blocks(data));
-    timed(data, || {
+    let blocks = run_with_time_limit(data, || pem::blocks(data));
+    run_with_time_limit(data, || {
         let _ = pem::certificates(data);
         let _ = PrivateKey::from_pem(data);
         let _ = PublicKey::list_from_pem(data);

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use windlass_api::decode;
 use windlass_api::schema::Schema;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 
 const TYPES: &[&str] = &[
     "io.k8s.api.certificates.v1.CertificateSigningRequest",
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     let schema = Schema::get();
     let of = schema.lookup(TYPES[usize::from(*first) % TYPES.len()]).expect("a known type");
     let body = [b"k8s\0", rest].concat();
-    timed(data, || {
+    run_with_time_limit(data, || {
         let Ok(value) = decode::protobuf(schema, &body, |_, _| Some(of)) else { return };
         assert!(value.is_object());
     });

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_pki::CertificateRequest;
 
 fuzz_target!(|data: &[u8]| {
-    timed(data, || {
+    run_with_time_limit(data, || {
         for request in [CertificateRequest::from_der(data), CertificateRequest::from_pem(data)] {
             let Ok(request) = request else { continue };
             let _ = request.verify_signature();

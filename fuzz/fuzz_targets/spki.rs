@@ -3,14 +3,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_pki::SubjectKey;
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, rest)) = data.split_first_chunk::<2>() else { return };
     let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
     let (key, proof) = rest.split_at(length);
-    timed(data, || {
+    run_with_time_limit(data, || {
         let Ok(key) = SubjectKey::from_der(key) else { return };
         let _ = key.pod_key_type();
         let _ = key.to_public_key();

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-use windlass_fuzz::timed;
+use windlass_fuzz::run_with_time_limit;
 use windlass_pki::PrivateKey;
 use windlass_server::TokenVerifier;
 
@@ -17,5 +17,5 @@ static VERIFIER: LazyLock<TokenVerifier> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let Ok(token) = std::str::from_utf8(data) else { return };
     LazyLock::force(&VERIFIER);
-    assert!(timed(data, || VERIFIER.verify(token)).is_err(), "a token that nobody signed");
+    assert!(run_with_time_limit(data, || VERIFIER.verify(token)).is_err(), "a token that nobody signed");
 });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const PER_64_KIB: Duration = Duration::from_millis(250);
 
 /// Runs one input and aborts if it takes too long for its size.
-pub fn timed<T>(data: &[u8], run: impl FnOnce() -> T) -> T {
+pub fn run_with_time_limit<T>(data: &[u8], run: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let result = run();
     let took = started.elapsed();
