@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: rules of this repository that no compiler checks.
 
+mod naming;
 mod orphans;
 mod readme;
 
@@ -34,6 +35,7 @@ pub fn run(root: &Path) -> Result<()> {
     }
     stale_exceptions(root, &mut findings);
     orphans::check(root, &files, &mut findings)?;
+    naming::check(root, &files, &mut findings);
     readme::check(root, &mut findings)?;
 
     for finding in &findings {
