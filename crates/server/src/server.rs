@@ -30,7 +30,7 @@ use crate::registry::kind::Kind;
 use crate::registry::{KINDS, KindRegistry};
 use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
-use crate::verbs::update::store_error;
+use crate::verbs::store_error::store_error;
 
 /// State that all requests to one API server share.
 pub struct Server {

@@ -1,5 +1,6 @@
-//! What can be done with a resource, one file a verb.
+//! The verbs on resources, one file each; all writes go through [`write_path`].
 
+mod apply;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
@@ -8,9 +9,11 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod patch;
 pub(crate) mod review;
+pub(crate) mod store_error;
 pub(crate) mod subresource;
 pub(crate) mod update;
 pub(crate) mod watch;
+pub(crate) mod write_path;
 
 use std::sync::Arc;
 

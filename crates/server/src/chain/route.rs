@@ -22,8 +22,7 @@ use crate::request::query::QueryParameters;
 use crate::server::Server;
 use crate::table::RowEncoder;
 use crate::user::User;
-use crate::verbs::create::WriteResult;
-use crate::verbs::delete::DeleteOutcome;
+use crate::verbs::write_path::{DeleteOutcome, WriteResult};
 use crate::verbs::{
     RequestContext, create, delete, freshness, get, list, patch, review, subresource, update, watch,
 };
