@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_api::selector::fields::FieldSelector;
-use windlass_store::ChangeEvent;
+use windlass_store::{ChangeEvent, FeedMessage};
 
 use super::super::attributes::AuthorizationTarget;
 use super::*;
@@ -74,13 +74,13 @@ impl NodeAuthorizerFixture {
     fn apply(&self, key: String, value: Option<bytes::Bytes>) {
         let revision = self.revision.get() + 1;
         self.revision.set(revision);
-        self.caches.apply(&[ChangeEvent {
+        self.caches.handle_message(FeedMessage::Changes(&[ChangeEvent {
             revision,
             key,
             value,
             created: revision,
             previous: None,
-        }]);
+        }]));
     }
 
     fn place(&self, at: &str) -> (String, &'static Kind) {

@@ -175,7 +175,7 @@ impl RbacFixture {
             value: stored,
             previous: None,
         };
-        self.caches.apply(&[event]);
+        self.caches.handle_message(windlass_store::FeedMessage::Changes(&[event]));
     }
 
     fn cluster_role(&mut self, name: &str, labels: Value, rest: Value) {
