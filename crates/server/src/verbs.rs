@@ -22,6 +22,7 @@ use time::OffsetDateTime;
 
 use crate::cache::KindCache;
 use crate::error::{Error, ErrorSubject};
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::registry::kind::{Kind, Scope, ServedVersion};
 use crate::request::info::ResourcePath;
 use crate::request::query::QueryParameters;
@@ -44,6 +45,8 @@ pub struct RequestContext<'a> {
     pub headers: &'a HeaderMap,
     /// User that the request is performed as, after impersonation.
     pub user: &'a Arc<User>,
+    /// Parses the PKCS#10 request of a CertificateSigningRequest, once for all stages.
+    pub(crate) csr: &'a CsrParser,
     /// Time the request arrived, used for all timestamps it writes.
     pub now: OffsetDateTime,
 }

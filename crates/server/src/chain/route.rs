@@ -12,6 +12,7 @@ use crate::body::{self, Incoming, ResponseBody};
 use crate::error::Error;
 use crate::metrics::RequestDimensions;
 use crate::object::Object;
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::registry::kind::{ReviewKind, Scope, SubresourceAction};
 use crate::request::info::{RequestInfo, ResourcePath};
 use crate::request::negotiation::{
@@ -80,6 +81,7 @@ pub(super) async fn route(
         query,
         headers: &parts.headers,
         user,
+        csr: &CsrParser::default(),
         now,
     };
     check_path(&call)?;

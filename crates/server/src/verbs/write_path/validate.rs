@@ -43,6 +43,7 @@ fn validate_new(call: &RequestContext<'_>, value: &Value, errors: &mut FieldErro
     let namespaced = call.kind.scope == Scope::Namespaced;
     meta::validate_object_meta(&value["metadata"], namespaced, call.kind.name_rule, errors);
     meta::validate_finalizer_names(&value["metadata"], errors);
+    (call.kind.validate_csr)(value, call.csr, errors);
     (call.kind.validate_create)(value, errors);
 }
 
