@@ -10,6 +10,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_store::Store;
 
 use crate::audit::AuditLog;
@@ -23,7 +24,7 @@ use crate::fault_injection::FaultInjection;
 use crate::feature_gates::ServerFeatureGates;
 use crate::limits;
 use crate::local_client::LocalClient;
-use crate::metrics::{MetricsSource, ServerMetrics, storage_source};
+use crate::metrics::{MetricsSource, ServerMetrics, register_cache_metrics};
 use crate::offload::OffloadPool;
 use crate::openapi::OpenApiDocuments;
 use crate::registry::kind::Kind;
@@ -140,8 +141,11 @@ pub struct ServerOptions {
     pub shutting_down: watch::Receiver<bool>,
     /// Turns true when the server goes down.
     pub shutdown: watch::Receiver<bool>,
-    /// Metrics of other parts of the process.
-    pub metrics: Vec<MetricsSource>,
+    /// Registry that the metrics of the server and of the process are added to, and that `/metrics` serves. Use one
+    /// registry per server.
+    pub metrics: MetricsRegistry,
+    /// Metrics of other parts of the process, served after those of the registry.
+    pub metrics_sources: Vec<MetricsSource>,
     /// How many requests are worked on at a time.
     pub flow: flow_control::InflightLimits,
     /// The least time that a watch stays open unless it asks for less, and half of the longest.
@@ -166,7 +170,8 @@ impl ServerOptions {
             clock: system_clock(),
             shutting_down: shutdown.clone(),
             shutdown,
-            metrics: Vec::new(),
+            metrics: MetricsRegistry::new(),
+            metrics_sources: Vec::new(),
             flow: flow_control::InflightLimits::default(),
             min_request_timeout: limits::MIN_REQUEST_TIMEOUT,
             plugins: AdmissionPlugins::default(),
@@ -179,14 +184,14 @@ impl ServerOptions {
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist, and so do the default roles.
 pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::Error> {
-    let ServerOptions { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
+    let ServerOptions { store, kinds, features, shutdown, metrics, faults, .. } = setup;
     let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
     let caches = Arc::new(ResourceCaches::new(&kinds));
     caches.attach(&store).await?;
-    metrics.push(storage_source(caches.clone(), kinds.clone()));
+    register_cache_metrics(&metrics, &caches, kinds.clone());
     let flow = FlowController::new(setup.flow, faults.clone());
-    metrics.push(flow.source());
-    metrics.push(setup.audit.source());
+    flow.register_metrics(&metrics);
+    setup.audit.register_metrics(&metrics);
     let registry = KindRegistry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
@@ -201,7 +206,7 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
         plugins: setup.plugins,
         audit: setup.audit,
         faults,
-        metrics: ServerMetrics::new(metrics),
+        metrics: ServerMetrics::register(metrics, setup.metrics_sources),
         clock: setup.clock,
         tokens: setup.tokens,
         features,

@@ -7,9 +7,11 @@ use std::thread::JoinHandle;
 
 use time::{Duration, OffsetDateTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::file::LogFile;
 use crate::limits;
+use crate::metrics::UNLABELED;
 use crate::server::Clock;
 
 pub(super) enum AuditOutput {
@@ -36,24 +38,30 @@ impl AuditCounters {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// As Prometheus text, under Kubernetes' names where it has one.
-    pub(super) fn write(&self, out: &mut String) {
-        let (events, lost) =
-            (self.events.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
-        out.push_str("# HELP apiserver_audit_event_total Audit events made\n");
-        out.push_str("# TYPE apiserver_audit_event_total counter\n");
-        out.push_str(&format!("apiserver_audit_event_total {events}\n"));
-        out.push_str("# HELP apiserver_audit_error_total Audit events that could not be written\n");
-        out.push_str("# TYPE apiserver_audit_error_total counter\n");
-        out.push_str(&format!("apiserver_audit_error_total{{plugin=\"log\"}} {lost}\n"));
-        let suppressed = self.suppressed.load(Ordering::Relaxed);
-        out.push_str("# HELP windlass_audit_events_suppressed_total Audit events of requests without a credential left out by the rate limit\n");
-        out.push_str("# TYPE windlass_audit_events_suppressed_total counter\n");
-        out.push_str(&format!("windlass_audit_events_suppressed_total {suppressed}\n"));
-        let failing = u8::from(self.is_failing());
-        out.push_str("# HELP windlass_audit_log_failing 1 while audit events cannot be written\n");
-        out.push_str("# TYPE windlass_audit_log_failing gauge\n");
-        out.push_str(&format!("windlass_audit_log_failing {failing}\n"));
+    /// Registers the counts, under the names of Kubernetes where it has one.
+    pub(super) fn register(self: &Arc<Self>, registry: &MetricsRegistry) {
+        let (events, lost) = (self.clone(), self.clone());
+        let (suppressed, failing) = (self.clone(), self.clone());
+        registry.register_scraped_counter(
+            "apiserver_audit_event",
+            "Audit events made",
+            move || vec![(UNLABELED, events.events.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_counter(
+            "apiserver_audit_error",
+            "Audit events that could not be written",
+            move || vec![([("plugin", "log")], lost.lost.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_counter(
+            "windlass_audit_events_suppressed",
+            "Audit events of unauthenticated requests dropped by the rate limit",
+            move || vec![(UNLABELED, suppressed.suppressed.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_gauge(
+            "windlass_audit_log_failing",
+            "1 while audit events cannot be written",
+            move || vec![(UNLABELED, u32::from(failing.is_failing()))],
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use time::OffsetDateTime;
 use windlass_api::names;
+use windlass_runtime::metrics::METRICS_CONTENT_TYPE;
 
 use crate::body::{self, Incoming, ResponseBody};
 use crate::error::Error;
@@ -349,7 +350,7 @@ fn path_only(
         }
         "/metrics" => {
             let text = server.metrics.text();
-            Ok(response::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+            Ok(response::typed(StatusCode::OK, METRICS_CONTENT_TYPE, text))
         }
         _ => documents::answer(server, parts, query, path),
     }

@@ -50,8 +50,9 @@ async fn authenticated_connections_are_never_evicted() {
     for admission in &kept {
         assert!(!is_aborted(admission).await);
     }
-    let mut text = String::new();
-    connections.source()(&mut text);
+    let metrics = MetricsRegistry::new();
+    connections.register_metrics(&metrics);
+    let text = metrics.encode();
     for line in [
         "windlass_server_connections{authenticated=\"true\"} 2",
         "windlass_server_connections{authenticated=\"false\"} 0",
