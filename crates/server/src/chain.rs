@@ -59,7 +59,7 @@ pub(crate) enum AuthenticationOutcome {
 }
 
 /// Answers one request. The response has an [`AuthenticationOutcome`] among its extensions.
-pub async fn handle(
+pub async fn handle_request(
     server: &Arc<Server>,
     peer: &Arc<Peer>,
     request: Request<Incoming>,

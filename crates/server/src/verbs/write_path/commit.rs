@@ -10,13 +10,13 @@ use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 use super::preconditions::modified;
 use crate::cache::store_key;
 use crate::error::Error;
-use crate::object::{Object, encode};
+use crate::object::{Object, encode_object};
 use crate::verbs::RequestContext;
 use crate::verbs::store_error::store_error;
 
 /// Encodes an object as it is stored.
 pub(crate) fn encode_stored(call: &RequestContext<'_>, object: &Value) -> Bytes {
-    encode(call.kind.name, &call.kind.stored().api_version(), object, false)
+    encode_object(call.kind.name, &call.kind.stored().api_version(), object, false)
 }
 
 /// Stores a new object under `name`, if that is free.

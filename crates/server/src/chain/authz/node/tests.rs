@@ -13,7 +13,7 @@ use windlass_store::{ChangeEvent, FeedMessage};
 use super::super::attributes::AuthorizationTarget;
 use super::*;
 use crate::cache::store_key;
-use crate::object::encode;
+use crate::object::encode_object;
 use crate::registry::KINDS;
 use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
@@ -62,7 +62,7 @@ impl NodeAuthorizerFixture {
 
     fn write(&self, at: &str, object: Value) {
         let (key, kind) = self.place(at);
-        let value = encode(kind.name, &kind.stored().api_version(), &object, false);
+        let value = encode_object(kind.name, &kind.stored().api_version(), &object, false);
         self.apply(key, Some(value));
     }
 
