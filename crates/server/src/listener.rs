@@ -90,7 +90,7 @@ pub async fn serve(
         None = ended.recv() => {}
         () = drain_requests(requests) => {}
         () = tokio::time::sleep(grace) => {
-            tracing::warn!("requests were still open when the grace period ended");
+            tracing::warn!("grace period ended with open requests");
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Object {
 
 /// Stored bytes that are not what this program writes.
 #[derive(Debug, thiserror::Error)]
-#[error("the object under {key} cannot be read: {what}")]
+#[error("stored object {key} cannot be decoded: {what}")]
 pub struct UnreadableObject {
     key: String,
     what: String,

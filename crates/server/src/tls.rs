@@ -30,7 +30,7 @@ use crate::rate_limit::RateLimit;
 
 /// A certificate chain and its key that TLS cannot be served with.
 #[derive(Debug, thiserror::Error)]
-#[error("the serving certificate cannot be used: {0}")]
+#[error("serving certificate rejected: {0}")]
 pub struct ServingCertificateError(String);
 
 /// TLS 1.2 and 1.3 with the given chain and key, HTTP/2 and HTTP/1.1.

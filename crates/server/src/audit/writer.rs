@@ -158,7 +158,9 @@ impl AuditWriter {
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
         // Once is enough: whoever can bring this about could fill the log as well.
         if self.shared.counts.lost.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!("audit events are lost: too many clients left while the disk is slow");
+            tracing::error!(
+                "audit event lost: queue full; later losses are only counted in apiserver_audit_error_total"
+            );
         }
     }
 
@@ -168,7 +170,7 @@ impl AuditWriter {
         self.shared.wake.notify_one();
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the audit writer panicked");
+            tracing::error!("audit writer panicked");
         }
     }
 }
@@ -281,7 +283,7 @@ impl AuditWriterThread {
         let now = (self.clock)();
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
-            tracing::error!(%error, lost, "audit events could not be written and are lost");
+            tracing::error!(%error, lost, "audit events lost: write failed");
         }
     }
 
@@ -289,7 +291,7 @@ impl AuditWriterThread {
         if self.shared.counts.failing.swap(false, Ordering::Relaxed) {
             let lost = self.shared.counts.lost.load(Ordering::Relaxed);
             self.complained = None;
-            tracing::warn!(lost, "audit events are written again");
+            tracing::warn!(lost, "audit log recovered");
         }
     }
 }

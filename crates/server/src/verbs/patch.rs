@@ -44,7 +44,7 @@ async fn change(
             let current = old.value(call.kind, call.served);
             let patched = patched(call, &current, body, &parsed, how)?;
             if read::depth(&patched) > api_limits::MAX_DEPTH {
-                return Err(Error::BadRequest("the patched object is nested too deeply".into()));
+                return Err(Error::BadRequest("patched object is nested too deeply".into()));
             }
             Ok(patched)
         };

@@ -128,7 +128,7 @@ async fn a_connection_is_closed_when_its_time_is_over() {
     connection.established();
     assert_eq!(check(), ConnectionVerdict::Wait(first_request));
     tokio::time::advance(first_request).await;
-    assert_eq!(check(), ConnectionVerdict::Abort("no request in time"));
+    assert_eq!(check(), ConnectionVerdict::Abort("timed out waiting for a request"));
     // An open request that has nothing to say, a watch for example, is neither idle nor blocked.
     let exchange = HttpExchange::begin(&connection);
     tokio::time::advance(idle * 10).await;
@@ -142,5 +142,5 @@ async fn a_connection_is_closed_when_its_time_is_over() {
     connection.close_gracefully();
     assert_eq!(check(), ConnectionVerdict::Wait(closing));
     tokio::time::advance(closing).await;
-    assert_eq!(check(), ConnectionVerdict::Abort("the client does not leave"));
+    assert_eq!(check(), ConnectionVerdict::Abort("client did not close the connection"));
 }
