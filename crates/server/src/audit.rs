@@ -27,6 +27,7 @@ use http::request::Parts;
 use http::{HeaderValue, Response};
 use time::OffsetDateTime;
 use windlass_api::status::Status;
+use windlass_runtime::metrics::MetricsRegistry;
 
 pub use file::LogRotation;
 
@@ -34,7 +35,6 @@ use crate::body::ResponseBody;
 use crate::chain::authz::Decision;
 use crate::error::Error;
 use crate::limits;
-use crate::metrics::MetricsSource;
 use crate::peer::Peer;
 use crate::rate_limit::RateLimit;
 use crate::request::info::{RequestInfo, RequestTarget};
@@ -160,10 +160,9 @@ impl AuditLog {
         }
     }
 
-    /// What is counted, for `/metrics`.
-    pub fn source(&self) -> MetricsSource {
-        let counts = self.counts.clone();
-        Box::new(move |out| counts.write(out))
+    /// Registers the counts of events.
+    pub(crate) fn register_metrics(&self, registry: &MetricsRegistry) {
+        self.counts.register(registry);
     }
 }
 

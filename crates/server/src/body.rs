@@ -38,7 +38,8 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
     let mut whole = BytesMut::new();
     let mut only: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Error::BadRequest(format!("the body ended early: {e}")))?;
+        let frame =
+            frame.map_err(|e| Error::BadRequest(format!("request body ended early: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limit {
             return Err(too_large());
@@ -129,13 +130,13 @@ pub struct FullBody {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The store does not have the rest of a past state, or is away.
-    #[error("cannot read the rest of a past state: {0}")]
+    #[error("reading the remaining pages of a list failed: {0}")]
     Store(#[from] windlass_store::Error),
     /// An object of a past state is not what this program writes.
     #[error(transparent)]
     Unreadable(#[from] UnreadableObject),
     /// The store has fewer objects of a past state than it had a moment ago.
-    #[error("the rest of a past state is gone")]
+    #[error("the remaining pages of a list have been compacted")]
     Incomplete,
 }
 

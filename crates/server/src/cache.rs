@@ -1,11 +1,11 @@
-//! What reads and watches are answered from: every kind's current objects and recent changes.
+//! Current objects and recent changes of every kind, from which all reads and watches are served.
 //!
-//! The store's feed is the only writer. Readers take a short read lock and leave with
-//! reference-counted objects; watchers hold a revision, not a queue, and read the shared window of
-//! changes from there on. A watcher that falls out of the window is told 410 and costs the
-//! others nothing.
+//! The store's feed (`cache/feed.rs`) is the only writer. Readers take a short read lock and leave with
+//! reference-counted objects. Watchers hold a revision, not a queue, and read the shared window of changes from there
+//! on. A watcher that falls out of the window gets 410 and does not slow down the others.
 
 mod change;
+mod feed;
 mod history;
 mod object_watchers;
 mod window;
@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::{Notify, watch};
-use windlass_store::{ChangeEvent, FeedMessage, RangePage, StoredValue};
 
 use crate::object::Object;
 use crate::registry::kind::Kind;
@@ -95,52 +94,6 @@ impl ResourceCaches {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Puts in an object that was there before the feed began.
-    pub fn load(&self, key: &str, revision: u64, value: &[u8]) {
-        let Some((cache, name)) = self.route(key) else { return };
-        match Object::new(cache.kind, name, revision, value) {
-            Ok(object) => {
-                let mut state = cache.write();
-                state.last = state.last.max(revision);
-                cache.last.store(state.last, Ordering::Release);
-                state.objects.insert(name.into(), Arc::new(object));
-            }
-            Err(error) => tracing::error!(%error, "left out of the cache"),
-        }
-    }
-
-    /// Forgets all that was put in, before the feed has begun.
-    pub fn clear(&self) {
-        for cache in self.by_prefix.values() {
-            *cache.write() = CacheState::default();
-            cache.last.store(0, Ordering::Release);
-        }
-    }
-
-    /// Ends loading: the caches hold the state as of `revision`, and changes are known after `floor`.
-    pub fn finish_load(&self, revision: u64, floor: u64) {
-        for cache in self.by_prefix.values() {
-            let mut state = cache.write();
-            state.window.reset(floor);
-            let last = state.last;
-            drop(state);
-            cache.newest.send_replace(last);
-        }
-        self.applied.store(revision, Ordering::Release);
-    }
-
-    /// Puts changes that happened before the load into the windows, so that watches from before
-    /// a restart go on.
-    pub fn load_history(&self, events: &[ChangeEvent]) {
-        for event in events {
-            let Some((cache, name)) = self.route(&event.key) else { continue };
-            let known = cache.get(name).filter(|o| o.revision == event.revision);
-            if let Some(change) = historical_change(cache.kind, name, event, known) {
-                cache.write().window.push(change);
-            }
-        }
-    }
-
     /// Starts what wakes watchers. In a runtime, once.
     pub fn start(&self) {
         for cache in self.by_prefix.values() {
@@ -155,57 +108,6 @@ impl ResourceCaches {
             cache.newest.send_modify(|_| {});
             cache.object_watchers.wake();
         }
-    }
-
-    /// Takes in what the store tells. Called on the commit thread, before anyone is told.
-    pub fn handle_message(&self, message: FeedMessage<'_>) {
-        match message {
-            FeedMessage::Changes(events) => self.apply(events),
-            FeedMessage::Reset(state) => self.replace(state),
-        }
-    }
-
-    /// Takes in a whole state. What led to it is not known, so watches from before it end.
-    fn replace(&self, state: &RangePage) {
-        for (prefix, cache) in &self.by_prefix {
-            let from = state.items.partition_point(|(key, _)| key.as_str() < prefix.as_str());
-            let rest = state.items.get(from..).unwrap_or_default();
-            let near = rest.iter().take_while(|(key, _)| key.starts_with(prefix.as_str()));
-            let own = near.filter_map(|(key, stored)| {
-                split(key).filter(|(of, _)| of == prefix).map(|(_, name)| (name, stored))
-            });
-            cache.replace(state.revision, own);
-        }
-        self.advance(state.revision);
-    }
-
-    /// Takes in what was committed. Called on the commit thread, before anyone is told.
-    pub(crate) fn apply(&self, events: &[ChangeEvent]) {
-        let Some(newest) = events.last().map(|e| e.revision) else { return };
-        let mut rest = events;
-        while let Some(first) = rest.first() {
-            let kind_prefix = split(&first.key).map_or("", |(prefix, _)| prefix);
-            let run = rest
-                .iter()
-                .take_while(|e| split(&e.key).map_or("", |(prefix, _)| prefix) == kind_prefix)
-                .count();
-            let (now, later) = rest.split_at(run);
-            if let Some(cache) = self.by_prefix.get(kind_prefix) {
-                cache.apply(now);
-            }
-            rest = later;
-        }
-        self.applied.fetch_max(newest, Ordering::AcqRel);
-    }
-
-    /// Notes that the feed has told of everything up to `revision`, which may be no change of ours.
-    pub fn advance(&self, revision: u64) {
-        self.applied.fetch_max(revision, Ordering::AcqRel);
-    }
-
-    fn route<'a>(&self, key: &'a str) -> Option<(&Arc<KindCache>, &'a str)> {
-        let (prefix, name) = split(key)?;
-        Some((self.by_prefix.get(prefix)?, name))
     }
 }
 
@@ -391,44 +293,6 @@ impl KindCache {
         self.newest.subscribe()
     }
 
-    fn apply(&self, events: &[ChangeEvent]) {
-        let mut state = self.write();
-        for event in events {
-            let Some((_, name)) = split(&event.key) else { continue };
-            let previous = state.objects.get(name).cloned();
-            match ObjectChange::new(self.kind, name, event, previous) {
-                Ok(Some(change)) => state.apply_change(name, change),
-                Ok(None) => {}
-                Err(error) => tracing::error!(%error, "left out of the cache"),
-            }
-            state.last = event.revision;
-        }
-        self.last.store(state.last, Ordering::Release);
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    fn replace<'a>(&self, revision: u64, items: impl Iterator<Item = (&'a str, &'a StoredValue)>) {
-        let mut objects = BTreeMap::new();
-        for (name, stored) in items {
-            let known = self.get(name).filter(|object| object.revision == stored.revision);
-            let object = match known {
-                Some(object) => Ok(object),
-                None => Object::new(self.kind, name, stored.revision, &stored.value).map(Arc::new),
-            };
-            match object {
-                Ok(object) => drop(objects.insert(Box::from(name), object)),
-                Err(error) => tracing::error!(%error, "left out of the cache"),
-            }
-        }
-        let mut state = self.write();
-        state.window.reset(revision);
-        (state.objects, state.last) = (objects, revision);
-        self.last.store(revision, Ordering::Release);
-        drop(state);
-        self.changed.notify_one();
-    }
-
     fn read(&self) -> RwLockReadGuard<'_, CacheState> {
         // A panic while the lock was held would have been in code that only moves values.
         self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -454,15 +318,6 @@ impl CacheState {
     fn complete_since(&self) -> u64 {
         self.last.max(self.window.floor())
     }
-
-    fn apply_change(&mut self, name: &str, change: ObjectChange) {
-        if change.is_delete() {
-            self.objects.remove(name);
-        } else {
-            self.objects.insert(name.into(), change.object.clone());
-        }
-        self.window.push(change);
-    }
 }
 
 /// Where a kind's objects stand in the store: `group/plural`, with `core` for the nameless group.
@@ -481,22 +336,6 @@ fn split(key: &str) -> Option<(&str, &str)> {
     let group_end = key.find('/')?;
     let plural_end = group_end + 1 + key[group_end + 1..].find('/')?;
     Some((&key[..plural_end], &key[plural_end + 1..]))
-}
-
-/// A change from before the load; `known` is the object it made, if it is still the current one.
-fn historical_change(
-    kind: &'static Kind,
-    name: &str,
-    event: &ChangeEvent,
-    known: Option<Arc<Object>>,
-) -> Option<ObjectChange> {
-    let previous = event.previous.as_ref();
-    let previous = previous.and_then(|p| Object::new(kind, name, p.revision, &p.value).ok());
-    let previous = previous.map(Arc::new);
-    match known {
-        Some(object) => Some(ObjectChange::from_objects(kind, object, previous)),
-        None => ObjectChange::new(kind, name, event, previous).ok().flatten(),
-    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(crate) enum AuthenticationOutcome {
 }
 
 /// Answers one request. The response has an [`AuthenticationOutcome`] among its extensions.
-pub async fn handle(
+pub async fn handle_request(
     server: &Arc<Server>,
     peer: &Arc<Peer>,
     request: Request<Incoming>,
@@ -77,7 +77,7 @@ pub async fn handle(
         Ok(outcome) => outcome,
         Err(_) => {
             record.panicked();
-            Err(Error::Internal("a panic while answering".into()))
+            Err(Error::Internal("request handler panicked".into()))
         }
     };
     drop(counted);
@@ -137,7 +137,7 @@ async fn stages(
     record: &mut AuditRecord<'_>,
 ) -> Result<Response<ResponseBody>, Error> {
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > limits::URL {
-        return Err(Error::BadRequest("the URL is too long".into()));
+        return Err(Error::BadRequest("URL too long".into()));
     }
     let deadline = timeout(query)?;
     let watch = query.flag("watch").unwrap_or(false);

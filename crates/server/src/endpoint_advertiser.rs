@@ -33,10 +33,9 @@ const EXPIRY: Duration = Duration::from_secs(35);
 const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "windlass-server";
 
-/// Keeps the objects up to date until the server goes down, then withdraws the server's address.
-///
-/// Without an address there are the objects, but no endpoint in them.
-pub async fn run(server: Arc<Server>, address: Option<SocketAddr>) {
+/// Keeps the Service `default/kubernetes` and its endpoints up to date until the server shuts down, then withdraws the
+/// server's address. Without an address, the objects are created without an endpoint.
+pub async fn advertise_endpoints(server: Arc<Server>, address: Option<SocketAddr>) {
     let mut leaving = server.shutting_down.clone();
     let mut advertiser = EndpointAdvertiser::new(server, address);
     loop {

@@ -54,7 +54,7 @@ pub(crate) async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
                 // Somebody wrote or deleted it in the meantime.
                 Ok(_) | Err(windlass_store::Error::Conflict { .. }) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "expired objects stay for now");
+                    tracing::warn!(%error, "deleting expired objects failed; retrying later");
                     return;
                 }
             }

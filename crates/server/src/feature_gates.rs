@@ -16,7 +16,7 @@ pub struct ServerFeatureGates {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
     /// There is no such feature.
-    #[error("unrecognized feature gate: {0} (there are {known})", known = KNOWN.join(", "))]
+    #[error("unrecognized feature gate: {0} (known: {known})", known = KNOWN.join(", "))]
     Unknown(String),
     /// A feature that is on needs one that is off.
     #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]

@@ -90,7 +90,7 @@ pub async fn serve(
         None = ended.recv() => {}
         () = drain_requests(requests) => {}
         () = tokio::time::sleep(grace) => {
-            tracing::warn!("requests were still open when the grace period ended");
+            tracing::warn!("grace period ended with open requests");
         }
     }
 }
@@ -211,7 +211,7 @@ async fn answer(
     exchange.attach();
     let request = request.map(|body| RequestBody::new(body).map_err(Into::into).boxed_unsync());
     let one = request.version() <= Version::HTTP_11;
-    let mut response = chain::handle(&server, &peer, request).await;
+    let mut response = chain::handle_request(&server, &peer, request).await;
     let connection = &exchange.connection;
     let known = response.extensions().get().copied();
     match known.unwrap_or(AuthenticationOutcome::Unknown) {

@@ -46,6 +46,6 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (server, peer) = (self.server.clone(), self.peer.clone());
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        Box::pin(async move { Ok(chain::handle(&server, &peer, request).await) })
+        Box::pin(async move { Ok(chain::handle_request(&server, &peer, request).await) })
     }
 }

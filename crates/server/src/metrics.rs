@@ -1,4 +1,4 @@
-//! What is counted, under the names kube-apiserver gives it.
+//! Metrics of the server, under the names of kube-apiserver.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -9,13 +9,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge as RawGauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry as Prometheus;
+use windlass_api::status::qualified_kind;
+use windlass_runtime::metrics::{MetricsRegistry, register_process_metrics};
 
+use crate::cache::ResourceCaches;
 use crate::registry::kind::{CertificateIssuance, Kind, ServedVersion};
 
 /// Metrics of the API server, with the names of kube-apiserver.
 pub struct ServerMetrics {
-    prometheus: Prometheus,
+    registry: MetricsRegistry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram>,
     inflight: Family<InflightLabels, RawGauge>,
@@ -28,7 +30,7 @@ pub struct ServerMetrics {
     sources: Vec<MetricsSource>,
 }
 
-/// Writes further metrics, of other parts of the process, in text form.
+/// Appends metrics of another part of the process, in Prometheus text format.
 pub type MetricsSource = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// What a request was, in labels whose values are all known beforehand.
@@ -121,76 +123,64 @@ const LIFETIMES: [f64; 14] = [
 ];
 
 impl ServerMetrics {
-    /// All counters at zero; `sources` are asked at every scrape.
-    pub fn new(sources: Vec<MetricsSource>) -> ServerMetrics {
-        let mut prometheus = Prometheus::default();
-        let requests = Family::default();
-        prometheus.register(
-            "apiserver_request",
-            "Requests by verb, resource and code",
-            requests.clone(),
-        );
+    /// Registers the metrics of a server and of the process, all at zero. The text of `sources` follows that of the
+    /// registry at every scrape.
+    pub fn register(registry: MetricsRegistry, sources: Vec<MetricsSource>) -> ServerMetrics {
+        register_process_metrics(&registry);
         let durations: Family<DurationLabels, Histogram> =
             Family::new_with_constructor(|| Histogram::new(BUCKETS));
-        prometheus.register(
-            "apiserver_request_duration_seconds",
-            "Time from a request's arrival to its answer",
-            durations.clone(),
-        );
-        let inflight = Family::default();
-        prometheus.register(
-            "apiserver_current_inflight_requests",
-            "Requests being worked on",
-            inflight.clone(),
-        );
-        let longrunning = Family::default();
-        prometheus.register("apiserver_longrunning_requests", "Open watches", longrunning.clone());
-        let certificates = Histogram::new(LIFETIMES);
-        prometheus.register(
-            "apiserver_client_certificate_expiration_seconds",
-            "Time left to the client certificate of a request",
-            certificates.clone(),
-        );
-        let lifetimes_requested = Family::default();
-        prometheus.register(
-            "apiserver_certificates_registry_csr_requested_duration",
-            "Issued certificate signing requests that asked for a lifetime, by signer",
-            lifetimes_requested.clone(),
-        );
-        let lifetimes_honored = Family::default();
-        prometheus.register(
-            "apiserver_certificates_registry_csr_honored_duration",
-            "Issued certificate signing requests that got the lifetime they asked for, by signer",
-            lifetimes_honored.clone(),
-        );
-        let store_errors = Family::default();
-        prometheus.register(
-            "windlass_store_errors",
-            "Calls that the store refused or left open, by reason",
-            store_errors.clone(),
-        );
-        let watches_revoked = Counter::default();
-        prometheus.register(
-            "windlass_watches_revoked",
-            "Open watches ended because their requester is no longer allowed",
-            watches_revoked.clone(),
-        );
         ServerMetrics {
-            prometheus,
-            requests,
-            durations,
-            inflight,
-            longrunning,
-            certificates,
-            lifetimes_requested,
-            lifetimes_honored,
-            store_errors,
-            watches_revoked,
+            requests: registry.register(
+                "apiserver_request",
+                "Requests by verb, resource and code",
+                Family::default(),
+            ),
+            durations: registry.register(
+                "apiserver_request_duration_seconds",
+                "Time from the arrival of a request to its response",
+                durations,
+            ),
+            inflight: registry.register(
+                "apiserver_current_inflight_requests",
+                "Requests in progress",
+                Family::default(),
+            ),
+            longrunning: registry.register(
+                "apiserver_longrunning_requests",
+                "Open watches",
+                Family::default(),
+            ),
+            certificates: registry.register(
+                "apiserver_client_certificate_expiration_seconds",
+                "Remaining lifetime of the client certificate of a request",
+                Histogram::new(LIFETIMES),
+            ),
+            lifetimes_requested: registry.register(
+                "apiserver_certificates_registry_csr_requested_duration",
+                "Issued certificate signing requests with a requested lifetime, by signer",
+                Family::default(),
+            ),
+            lifetimes_honored: registry.register(
+                "apiserver_certificates_registry_csr_honored_duration",
+                "Issued certificate signing requests that got the requested lifetime, by signer",
+                Family::default(),
+            ),
+            store_errors: registry.register(
+                "windlass_store_errors",
+                "Failed calls to the store, by reason",
+                Family::default(),
+            ),
+            watches_revoked: registry.register(
+                "windlass_watches_revoked",
+                "Open watches ended because their requester is no longer allowed",
+                Counter::default(),
+            ),
+            registry,
             sources,
         }
     }
 
-    /// Counts a call that the store refused or left open.
+    /// Counts a call to the store that failed, or whose outcome is unknown.
     pub fn store_refused(&self, reason: &'static str) {
         self.store_errors.get_or_create(&StoreLabels { reason }).inc();
     }
@@ -261,21 +251,17 @@ impl ServerMetrics {
         }
     }
 
-    /// Returns all metrics in Prometheus text format, including registered sources.
+    /// Returns all metrics in Prometheus text format: those of the registry, then those of the sources.
     pub fn text(&self) -> String {
-        let mut open = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut open, &self.prometheus);
-        let mut text = plain(&open);
+        let mut text = self.registry.encode();
         for source in &self.sources {
             source(&mut text);
         }
-        process(&mut text);
         text
     }
 }
 
-/// A count that goes down again when this is dropped.
+/// Decrements a gauge when dropped.
 pub struct GaugeGuard(RawGauge<i64, AtomicI64>);
 
 impl GaugeGuard {
@@ -291,58 +277,33 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// Turns OpenMetrics into the older text form that every scraper reads: there a counter's type
-/// line carries the `_total` of its samples.
-pub(crate) fn plain(open: &str) -> String {
-    let mut out = String::with_capacity(open.len());
-    for line in open.lines() {
-        let words: Vec<&str> = line.splitn(4, ' ').collect();
-        match words.as_slice() {
-            ["#", "EOF"] | ["#", "UNIT", ..] => continue,
-            ["#", "TYPE", name, "counter"] => {
-                out.push_str(&format!("# TYPE {name}_total counter"));
-            }
-            _ => out.push_str(line),
-        }
-        out.push('\n');
-    }
-    out
-}
+/// Labels of a metric that has one value.
+pub(crate) const UNLABELED: [(&str, &str); 0] = [];
 
-/// The process's own memory and time, from /proc where there is one.
-fn process(out: &mut String) {
-    let Ok(status) = std::fs::read_to_string("/proc/self/statm") else { return };
-    let pages: u64 = status.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
-    out.push_str("# HELP process_resident_memory_bytes Resident memory size in bytes\n");
-    out.push_str("# TYPE process_resident_memory_bytes gauge\n");
-    out.push_str(&format!("process_resident_memory_bytes {}\n", pages * 4096));
-    if let Ok(fds) = std::fs::read_dir("/proc/self/fd") {
-        out.push_str(
-            "# HELP process_open_fds Open file descriptors\n# TYPE process_open_fds gauge\n",
-        );
-        out.push_str(&format!("process_open_fds {}\n", fds.count()));
-    }
-}
-
-/// A source of the caches' sizes.
-pub(crate) fn storage_source(
-    caches: Arc<crate::cache::ResourceCaches>,
+/// Registers the sizes of the caches.
+pub(crate) fn register_cache_metrics(
+    registry: &MetricsRegistry,
+    caches: &Arc<ResourceCaches>,
     kinds: Vec<&'static Kind>,
-) -> MetricsSource {
-    Box::new(move |out| {
-        out.push_str("# HELP apiserver_storage_objects Objects stored, by kind\n");
-        out.push_str("# TYPE apiserver_storage_objects gauge\n");
-        for kind in kinds.iter().filter(|kind| kind.review.is_none()) {
-            let count = caches.for_kind(kind).map_or(0, |c| c.len());
-            let resource = windlass_api::status::qualified_kind(kind.stored().group, kind.plural);
-            out.push_str(&format!(
-                "apiserver_storage_objects{{resource=\"{resource}\"}} {count}\n"
-            ));
-        }
-        out.push_str("# HELP windlass_store_revision The newest revision that reads show\n");
-        out.push_str("# TYPE windlass_store_revision gauge\n");
-        out.push_str(&format!("windlass_store_revision {}\n", caches.applied()));
-    })
+) {
+    let sizes = caches.clone();
+    registry.register_scraped_gauge(
+        "apiserver_storage_objects",
+        "Objects stored, by kind",
+        move || {
+            let stored = kinds.iter().filter_map(|kind| {
+                let count = sizes.for_kind(kind)?.len();
+                Some(([("resource", qualified_kind(kind.stored().group, kind.plural))], count))
+            });
+            stored.collect()
+        },
+    );
+    let caches = caches.clone();
+    registry.register_scraped_gauge(
+        "windlass_store_revision",
+        "Newest revision that reads show",
+        move || vec![(UNLABELED, caches.applied())],
+    );
 }
 
 #[cfg(test)]
@@ -351,7 +312,10 @@ mod tests {
 
     #[test]
     fn scrapers_find_kubernetes_names() {
-        let metrics = ServerMetrics::new(vec![Box::new(|out| out.push_str("more 1\n"))]);
+        let metrics = ServerMetrics::register(
+            MetricsRegistry::new(),
+            vec![Box::new(|out| out.push_str("more 1\n"))],
+        );
         let facts = RequestDimensions {
             verb: "LIST",
             group: "",
@@ -375,10 +339,10 @@ mod tests {
 
     #[test]
     fn the_time_left_to_certificates_is_counted() {
-        let metrics = ServerMetrics::new(Vec::new());
+        let metrics = ServerMetrics::register(MetricsRegistry::new(), Vec::new());
         metrics.client_certificate(time::Duration::hours(3));
         let text = metrics.text();
-        for (bucket, count) in [("7200.0", 0), ("21600.0", 1)] {
+        for (bucket, count) in [("7200", 0), ("21600", 1)] {
             let line = format!(
                 "apiserver_client_certificate_expiration_seconds_bucket{{le=\"{bucket}\"}} {count}"
             );
@@ -388,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_gauge_goes_down_when_dropped() {
-        let metrics = ServerMetrics::new(Vec::new());
+        let metrics = ServerMetrics::register(MetricsRegistry::new(), Vec::new());
         let held = metrics.inflight(true);
         assert!(metrics.text().contains("{request_kind=\"mutating\"} 1"));
         drop(held);

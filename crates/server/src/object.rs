@@ -28,7 +28,7 @@ pub struct Object {
 
 /// Stored bytes that are not what this program writes.
 #[derive(Debug, thiserror::Error)]
-#[error("the object under {key} cannot be read: {what}")]
+#[error("stored object {key} cannot be decoded: {what}")]
 pub struct UnreadableObject {
     key: String,
     what: String,
@@ -125,7 +125,12 @@ impl Object {
             return self.bytes.clone();
         }
         if served.convert.is_some() {
-            return encode(kind.name, &served.api_version(), &self.value(kind, served), true);
+            return encode_object(
+                kind.name,
+                &served.api_version(),
+                &self.value(kind, served),
+                true,
+            );
         }
         let head = head(kind.name, &served.api_version());
         let mut out = Vec::with_capacity(head.len() + self.bytes.len());
@@ -180,7 +185,7 @@ impl Object {
 
 /// Writes `value` in the canonical form. Without `versioned` the resourceVersion is left out, as
 /// the store wants it.
-pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Bytes {
+pub fn encode_object(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(head(kind, api_version).as_bytes());
     out.extend_from_slice(META);
@@ -277,7 +282,7 @@ mod tests {
 
     fn object() -> Object {
         let value = json!({"metadata": {"name": "n", "labels": {"b": "2", "a": "1"}}, "data": {"metadata": {}}});
-        let stored = encode("Thing", "g/v1", &value, false);
+        let stored = encode_object("Thing", "g/v1", &value, false);
         Object::new(&KIND, "ns/n", 7, &stored).unwrap()
     }
 

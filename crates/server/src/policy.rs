@@ -79,7 +79,7 @@ async fn retry_until_applied(server: Arc<Server>) {
         // Some objects live in namespaces, which may be what is missing.
         crate::server::create_namespaces(&server).await;
         if try_once(&server).await {
-            tracing::info!("the default policy is in place");
+            tracing::info!("default policy applied");
             return;
         }
     }
@@ -90,7 +90,7 @@ async fn try_once(server: &Arc<Server>) -> bool {
     let presets = match parse::defaults(server.features) {
         Ok(presets) => presets,
         Err(error) => {
-            tracing::error!(%error, "the default policy cannot be read");
+            tracing::error!(%error, "default policy rejected");
             return false;
         }
     };
@@ -107,7 +107,7 @@ async fn try_once(server: &Arc<Server>) -> bool {
 const TRIES: usize = 5;
 
 async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObject) -> bool {
-    let mut why = "others go on changing it".to_owned();
+    let mut why = "too many concurrent updates".to_owned();
     for _ in 0..TRIES {
         match write(server, local, preset).await {
             Ok(()) => return true,
@@ -119,7 +119,7 @@ async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObj
         }
     }
     let (kind, key) = (preset.kind.name, &preset.key);
-    tracing::error!(kind, key, error = why, "a part of the default policy is not in place");
+    tracing::error!(kind, key, error = why, "default policy object not applied; retrying");
     false
 }
 

@@ -163,7 +163,7 @@ pub(crate) fn status(status: &Status, output: OutputOptions) -> Response<Respons
 /// Builds the response to a failed request, and logs internal errors.
 pub(crate) fn error(error: &Error, output: OutputOptions) -> Response<ResponseBody> {
     if let Some(text) = error.internal() {
-        tracing::error!(text, "a request failed inside");
+        tracing::error!(error = text, "internal error");
     }
     if matches!(error, Error::NoSuchPath) {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");

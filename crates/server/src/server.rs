@@ -10,7 +10,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
-use windlass_store::{FeedMessage, Store};
+use windlass_runtime::metrics::MetricsRegistry;
+use windlass_store::Store;
 
 use crate::audit::AuditLog;
 use crate::cache::{KindCache, ResourceCaches};
@@ -23,14 +24,14 @@ use crate::fault_injection::FaultInjection;
 use crate::feature_gates::ServerFeatureGates;
 use crate::limits;
 use crate::local_client::LocalClient;
-use crate::metrics::{MetricsSource, ServerMetrics, storage_source};
+use crate::metrics::{MetricsSource, ServerMetrics, register_cache_metrics};
 use crate::offload::OffloadPool;
 use crate::openapi::OpenApiDocuments;
 use crate::registry::kind::Kind;
 use crate::registry::{KINDS, KindRegistry};
 use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
-use crate::verbs::update::store_error;
+use crate::verbs::store_error::store_error;
 
 /// State that all requests to one API server share.
 pub struct Server {
@@ -77,22 +78,19 @@ pub struct Server {
 impl Server {
     /// Makes sure that the caches show every write that anyone was acknowledged before the call.
     pub async fn catch_up(&self) -> Result<(), Error> {
-        // Where nobody else writes, they always do.
+        // Without other writers, they always do.
         if !self.store.is_shared() {
             return Ok(());
         }
-        // Who is cut off for long does not let anybody wait: that would be in vain, and take seats.
+        // After a long outage nobody waits: that would be in vain, and occupy seats.
         if self.store.lost_since().is_some_and(|since| since.elapsed() >= limits::CUT_OFF) {
-            return Err(Error::Unavailable("the store is out of reach; try again".into()));
+            return Err(Error::Unavailable("store unreachable; try again".into()));
         }
-        match tokio::time::timeout(limits::CATCH_UP, self.store.catch_up()).await {
-            Ok(Ok(revision)) => {
-                self.caches.advance(revision);
-                Ok(())
-            }
+        match tokio::time::timeout(limits::CATCH_UP, self.caches.catch_up(&self.store)).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(store_error(self, error)),
             Err(_) => {
-                let text = "the store did not say in time what its newest state is; try again";
+                let text = "timed out waiting for the newest state of the store; try again";
                 Err(Error::Unavailable(text.into()))
             }
         }
@@ -143,8 +141,11 @@ pub struct ServerOptions {
     pub shutting_down: watch::Receiver<bool>,
     /// Turns true when the server goes down.
     pub shutdown: watch::Receiver<bool>,
-    /// Metrics of other parts of the process.
-    pub metrics: Vec<MetricsSource>,
+    /// Registry that the metrics of the server and of the process are added to, and that `/metrics` serves. Use one
+    /// registry per server.
+    pub metrics: MetricsRegistry,
+    /// Metrics of other parts of the process, served after those of the registry.
+    pub metrics_sources: Vec<MetricsSource>,
     /// How many requests are worked on at a time.
     pub flow: flow_control::InflightLimits,
     /// The least time that a watch stays open unless it asks for less, and half of the longest.
@@ -169,7 +170,8 @@ impl ServerOptions {
             clock: system_clock(),
             shutting_down: shutdown.clone(),
             shutdown,
-            metrics: Vec::new(),
+            metrics: MetricsRegistry::new(),
+            metrics_sources: Vec::new(),
             flow: flow_control::InflightLimits::default(),
             min_request_timeout: limits::MIN_REQUEST_TIMEOUT,
             plugins: AdmissionPlugins::default(),
@@ -182,14 +184,14 @@ impl ServerOptions {
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist, and so do the default roles.
 pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::Error> {
-    let ServerOptions { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
+    let ServerOptions { store, kinds, features, shutdown, metrics, faults, .. } = setup;
     let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
     let caches = Arc::new(ResourceCaches::new(&kinds));
-    attach_caches(&store, &caches).await?;
-    metrics.push(storage_source(caches.clone(), kinds.clone()));
+    caches.attach(&store).await?;
+    register_cache_metrics(&metrics, &caches, kinds.clone());
     let flow = FlowController::new(setup.flow, faults.clone());
-    metrics.push(flow.source());
-    metrics.push(setup.audit.source());
+    flow.register_metrics(&metrics);
+    setup.audit.register_metrics(&metrics);
     let registry = KindRegistry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
@@ -204,7 +206,7 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
         plugins: setup.plugins,
         audit: setup.audit,
         faults,
-        metrics: ServerMetrics::new(metrics),
+        metrics: ServerMetrics::register(metrics, setup.metrics_sources),
         clock: setup.clock,
         tokens: setup.tokens,
         features,
@@ -247,109 +249,11 @@ pub(crate) async fn create_namespaces(server: &Arc<Server>) {
         if let Ok(response) = response
             && !response.status().is_success()
         {
-            tracing::error!(name, code = response.status().as_u16(), "a namespace was not made");
+            tracing::error!(
+                name,
+                code = response.status().as_u16(),
+                "system namespace not created"
+            );
         }
     }
-}
-
-/// How many changes of the past are read back at a start, so that watches go on across it.
-const REMEMBERED: u64 = 10_000;
-
-/// How much is read from the store at a time when the caches are filled: enough to be quick, little
-/// enough that the memory it takes for a moment does not show.
-const PAGE: usize = 500;
-
-/// How often the caches are filled again when compactions overtake that.
-const TRIES: usize = 5;
-/// The same in bytes, and at most in objects, where others write too: etcd walks over all keys that
-/// follow for every page.
-const SHARED_PAGE: (usize, usize) = (8 << 20, 10_000);
-
-/// Fills caches from the store and keeps them up to date from then on.
-pub(crate) async fn attach_caches(
-    store: &Arc<dyn Store>,
-    caches: &Arc<ResourceCaches>,
-) -> Result<(), windlass_store::Error> {
-    let mut tries = 1;
-    loop {
-        let attached = match fill_caches(store, caches).await {
-            Ok(filled) => subscribe_caches(store, caches, filled),
-            Err(error) => Err(error),
-        };
-        match attached {
-            Err(windlass_store::Error::Compacted { floor }) if tries < TRIES => {
-                tracing::warn!(floor, "history was compacted during the start; beginning again");
-                caches.clear();
-                tries += 1;
-            }
-            Ok(()) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    caches.start();
-    Ok(())
-}
-
-/// What the caches hold when they have been filled.
-struct FilledCaches {
-    /// The state at this revision.
-    revision: u64,
-    /// Changes after this one are to be remembered.
-    floor: u64,
-}
-
-/// Lets the store tell the caches what led to their state, and from then on what changes it.
-fn subscribe_caches(
-    store: &Arc<dyn Store>,
-    caches: &Arc<ResourceCaches>,
-    FilledCaches { revision, floor }: FilledCaches,
-) -> Result<(), windlass_store::Error> {
-    let feed = caches.clone();
-    let sink = move |message: FeedMessage<'_>| match message {
-        FeedMessage::Changes(events) => {
-            let (past, new) = events.split_at(events.partition_point(|e| e.revision <= revision));
-            feed.load_history(past);
-            feed.handle_message(FeedMessage::Changes(new));
-        }
-        FeedMessage::Reset(_) => feed.handle_message(message),
-    };
-    store.watch(floor, Box::new(sink))
-}
-
-/// Reads everything at one revision.
-async fn fill_caches(
-    store: &Arc<dyn Store>,
-    caches: &Arc<ResourceCaches>,
-) -> Result<FilledCaches, windlass_store::Error> {
-    let mut after: Option<String> = None;
-    let mut revision = None;
-    let mut limit = PAGE;
-    loop {
-        let range = windlass_store::KeyRange {
-            prefix: String::new(),
-            after: after.take(),
-            limit: Some(limit),
-            at: revision,
-        };
-        let page = store.range(range).await?;
-        let mut bytes = 0;
-        for (key, stored) in &page.items {
-            bytes += stored.value.len();
-            caches.load(key, stored.revision, &stored.value);
-        }
-        if store.is_shared() {
-            // The objects that follow are taken to be as large as these.
-            let each = (bytes / page.items.len().max(1)).max(1);
-            limit = (SHARED_PAGE.0 / each).clamp(1, SHARED_PAGE.1);
-        }
-        revision = Some(page.revision);
-        match page.items.last() {
-            Some((key, _)) if page.more => after = Some(key.clone()),
-            _ => break,
-        }
-    }
-    let revision = revision.unwrap_or_default();
-    let floor = store.floor().max(revision.saturating_sub(REMEMBERED));
-    caches.finish_load(revision, floor);
-    Ok(FilledCaches { revision, floor })
 }

@@ -30,11 +30,11 @@ use crate::rate_limit::RateLimit;
 
 /// A certificate chain and its key that TLS cannot be served with.
 #[derive(Debug, thiserror::Error)]
-#[error("the serving certificate cannot be used: {0}")]
+#[error("serving certificate rejected: {0}")]
 pub struct ServingCertificateError(String);
 
 /// TLS 1.2 and 1.3 with the given chain and key, HTTP/2 and HTTP/1.1.
-pub fn config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCertificateError> {
+pub fn tls_config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCertificateError> {
     let fail = |e: &dyn std::fmt::Display| ServingCertificateError(e.to_string());
     let chain = windlass_pki::pem::certificates(chain).map_err(|e| fail(&e))?;
     let block = windlass_pki::pem::private_key(key).map_err(|e| fail(&e))?;

@@ -22,7 +22,7 @@ pub struct TokenSigner {
 
 /// A key that cannot sign tokens.
 #[derive(Debug, thiserror::Error)]
-#[error("the service-account key cannot sign tokens: {0}")]
+#[error("service account key cannot sign tokens: {0}")]
 pub struct SigningKeyError(String);
 
 impl TokenSigner {

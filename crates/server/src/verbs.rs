@@ -1,5 +1,6 @@
-//! What can be done with a resource, one file a verb.
+//! The verbs on resources, one file each; all writes go through [`write_path`].
 
+mod apply;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
@@ -8,9 +9,11 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod patch;
 pub(crate) mod review;
+pub(crate) mod store_error;
 pub(crate) mod subresource;
 pub(crate) mod update;
 pub(crate) mod watch;
+pub(crate) mod write_path;
 
 use std::sync::Arc;
 
@@ -19,6 +22,7 @@ use time::OffsetDateTime;
 
 use crate::cache::KindCache;
 use crate::error::{Error, ErrorSubject};
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::registry::kind::{Kind, Scope, ServedVersion};
 use crate::request::info::ResourcePath;
 use crate::request::query::QueryParameters;
@@ -41,6 +45,8 @@ pub struct RequestContext<'a> {
     pub headers: &'a HeaderMap,
     /// User that the request is performed as, after impersonation.
     pub user: &'a Arc<User>,
+    /// Parses the PKCS#10 request of a CertificateSigningRequest, once for all stages.
+    pub(crate) csr: &'a CsrParser,
     /// Time the request arrived, used for all timestamps it writes.
     pub now: OffsetDateTime,
 }

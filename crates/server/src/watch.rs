@@ -156,7 +156,7 @@ impl WatchStream {
     fn verify(&mut self) -> Result<(), Bytes> {
         let allowed = match &mut self.access {
             Some(access) => access.verify(),
-            None => Err(Error::Internal("a watch that nothing guards".into())),
+            None => Err(Error::Internal("watch without access check".into())),
         };
         if Instant::now() >= self.ends {
             self.phase = WatchPhase::Ended;

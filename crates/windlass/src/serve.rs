@@ -19,6 +19,7 @@ use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner, Si
 use windlass_controllers::signers::{self, CustomSigner};
 use windlass_controllers::{Clock, LeaderElection, RootCa};
 use windlass_pki::{AltName, Certificate};
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::AdmissionPlugins;
 use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, InflightLimits, LogRotation};
 
@@ -151,10 +152,11 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock()));
     let limits = connection_limits(&settings.connections, raise_limit());
     let connections = ConnectionTracker::new(limits, ConnectionDeadlines::default());
-    let mut more = metric_sources(node.as_ref(), &certificates);
-    more.push(connections.source());
+    let registry = MetricsRegistry::new();
+    connections.register_metrics(&registry);
+    let metrics = (registry, metric_sources(node.as_ref(), &certificates));
     let signs = (leaving.clone(), shutdown.clone());
-    let (server, tls) = assemble(&settings, &store, more, signs).await?;
+    let (server, tls) = assemble(&settings, &store, metrics, signs).await?;
     let address = settings.listener.local_addr()?;
     rustix::net::listen(&settings.listener, BACKLOG)
         .map_err(|error| cannot_listen("--listen", address, &error.into()))?;
@@ -248,7 +250,7 @@ fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
 async fn assemble(
     settings: &ServerSettings,
     store: &Arc<dyn Store>,
-    metrics: Vec<windlass_server::MetricsSource>,
+    (metrics, metrics_sources): (MetricsRegistry, Vec<windlass_server::MetricsSource>),
     (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let tls = files::load_tls_config(&settings.tls)?;
@@ -261,6 +263,7 @@ async fn assemble(
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics,
+        metrics_sources,
         flow: InflightLimits {
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),

@@ -104,7 +104,7 @@ impl LogFile {
     /// Has the system write everything to the disk.
     pub(super) fn sync(&self) {
         if let Some(Err(error)) = self.open.as_ref().map(|open| open.file.sync_data()) {
-            tracing::error!(%error, "the audit log was not written to the disk");
+            tracing::error!(%error, "audit log not synced to disk");
         }
     }
 
@@ -191,7 +191,7 @@ impl LogFile {
             if (surplus || old(stamp))
                 && let Err(error) = fs::remove_file(&path)
             {
-                tracing::warn!(%error, path = %path.display(), "an old audit log stays");
+                tracing::warn!(%error, path = %path.display(), "old audit log not removed");
             }
         }
     }

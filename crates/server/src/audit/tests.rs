@@ -81,8 +81,9 @@ async fn events_after_close_are_counted_as_lost() {
     let mut record = audit.begin(&peer, &parts, &id, &clock);
     record.panicked();
     record.complete().await;
-    let mut text = String::new();
-    audit.source()(&mut text);
+    let metrics = MetricsRegistry::new();
+    audit.register_metrics(&metrics);
+    let text = metrics.encode();
     assert!(text.contains("apiserver_audit_error_total{plugin=\"log\"} 1\n"), "{text}");
     assert!(lines(&path).is_empty());
 }

@@ -7,9 +7,11 @@ use std::thread::JoinHandle;
 
 use time::{Duration, OffsetDateTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::file::LogFile;
 use crate::limits;
+use crate::metrics::UNLABELED;
 use crate::server::Clock;
 
 pub(super) enum AuditOutput {
@@ -36,24 +38,30 @@ impl AuditCounters {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// As Prometheus text, under Kubernetes' names where it has one.
-    pub(super) fn write(&self, out: &mut String) {
-        let (events, lost) =
-            (self.events.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
-        out.push_str("# HELP apiserver_audit_event_total Audit events made\n");
-        out.push_str("# TYPE apiserver_audit_event_total counter\n");
-        out.push_str(&format!("apiserver_audit_event_total {events}\n"));
-        out.push_str("# HELP apiserver_audit_error_total Audit events that could not be written\n");
-        out.push_str("# TYPE apiserver_audit_error_total counter\n");
-        out.push_str(&format!("apiserver_audit_error_total{{plugin=\"log\"}} {lost}\n"));
-        let suppressed = self.suppressed.load(Ordering::Relaxed);
-        out.push_str("# HELP windlass_audit_events_suppressed_total Audit events of requests without a credential left out by the rate limit\n");
-        out.push_str("# TYPE windlass_audit_events_suppressed_total counter\n");
-        out.push_str(&format!("windlass_audit_events_suppressed_total {suppressed}\n"));
-        let failing = u8::from(self.is_failing());
-        out.push_str("# HELP windlass_audit_log_failing 1 while audit events cannot be written\n");
-        out.push_str("# TYPE windlass_audit_log_failing gauge\n");
-        out.push_str(&format!("windlass_audit_log_failing {failing}\n"));
+    /// Registers the counts, under the names of Kubernetes where it has one.
+    pub(super) fn register(self: &Arc<Self>, registry: &MetricsRegistry) {
+        let (events, lost) = (self.clone(), self.clone());
+        let (suppressed, failing) = (self.clone(), self.clone());
+        registry.register_scraped_counter(
+            "apiserver_audit_event",
+            "Audit events made",
+            move || vec![(UNLABELED, events.events.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_counter(
+            "apiserver_audit_error",
+            "Audit events that could not be written",
+            move || vec![([("plugin", "log")], lost.lost.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_counter(
+            "windlass_audit_events_suppressed",
+            "Audit events of unauthenticated requests dropped by the rate limit",
+            move || vec![(UNLABELED, suppressed.suppressed.load(Ordering::Relaxed))],
+        );
+        registry.register_scraped_gauge(
+            "windlass_audit_log_failing",
+            "1 while audit events cannot be written",
+            move || vec![(UNLABELED, u32::from(failing.is_failing()))],
+        );
     }
 }
 
@@ -150,7 +158,9 @@ impl AuditWriter {
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
         // Once is enough: whoever can bring this about could fill the log as well.
         if self.shared.counts.lost.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!("audit events are lost: too many clients left while the disk is slow");
+            tracing::error!(
+                "audit event lost: queue full; later losses are only counted in apiserver_audit_error_total"
+            );
         }
     }
 
@@ -160,7 +170,7 @@ impl AuditWriter {
         self.shared.wake.notify_one();
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the audit writer panicked");
+            tracing::error!("audit writer panicked");
         }
     }
 }
@@ -273,7 +283,7 @@ impl AuditWriterThread {
         let now = (self.clock)();
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
-            tracing::error!(%error, lost, "audit events could not be written and are lost");
+            tracing::error!(%error, lost, "audit events lost: write failed");
         }
     }
 
@@ -281,7 +291,7 @@ impl AuditWriterThread {
         if self.shared.counts.failing.swap(false, Ordering::Relaxed) {
             let lost = self.shared.counts.lost.load(Ordering::Relaxed);
             self.complained = None;
-            tracing::warn!(lost, "audit events are written again");
+            tracing::warn!(lost, "audit log recovered");
         }
     }
 }

@@ -62,7 +62,7 @@ impl KindCache {
 
 #[cfg(test)]
 mod tests {
-    use windlass_store::{ChangeEvent, StoredValue};
+    use windlass_store::{ChangeEvent, FeedMessage, StoredValue};
 
     use super::super::ResourceCaches;
     use super::*;
@@ -90,7 +90,7 @@ mod tests {
                 created,
                 previous,
             };
-            caches.apply(&[event]);
+            caches.handle_message(FeedMessage::Changes(&[event]));
             match value {
                 Some(value) => {
                     let now = StoredValue { revision, created, value: value.into() };

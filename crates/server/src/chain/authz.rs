@@ -120,7 +120,7 @@ impl Authorizer {
 
 /// A check that errs has no opinion that could let anybody in.
 fn failed(error: &Error) -> Decision {
-    tracing::error!(error = error.internal(), "an authorizer failed");
+    tracing::error!(error = error.internal(), "authorizer failed");
     Decision::NoOpinion(String::new())
 }
 

@@ -27,11 +27,11 @@ use pending_bytes::{ByteCharge, PendingBytes};
 use priority_level::{PriorityLevel, RequestEffect};
 use seat_pool::{PoolBounds, PoolEntry, SeatPool};
 use watch_limiter::{OpenWatch, WatchLimiter};
+use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::error::Error;
 use crate::fault_injection::{AccessCheck, FaultInjection};
 use crate::limits;
-use crate::metrics::MetricsSource;
 use crate::peer::Peer;
 use crate::request::info::RequestInfo;
 use crate::user::User;
@@ -65,7 +65,7 @@ struct PriorityLevels {
     leases: LevelPools,
     nodes: LevelPools,
     everyone: LevelPools,
-    gauges: FlowMetrics,
+    metrics: FlowMetrics,
 }
 
 /// The seats of a level.
@@ -131,7 +131,7 @@ impl FlowController {
             leases: pools(PriorityLevel::Leases),
             nodes: pools(PriorityLevel::Nodes),
             everyone: pools(PriorityLevel::Everyone),
-            gauges: FlowMetrics::new(),
+            metrics: FlowMetrics::new(),
         };
         let watches = WatchLimiter::new(limits::WATCHES_PER_USER);
         let pending = PendingBytes::new(limits::PENDING_BYTES_PER_USER);
@@ -158,29 +158,29 @@ impl FlowController {
             RequestEffect::Read => &pools.reads,
             RequestEffect::Write => &pools.writes,
         };
-        let gauges = &self.levels.gauges;
+        let metrics = &self.levels.metrics;
         if self.pending.is_exceeded(&user.name) {
-            gauges.rejected(level, seat_pool::RejectReason::ConcurrencyLimit);
+            metrics.rejected(level, seat_pool::RejectReason::ConcurrencyLimit);
             return Err(Error::TooManyRequests);
         }
         let place = match pool.enter(&user.name, weight) {
             PoolEntry::Seat(seat) => {
-                gauges.waited(level, true, Duration::ZERO);
+                metrics.waited(level, true, Duration::ZERO);
                 return Ok(RequestSeat::new(level, SeatSource::Pool(seat)));
             }
             PoolEntry::Queued(place) => place,
             PoolEntry::Full => {
-                gauges.rejected(level, seat_pool::RejectReason::QueueFull);
+                metrics.rejected(level, seat_pool::RejectReason::QueueFull);
                 return Err(Error::TooManyRequests);
             }
         };
         let since = Instant::now();
         let outcome = place.wait(deadline.min(limits::QUEUE_WAIT)).await;
-        gauges.waited(level, outcome.is_ok(), since.elapsed());
+        metrics.waited(level, outcome.is_ok(), since.elapsed());
         match outcome {
             Ok(seat) => Ok(RequestSeat::new(level, SeatSource::Pool(seat))),
             Err(why) => {
-                gauges.rejected(level, why);
+                metrics.rejected(level, why);
                 Err(Error::TooManyRequests)
             }
         }
@@ -203,7 +203,7 @@ impl FlowController {
             ExcessPolicy::Reject => self.pending.try_charge(&user.name, bytes),
         };
         if charge.is_none() {
-            self.levels.gauges.rejected(seat.level, seat_pool::RejectReason::ConcurrencyLimit);
+            self.levels.metrics.rejected(seat.level, seat_pool::RejectReason::ConcurrencyLimit);
             return Err(Error::TooManyRequests);
         }
         seat.charge = charge;
@@ -215,10 +215,9 @@ impl FlowController {
         self.watches.open(&user.name).ok_or(Error::TooManyRequests)
     }
 
-    /// What is counted, for `/metrics`.
-    pub fn source(&self) -> MetricsSource {
-        let levels = self.levels.clone();
-        Box::new(move |out| levels.gauges.write(&levels, out))
+    /// Registers the metrics of flow control.
+    pub fn register_metrics(&self, registry: &MetricsRegistry) {
+        self.levels.metrics.register(registry, &self.levels);
     }
 }
 

@@ -7,11 +7,13 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use time::OffsetDateTime;
 use windlass_api::names;
+use windlass_runtime::metrics::METRICS_CONTENT_TYPE;
 
 use crate::body::{self, Incoming, ResponseBody};
 use crate::error::Error;
 use crate::metrics::RequestDimensions;
 use crate::object::Object;
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::registry::kind::{ReviewKind, Scope, SubresourceAction};
 use crate::request::info::{RequestInfo, ResourcePath};
 use crate::request::negotiation::{
@@ -22,8 +24,7 @@ use crate::request::query::QueryParameters;
 use crate::server::Server;
 use crate::table::RowEncoder;
 use crate::user::User;
-use crate::verbs::create::WriteResult;
-use crate::verbs::delete::DeleteOutcome;
+use crate::verbs::write_path::{DeleteOutcome, WriteResult};
 use crate::verbs::{
     RequestContext, create, delete, freshness, get, list, patch, review, subresource, update, watch,
 };
@@ -81,6 +82,7 @@ pub(super) async fn route(
         query,
         headers: &parts.headers,
         user,
+        csr: &CsrParser::default(),
         now,
     };
     check_path(&call)?;
@@ -348,7 +350,7 @@ fn path_only(
         }
         "/metrics" => {
             let text = server.metrics.text();
-            Ok(response::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+            Ok(response::typed(StatusCode::OK, METRICS_CONTENT_TYPE, text))
         }
         _ => documents::answer(server, parts, query, path),
     }

@@ -86,8 +86,8 @@ impl WatchAccess {
         self.snapshot = Some(self.capture());
         self.due = next_check();
         let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.check()));
-        let outcome =
-            checked.unwrap_or_else(|_| Err(Error::Internal("a panic in a watch's check".into())));
+        let outcome = checked
+            .unwrap_or_else(|_| Err(Error::Internal("access check of a watch panicked".into())));
         if let Err(error) = &outcome {
             let (user, path) = (&self.user.name, &self.info.path);
             let cause = error.internal().map_or_else(|| error.status().message, str::to_owned);

@@ -175,12 +175,12 @@ impl ConnectionState {
         let left = millis(allowed).saturating_sub(now.saturating_sub(since));
         match (closing, requested) {
             _ if left > 0 => ConnectionVerdict::Wait(Duration::from_millis(left)),
-            (true, _) => ConnectionVerdict::Abort("the client does not leave"),
+            (true, _) => ConnectionVerdict::Abort("client did not close the connection"),
             (false, true) => {
                 self.connections.counts.idle.fetch_add(1, Relaxed);
                 ConnectionVerdict::Idle
             }
-            (false, false) => ConnectionVerdict::Abort("no request in time"),
+            (false, false) => ConnectionVerdict::Abort("timed out waiting for a request"),
         }
     }
 }

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::connection::ConnectionState;
 use super::exchange::HttpExchange;
 use crate::limits;
-use crate::metrics::MetricsSource;
 use crate::rate_limit::RateLimit;
 
 /// Connections that may be open at a time.
@@ -112,6 +112,9 @@ pub(super) struct ConnectionCounters {
     pub(super) unread: AtomicU64,
     pub(super) idle: AtomicU64,
 }
+
+/// Samples of one counter, with their labels.
+type CounterSamples = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 
 /// A limit that a new connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,54 +244,62 @@ impl ConnectionTracker {
         lock(&self.answers).remove(&number);
     }
 
-    /// Returns the writer of the connection metrics, for registration with the server's metrics.
-    pub fn source(self: &Arc<Self>) -> MetricsSource {
-        let connections = self.clone();
-        Box::new(move |out| connections.write(out))
-    }
-
-    fn write(&self, out: &mut String) {
-        let (total, unauthenticated) = {
-            let open = self.lock();
-            (open.total, open.unauthenticated.len())
+    /// Registers the metrics of these connections.
+    pub fn register_metrics(self: &Arc<Self>, registry: &MetricsRegistry) {
+        let tracker = self.clone();
+        registry.register_scraped_gauge(
+            "windlass_server_connections",
+            "Open connections",
+            move || {
+                let (total, unauthenticated) = {
+                    let open = tracker.lock();
+                    (open.total, open.unauthenticated.len())
+                };
+                let authenticated = total.saturating_sub(unauthenticated);
+                vec![
+                    ([("authenticated", "true")], authenticated),
+                    ([("authenticated", "false")], unauthenticated),
+                ]
+            },
+        );
+        let counter = |name, help, read: fn(&ConnectionCounters) -> CounterSamples| {
+            let tracker = self.clone();
+            registry.register_scraped_counter(name, help, move || read(&tracker.counts));
         };
-        let name = "windlass_server_connections";
-        out.push_str(&format!("# HELP {name} Open connections\n# TYPE {name} gauge\n"));
-        let authenticated = total.saturating_sub(unauthenticated);
-        out.push_str(&format!("{name}{{authenticated=\"true\"}} {authenticated}\n"));
-        out.push_str(&format!("{name}{{authenticated=\"false\"}} {unauthenticated}\n"));
-        let counts = &self.counts;
-        let name = "windlass_server_connections_refused_total";
-        out.push_str(&format!("# HELP {name} Connections refused, by the limit exceeded\n"));
-        out.push_str(&format!("# TYPE {name} counter\n"));
-        for (limit, count) in
-            [("total", &counts.refused_total), ("address", &counts.refused_address)]
-        {
-            out.push_str(&format!("{name}{{limit=\"{limit}\"}} {}\n", count.load(Relaxed)));
-        }
-        let name = "windlass_server_connections_closed_total";
-        out.push_str(&format!("# HELP {name} Connections closed by the server, by reason\n"));
-        out.push_str(&format!("# TYPE {name} counter\n"));
-        for (reason, count) in
-            [("evicted", &counts.evicted), ("idle", &counts.idle), ("unread", &counts.unread)]
-        {
-            out.push_str(&format!("{name}{{reason=\"{reason}\"}} {}\n", count.load(Relaxed)));
-        }
-        for (name, help, count) in [
-            (
-                "windlass_server_streams_reset_total",
-                "HTTP/2 streams reset because the client did not read",
-                &counts.streams_reset,
-            ),
-            (
-                "windlass_server_accept_errors_total",
-                "Connections that could not be accepted, for lack of descriptors for example",
-                &counts.accept_errors,
-            ),
-        ] {
-            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
-            out.push_str(&format!("{name} {}\n", count.load(Relaxed)));
-        }
+        counter(
+            "windlass_server_connections_refused",
+            "Connections refused, by the limit exceeded",
+            |counts| {
+                let limit = |name, count: &AtomicU64| (vec![("limit", name)], count.load(Relaxed));
+                vec![
+                    limit("total", &counts.refused_total),
+                    limit("address", &counts.refused_address),
+                ]
+            },
+        );
+        counter(
+            "windlass_server_connections_closed",
+            "Connections closed by the server, by reason",
+            |counts| {
+                let reason =
+                    |name, count: &AtomicU64| (vec![("reason", name)], count.load(Relaxed));
+                vec![
+                    reason("evicted", &counts.evicted),
+                    reason("idle", &counts.idle),
+                    reason("unread", &counts.unread),
+                ]
+            },
+        );
+        counter(
+            "windlass_server_streams_reset",
+            "HTTP/2 streams reset because the client did not read",
+            |counts| vec![(Vec::new(), counts.streams_reset.load(Relaxed))],
+        );
+        counter(
+            "windlass_server_accept_errors",
+            "Connections that could not be accepted, for example because the process is out of file descriptors",
+            |counts| vec![(Vec::new(), counts.accept_errors.load(Relaxed))],
+        );
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {

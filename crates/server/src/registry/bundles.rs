@@ -14,7 +14,7 @@ use super::object_fields::{list, map, non_null, restore_field, text};
 use super::table_cells;
 
 /// Descriptor of Bundle, the cluster-wide kind of trust-manager.
-pub const KIND: Kind = Kind {
+pub const BUNDLES_KIND: Kind = Kind {
     name: NAME,
     plural: PLURAL,
     singular: "bundle",
@@ -82,19 +82,19 @@ mod tests {
         let target = json!({"configMap": {"key": "ca.crt"}, "additionalFormats": formats});
         let mut object = bundle("b", target);
         object["status"] = json!({"certificates": 1});
-        let object = created(&KIND, object);
-        assert_eq!(refusals(&KIND, &object), Vec::<String>::new());
+        let object = created(&BUNDLES_KIND, object);
+        assert_eq!(refusals(&BUNDLES_KIND, &object), Vec::<String>::new());
         assert_eq!(object.get("status"), None, "only the controller says what has become of it");
         let formats = &object["spec"]["target"]["additionalFormats"];
         assert_eq!(formats["jks"]["password"], "changeit");
         assert_eq!(formats["pkcs12"]["password"], "");
-        assert_eq!(cells(&KIND, &object), json!(["b", "ca.crt", null, null, null, "120m"]));
+        assert_eq!(cells(&BUNDLES_KIND, &object), json!(["b", "ca.crt", null, null, null, "120m"]));
         let mut synced = bundle("b", json!({"secret": {"key": "s"}}));
         let other = json!({"type": "Other", "status": "True", "reason": "Other"});
         synced["status"]["conditions"] =
             json!([other, {"type": "Synced", "status": "False", "reason": "SourceNotFound"}]);
         let row = json!(["b", null, "s", "False", "SourceNotFound", "120m"]);
-        assert_eq!(cells(&KIND, &synced), row);
+        assert_eq!(cells(&BUNDLES_KIND, &synced), row);
     }
 
     #[test]
@@ -109,8 +109,8 @@ mod tests {
         let none = "spec.target: Invalid value: at least one of the fields in [configMap secret] \
                     must be set";
         for (object, want) in [(long, words.as_str()), (empty, none)] {
-            assert_eq!(refusals(&KIND, &object), [want]);
-            assert_eq!(change_refusals(&KIND, &object, &good), [want]);
+            assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
+            assert_eq!(change_refusals(&BUNDLES_KIND, &object, &good), [want]);
         }
     }
 
@@ -122,18 +122,18 @@ mod tests {
                 "metadata.name: Invalid value: \"{name}\": is reserved: Kubernetes keeps a ConfigMap \
                  with this name"
             );
-            assert_eq!(refusals(&KIND, &object), [want]);
+            assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
             // One from before is corrected or deleted, and its status says what is wrong.
-            assert_eq!(change_refusals(&KIND, &object, &object), Vec::<String>::new());
+            assert_eq!(change_refusals(&BUNDLES_KIND, &object, &object), Vec::<String>::new());
         }
         let near = bundle("kube-root-ca.crt.2", json!({"configMap": {"key": "ca.crt"}}));
-        assert_eq!(refusals(&KIND, &near), Vec::<String>::new());
+        assert_eq!(refusals(&BUNDLES_KIND, &near), Vec::<String>::new());
     }
 
     #[test]
     fn the_status_is_held_to_the_schema() {
         let Some(Subresource { action: SubresourceAction::View { validate_update, .. }, .. }) =
-            KIND.subresource("status")
+            BUNDLES_KIND.subresource("status")
         else {
             panic!("there is a status");
         };

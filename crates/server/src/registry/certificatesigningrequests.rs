@@ -4,6 +4,7 @@
 //! conditions and nothing else, `/status` everything in the status but the decision, and a plain
 //! update only metadata.
 
+mod csr_parser;
 mod lifetime;
 mod prepare;
 #[cfg(test)]
@@ -21,6 +22,11 @@ use super::kind::{
 };
 use super::object_fields::{integer, list, text};
 use super::table_cells;
+
+pub(crate) use csr_parser::CsrParser;
+
+/// JSON pointer to the base64 of the PEM of the PKCS#10 request.
+const REQUEST: &str = "/spec/request";
 
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
@@ -100,6 +106,7 @@ pub(crate) const KIND: Kind = Kind {
     prepare_create: prepare::create,
     prepare_create_as: prepare::create_as,
     prepare_update: prepare::update,
+    validate_csr: validate::csr,
     validate_create: validate::create,
     validate_update: validate::update,
     resets: &[

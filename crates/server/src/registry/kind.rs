@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use windlass_api::field::FieldErrors;
 
 use crate::feature_gates::ServerFeatureGates;
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::user::User;
 
 /// One kind of object, with everything that sets it apart from the others.
@@ -59,6 +60,8 @@ pub struct Kind {
     pub prepare_create_as: fn(&mut Value, &User),
     /// Sets and resets what the server owns on a changed object (new, old), before validation.
     pub prepare_update: fn(&mut Value, &Value),
+    /// The rules of the PKCS#10 request in a new object, checked between those on metadata and [`Kind::validate_create`].
+    pub(crate) validate_csr: fn(&Value, &CsrParser, &mut FieldErrors),
     /// The rules of a new object, beyond those on metadata.
     pub validate_create: fn(&Value, &mut FieldErrors),
     /// The rules of a change (new, old), beyond those on metadata.
@@ -268,6 +271,7 @@ impl Kind {
         prepare_create: |_| {},
         prepare_create_as: |_, _| {},
         prepare_update: |_, _| {},
+        validate_csr: |_, _, _| {},
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
         resets: &[],

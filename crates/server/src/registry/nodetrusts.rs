@@ -23,7 +23,7 @@ pub const NAME: usize = 1024;
 pub const MESSAGE: usize = 1024;
 
 /// Descriptor of NodeTrust, in which nodes report the trust anchors of their volumes.
-pub const KIND: Kind = Kind {
+pub const NODETRUSTS_KIND: Kind = Kind {
     name: "NodeTrust",
     plural: "nodetrusts",
     singular: "nodetrust",
@@ -176,11 +176,18 @@ mod tests {
             json!({"name": "x", "digest": digest(), "bundles": [bundle], "volumes": ["host/a"],
                    "moreVolumes": 1, "message": "m".repeat(MESSAGE)}),
         ] {
-            assert_eq!(refusals(&KIND, &with(&source)), Vec::<String>::new(), "{source}");
+            assert_eq!(
+                refusals(&NODETRUSTS_KIND, &with(&source)),
+                Vec::<String>::new(),
+                "{source}"
+            );
         }
-        assert_eq!(refusals(&KIND, &json!({"metadata": {"name": "n1"}})), Vec::<String>::new());
-        assert_eq!(cells(&KIND, &with(&json!({}))), json!(["n1", 2, 1, 3, "120m"]));
-        assert_eq!(cells(&KIND, &json!({})), json!(["", 0, 0, 0, "<unknown>"]));
+        assert_eq!(
+            refusals(&NODETRUSTS_KIND, &json!({"metadata": {"name": "n1"}})),
+            Vec::<String>::new()
+        );
+        assert_eq!(cells(&NODETRUSTS_KIND, &with(&json!({}))), json!(["n1", 2, 1, 3, "120m"]));
+        assert_eq!(cells(&NODETRUSTS_KIND, &json!({})), json!(["", 0, 0, 0, "<unknown>"]));
     }
 
     #[test]
@@ -243,12 +250,15 @@ mod tests {
             ),
         ] {
             let object = with(&source);
-            assert_eq!(refusals(&KIND, &object), [format!("{at}{why}")], "{source}");
-            assert_eq!(change_refusals(&KIND, &object, &with(&json!({"name": "x"}))).len(), 1);
+            assert_eq!(refusals(&NODETRUSTS_KIND, &object), [format!("{at}{why}")], "{source}");
+            assert_eq!(
+                change_refusals(&NODETRUSTS_KIND, &object, &with(&json!({"name": "x"}))).len(),
+                1
+            );
         }
         let many = json!({"status": {"blocked": -1, "sources": vec![json!({}); 1025]}});
         assert_eq!(
-            refusals(&KIND, &many),
+            refusals(&NODETRUSTS_KIND, &many),
             [
                 "status.blocked: Invalid value: -1: must be greater than or equal to 0",
                 "status.sources: Too many: 1025: must have at most 1024 items"

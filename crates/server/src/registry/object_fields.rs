@@ -132,6 +132,7 @@ pub mod tests {
     /// What a new object is told.
     pub fn refusals(kind: &crate::registry::kind::Kind, object: &Value) -> Vec<String> {
         let mut errors = FieldErrors::new();
+        (kind.validate_csr)(object, &Default::default(), &mut errors);
         (kind.validate_create)(object, &mut errors);
         error_texts(&errors)
     }

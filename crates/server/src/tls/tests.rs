@@ -111,7 +111,7 @@ fn handshake(
 ) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
     let (ca, serving) = (authority(), PrivateKey::generate().unwrap());
     let pem = certificate(&ca, &serving, KeyPurpose::ServerAuth).to_pem();
-    let server = config(pem.as_bytes(), serving.to_pem().unwrap().as_bytes()).unwrap();
+    let server = tls_config(pem.as_bytes(), serving.to_pem().unwrap().as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let block = windlass_pki::pem::private_key(key.to_pem().unwrap().as_bytes()).unwrap();
     let der = PrivateKeyDer::try_from(block.contents.to_vec()).unwrap();

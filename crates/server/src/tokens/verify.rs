@@ -26,11 +26,11 @@ pub struct TokenVerifier {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum VerifierError {
-    #[error("service-account tokens need an issuer")]
+    #[error("service account tokens need an issuer")]
     NoIssuer,
-    #[error("service-account tokens need a key to check them with")]
+    #[error("service account tokens need a verification key")]
     NoKey,
-    #[error("a service-account key cannot check tokens: {0}")]
+    #[error("service account key cannot verify tokens: {0}")]
     BadKey(windlass_pki::Error),
 }
 
@@ -39,13 +39,13 @@ pub enum VerifierError {
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum TokenRejection {
     /// It does not even claim to be. Another authenticator may know it.
-    #[error("not a token of this server")]
+    #[error("not a token of this issuer")]
     NotOurs,
     #[error("invalid signature, no keys found")]
     NoKey,
     #[error("invalid signature")]
     Signature,
-    #[error("the claims cannot be read")]
+    #[error("claims cannot be parsed")]
     Claims,
 }
 

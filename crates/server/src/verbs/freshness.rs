@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::RequestContext;
-use super::update::modified;
+use super::write_path::preconditions::modified;
 use crate::error::Error;
 use crate::object::Object;
 

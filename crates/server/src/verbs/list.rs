@@ -289,7 +289,7 @@ fn stale(call: &RequestContext<'_>, error: windlass_store::Error, options: &List
         windlass_store::Error::Compacted { .. } => {
             expired_token(&read_token(options).map(|t| t.start).unwrap_or_default())
         }
-        other => super::update::store_error(call.server, other),
+        other => super::store_error::store_error(call.server, other),
     }
 }
 

@@ -1,30 +1,29 @@
-//! PATCH: an object changed by a description of the change.
+//! PATCH: changes an object by a JSON patch, a merge patch or a strategic merge patch.
 
 use bytes::Bytes;
 use serde_json::Value;
-use windlass_api::apply::{self, ApplyError, FieldManager};
 use windlass_api::decode as read;
+use windlass_api::limits as api_limits;
 use windlass_api::meta::ObjectMetaView;
 use windlass_api::patch::{self, PatchError};
 use windlass_api::schema::Schema;
-use windlass_api::{limits as api_limits, timestamp};
 
-use super::RequestContext;
-use super::create::{self, WriteResult, metadata, stored_form};
 use super::decode::{self, ExpectedType};
-use super::update::{check_name, check_version, contended, record, replace, reset_fields};
+use super::write_path::preconditions::{check_name, check_version, contended};
+use super::write_path::{self, WriteOperation, WriteResult, managed_fields, mutate};
+use super::{RequestContext, apply};
 use crate::error::Error;
 use crate::limits;
 use crate::request::negotiation::{PatchType, patch_type};
-use crate::request::options::{FieldValidation, WriteOptions};
+use crate::request::options::WriteOptions;
 
-/// Changes the object the path names as the body says.
+/// Applies the patch in the body to the object that the path names.
 pub(crate) async fn patch(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let how = patch_type(call.headers)?;
     let options = WriteOptions::parse(call.query, "PatchOptions")?;
     options.check_patch(how == PatchType::Apply)?;
     match how {
-        PatchType::Apply => apply(call, body, &options).await,
+        PatchType::Apply => apply::apply(call, body, &options).await,
         _ => change(call, body, how, &options).await,
     }
 }
@@ -45,7 +44,7 @@ async fn change(
             let current = old.value(call.kind, call.served);
             let patched = patched(call, &current, body, &parsed, how)?;
             if read::depth(&patched) > api_limits::MAX_DEPTH {
-                return Err(Error::BadRequest("the patched object is nested too deeply".into()));
+                return Err(Error::BadRequest("patched object is nested too deeply".into()));
             }
             Ok(patched)
         };
@@ -56,12 +55,13 @@ async fn change(
         let compare = || {
             let (mut new, before) = (new, old.stored_value());
             check_version(call, &mut new, &old)?;
-            record(call, Some(&before), &mut new, &manager);
+            managed_fields::record(call, Some(&before), &mut new, &manager);
             Ok((new, before))
         };
         let (new, before) = call.run_offloaded(size, compare).await?;
-        match replace(call, &old, &before, new, options.dry_run).await {
-            // A patch that names no version of its own is meant for whatever is there.
+        let operation = WriteOperation::Replace { old: &old, before: &before };
+        match write_path::write(call, operation, new, options.dry_run).await {
+            // A patch without a resourceVersion applies to whatever is stored.
             Err(Error::Conflict(..)) if asked == old.revision.to_string() => {}
             other => {
                 return match other {
@@ -74,7 +74,7 @@ async fn change(
     Err(contended(call))
 }
 
-/// What a patch made of an object, in the stored version, and what is odd about it.
+/// Converts a patched object to the stored version. Returns it with its warnings.
 fn normalised(
     call: &RequestContext<'_>,
     patched: Value,
@@ -95,7 +95,7 @@ fn normalised(
     )?;
     decode::dedup_owner_references(&mut draft);
     check_type(call, &draft.value)?;
-    let new = stored_form(call, draft.value);
+    let new = mutate::stored_form(call, draft.value);
     check_name(call, &new)?;
     Ok((new, draft.warnings))
 }
@@ -146,19 +146,19 @@ fn patched(
         PatchError::Failed(text) => {
             tracing::debug!(
                 text = if secret { decode::REDACTED } else { &text },
-                "a patch does not fit"
+                "patch does not apply"
             );
             Error::UnprocessablePatch
         }
         PatchError::Directive(_) if secret => {
-            Error::Unclassified(format!("the patch does not fit: {}", decode::REDACTED))
+            Error::Unclassified(format!("the patch does not apply: {}", decode::REDACTED))
         }
         PatchError::Directive(text) => Error::Unclassified(text),
     })
 }
 
 /// A patch cannot turn an object into one of another kind.
-fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
+pub(super) fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     let (kind, version) = (value["kind"].as_str(), value["apiVersion"].as_str());
     let wanted = call.served.api_version();
     if kind == Some(call.kind.name) && version == Some(wanted.as_str()) {
@@ -171,137 +171,4 @@ fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
         call.kind.name
     );
     Err(Error::BadRequest(text))
-}
-
-/// Server-side apply: the fields in the body are the manager's, and are to be so.
-async fn apply(
-    call: &RequestContext<'_>,
-    body: &Bytes,
-    options: &WriteOptions,
-) -> Result<WriteResult, Error> {
-    let decode =
-        || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
-    let decoded = call.run_offloaded(body.len(), decode).await?;
-    let normalise = || prepare_applied(call, decoded, options);
-    let (value, warnings) = call.run_offloaded(body.len(), normalise).await?;
-    let schema = Schema::get();
-    let id = schema.lookup(call.kind.stored().type_name);
-    let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;
-    let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
-    let who = FieldManager {
-        manager: &options.field_manager,
-        api_version: &api_version,
-        subresource: &call.path.subresource,
-        time: &time,
-    };
-    let reset = reset_fields(call);
-    let force = options.force.unwrap_or(false);
-    for _ in 0..limits::PATCH_RETRIES {
-        let old = call.cache()?.get(&call.key(&call.path.name));
-        let size = body.len().max(old.as_ref().map_or(0, |old| old.size()));
-        let merge = || {
-            let before = old.as_ref().map(|o| o.stored_value());
-            let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
-            Ok((before, merged.map_err(|error| apply_error(call, &error))?))
-        };
-        let (before, merged) = call.run_offloaded(size, merge).await?;
-        let Some(old) = old else {
-            if !call.path.subresource.is_empty() {
-                return Err(Error::NotFound(call.subject(&call.path.name)));
-            }
-            let value = merged.unwrap_or(value);
-            return create::create_applied(call, value, warnings, options).await;
-        };
-        let Some(merged) = merged else {
-            return Ok(WriteResult { object: old, created: false, warnings });
-        };
-        let normalise = || {
-            let expected = ExpectedType::object(call.kind, call.kind.stored());
-            let ignore = FieldValidation::Ignore;
-            let mut new = decode::in_normal_form(expected, merged, Vec::new(), ignore)?.value;
-            (call.kind.defaults)(&mut new);
-            check_version(call, &mut new, &old)?;
-            Ok(new)
-        };
-        let new = call.run_offloaded(size, normalise).await?;
-        let before = before.unwrap_or_default();
-        let asked = ObjectMetaView::from_object(&value).resource_version().to_owned();
-        match replace(call, &old, &before, new, options.dry_run).await {
-            Err(Error::Conflict(..)) if asked.is_empty() => {}
-            other => {
-                return match other {
-                    Ok(object) => Ok(WriteResult { object, created: false, warnings }),
-                    Err(error) => Err(error.warned(warnings)),
-                };
-            }
-        }
-    }
-    Err(contended(call))
-}
-
-/// What was applied in the stored version, in normal form as far as it goes, and what is odd about it.
-fn prepare_applied(
-    call: &RequestContext<'_>,
-    decoded: read::DecodedBody,
-    options: &WriteOptions,
-) -> Result<(Value, Vec<String>), Error> {
-    let mut value = decoded.value;
-    check_applied(call, &value)?;
-    let expected = ExpectedType::object(call.kind, call.served);
-    let (duplicates, validation) = (decoded.duplicates, options.field_validation);
-    let draft = decode::applied_in_normal_form(expected, value.clone(), duplicates, validation)?;
-    normalize_to(&mut value, &draft.value);
-    if let Some(convert) = call.served.convert {
-        value = (convert.to_stored)(value);
-    }
-    Ok((value, draft.warnings))
-}
-
-fn apply_error(call: &RequestContext<'_>, error: &ApplyError) -> Error {
-    match error {
-        ApplyError::Conflicts(conflicts) => {
-            let (text, causes) = apply::conflict_status_parts(conflicts);
-            Error::ApplyConflict(text, causes)
-        }
-        ApplyError::Invalid(text) => {
-            let (path, served) = (call.path, call.served);
-            Error::Unclassified(format!(
-                "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {text}",
-                path.namespace, path.name, served.group, served.version, call.kind.name
-            ))
-        }
-    }
-}
-
-fn check_applied(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
-    check_type(call, value)?;
-    if !ObjectMetaView::from_object(value).managed_fields().is_empty() {
-        return Err(Error::BadRequest("metadata.managedFields must be nil".into()));
-    }
-    let mut named = value.clone();
-    if ObjectMetaView::from_object(&named).name().is_empty() {
-        metadata(&mut named).insert("name".into(), call.path.name.clone().into());
-    }
-    check_name(call, &named)
-}
-
-/// Brings what `value` says into the form it has in `known`, and leaves out nulls; what `known` has
-/// more (defaults, empty structs) is not applied, and what it has not is left for the merge to judge.
-fn normalize_to(value: &mut Value, known: &Value) {
-    match (value, known) {
-        (Value::Object(map), Value::Object(known)) => {
-            map.retain(|name, inner| {
-                let Some(known) = known.get(name) else { return true };
-                normalize_to(inner, known);
-                true
-            });
-            map.retain(|_, inner| !inner.is_null());
-        }
-        (Value::Array(list), Value::Array(known)) if list.len() == known.len() => {
-            for (inner, known) in list.iter_mut().zip(known) {
-                normalize_to(inner, known);
-            }
-        }
-        (value, known) => *value = known.clone(),
-    }
 }

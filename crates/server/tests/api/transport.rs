@@ -20,6 +20,7 @@ use windlass_pki::{
     AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
     SystemRandom, Validity, issue,
 };
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::{
     ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config,
 };
@@ -93,11 +94,11 @@ impl TransportServer {
 
     /// Waits for a line among the metrics of connections.
     async fn expect(&self, line: &str) {
-        let source = self.connections.source();
+        let metrics = MetricsRegistry::new();
+        self.connections.register_metrics(&metrics);
         let begun = Instant::now();
         loop {
-            let mut text = String::new();
-            source(&mut text);
+            let text = metrics.encode();
             if text.lines().any(|found| found == line) {
                 return;
             }

@@ -186,7 +186,7 @@ fn read(
         404 if object => OperationOutcome::Absent,
         409 if body["reason"] == "AlreadyExists" => OperationOutcome::Exists,
         409 => OperationOutcome::Conflict,
-        503 if text.contains("is not known") => {
+        503 if text.contains("may or may not have been applied") => {
             OperationOutcome::Unknown { code, retry_after, why: text.to_owned() }
         }
         500 | 504 if request.writes() => {

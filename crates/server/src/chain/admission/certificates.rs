@@ -3,12 +3,11 @@
 
 use serde_json::Value;
 use windlass_api::field::quote;
-use windlass_pki::CertificateRequest;
 
 use super::signers::{SignerAction, permits};
 use super::{AdmissionOperation, new_name};
 use crate::error::Error;
-use crate::registry::object_fields::{bytes, text};
+use crate::registry::object_fields::text;
 use crate::user::MASTERS;
 use crate::verbs::RequestContext;
 
@@ -61,9 +60,9 @@ fn no_masters(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
         return Ok(());
     }
     let refuse = |why: String| Err(Error::Forbidden(call.subject(new_name(request)), why));
-    // It was validated before; what cannot be read now is refused all the same.
-    let pem = bytes(request, "/spec/request");
-    let asked = match CertificateRequest::from_pem(&pem) {
+    // Validation rejects what cannot be parsed; if it did not, this does.
+    let parsed = call.csr.parse(request);
+    let asked = match &*parsed {
         Ok(asked) => asked,
         Err(error) => return refuse(format!("failed to parse CSR: {error}")),
     };

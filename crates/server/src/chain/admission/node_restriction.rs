@@ -19,6 +19,7 @@ use crate::chain::authz::attributes::{
 };
 use crate::chain::authz::node::{LEASES, identity};
 use crate::error::{Error, ErrorSubject};
+use crate::registry::certificatesigningrequests::CsrParser;
 use crate::registry::kind::Scope;
 use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
@@ -40,6 +41,7 @@ pub(super) fn admit(
         name: name(call, object),
         operation,
         object,
+        csr: call.csr,
         find: &|group, plural, namespace, name| get_object(call, group, plural, namespace, name),
         may_request: &|audience| may_request(call, audience),
         may_request_from: &|signer, account| may_request_from(call, signer, account),
@@ -128,6 +130,7 @@ struct NodeWrite<'a> {
     operation: AdmissionOperation<'a>,
     /// What is written; for a deletion what goes.
     object: &'a Value,
+    csr: &'a CsrParser,
     /// Other objects, by group, plural, namespace and name.
     find: &'a dyn Fn(&str, &str, &str, &str) -> Option<Value>,
     /// Whether the node may have tokens for an audience that no pod on it asks for.

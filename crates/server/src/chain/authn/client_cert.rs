@@ -27,23 +27,23 @@ struct ClientTrustAnchor {
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ClientCertError {
-    #[error("the certificate cannot be read")]
+    #[error("certificate cannot be parsed")]
     Unreadable,
-    #[error("the certificate comes with too long a chain")]
+    #[error("certificate chain too long")]
     LongChain,
-    #[error("the certificate is not valid for a client here: {0}")]
+    #[error("certificate not valid for client authentication: {0}")]
     Untrusted(webpki::Error),
     #[error("certificate older than version 3 has expired or is not valid yet")]
     OldExpired,
     #[error("certificate older than version 3 not issued by a certificate of the client CA file")]
     OldIssuer,
-    #[error("the certificate names nobody")]
+    #[error("certificate has no common name")]
     Nameless,
-    #[error("the certificate does not have exactly one user identifier")]
+    #[error("certificate does not have exactly one user identifier")]
     UserId,
-    #[error("the certificate is not that of a front proxy")]
+    #[error("certificate is not that of a front proxy")]
     NoProxy,
-    #[error("the proxy's headers are not UTF-8")]
+    #[error("front proxy headers are not UTF-8")]
     NotText,
 }
 
@@ -51,9 +51,9 @@ pub enum ClientCertError {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ClientCaError {
-    #[error("a CA certificate cannot be read: {0}")]
+    #[error("CA certificate cannot be parsed: {0}")]
     Certificate(#[from] windlass_pki::Error),
-    #[error("a CA certificate cannot be trusted: {0}")]
+    #[error("CA certificate cannot be used as a trust anchor: {0}")]
     Anchor(#[from] webpki::Error),
 }
 

@@ -112,7 +112,7 @@ impl RbacAuthorizer {
     pub fn resolve(&self, user: &User, namespace: &str) -> ResolvedRules {
         let mut resolved = ResolvedRules::default();
         let Some(index) = self.0.up_to_date_index() else {
-            resolved.errors.push("the roles cannot be read".into());
+            resolved.errors.push("RBAC: roles unavailable".into());
             return resolved;
         };
         // By role: one that is bound a thousand times allows no more than once.
@@ -168,7 +168,7 @@ impl RbacState {
         }
         self.catch_up();
         let index = self.index.read();
-        index.inspect_err(|_| tracing::error!("the index of roles broke while it was made")).ok()
+        index.inspect_err(|_| tracing::error!("RBAC: building the index of roles panicked")).ok()
     }
 
     /// Brings the index up to the newest revision that every cache has seen, so that it shows the four

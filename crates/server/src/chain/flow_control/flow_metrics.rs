@@ -1,29 +1,28 @@
-//! What is counted of flow control, under the names kube-apiserver gives it.
+//! Metrics of flow control, under the names of kube-apiserver.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::priority_level::PriorityLevel;
 use super::seat_pool::RejectReason;
 use super::{LevelCounts, PriorityLevels};
-use crate::metrics::plain;
 
 /// Metrics of admission by priority level, named like those of kube-apiserver.
 pub(super) struct FlowMetrics {
-    registry: Registry,
     rejected: Family<RejectedLabels, Counter>,
+    waits: Family<WaitLabels, Histogram>,
     leases: WaitHistograms,
     nodes: WaitHistograms,
     everyone: WaitHistograms,
 }
 
-/// How long requests of a level waited; looked up once, because every request is counted.
+/// Waiting times of a level; looked up once, because every request is counted.
 struct WaitHistograms {
     served: Histogram,
     refused: Histogram,
@@ -41,36 +40,66 @@ struct WaitLabels {
     priority_level: &'static str,
 }
 
-/// kube-apiserver's own buckets, in seconds.
+/// Buckets of kube-apiserver, in seconds.
 const BUCKETS: [f64; 11] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0];
 
 type CountSelector = fn(LevelCounts) -> usize;
 
 impl FlowMetrics {
-    /// Registers all metrics; every counter starts at zero.
+    /// Creates the metrics, all at zero.
     pub(super) fn new() -> FlowMetrics {
-        let mut registry = Registry::default();
-        let rejected: Family<RejectedLabels, Counter> = Family::default();
-        registry.register(
-            "apiserver_flowcontrol_rejected_requests",
-            "Requests turned away with 429",
-            rejected.clone(),
-        );
         let waits: Family<WaitLabels, Histogram> =
             Family::new_with_constructor(|| Histogram::new(BUCKETS));
-        registry.register(
-            "apiserver_flowcontrol_request_wait_duration_seconds",
-            "Time requests waited for a seat",
-            waits.clone(),
-        );
-        let of = |level: PriorityLevel| {
+        let for_level = |level: PriorityLevel| {
             let priority_level = level.name();
             let get = |execute| waits.get_or_create_owned(&WaitLabels { execute, priority_level });
             WaitHistograms { served: get("true"), refused: get("false") }
         };
-        let (leases, nodes, everyone) =
-            (of(PriorityLevel::Leases), of(PriorityLevel::Nodes), of(PriorityLevel::Everyone));
-        FlowMetrics { registry, rejected, leases, nodes, everyone }
+        FlowMetrics {
+            rejected: Family::default(),
+            leases: for_level(PriorityLevel::Leases),
+            nodes: for_level(PriorityLevel::Nodes),
+            everyone: for_level(PriorityLevel::Everyone),
+            waits,
+        }
+    }
+
+    /// Registers these metrics, and gauges of the current state of `levels`.
+    pub(super) fn register(&self, registry: &MetricsRegistry, levels: &Arc<PriorityLevels>) {
+        registry.register(
+            "apiserver_flowcontrol_rejected_requests",
+            "Requests rejected with 429",
+            self.rejected.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_request_wait_duration_seconds",
+            "Time requests waited for a seat",
+            self.waits.clone(),
+        );
+        let gauge = |name, help, select: CountSelector| {
+            let levels = levels.clone();
+            registry.register_scraped_gauge(name, help, move || {
+                let count = |level: PriorityLevel| {
+                    ([("priority_level", level.name())], select(levels.counts(level)))
+                };
+                PriorityLevel::ALL.map(count).to_vec()
+            });
+        };
+        gauge(
+            "apiserver_flowcontrol_current_executing_requests",
+            "Requests in progress, until their response is written",
+            |counts| counts.executing,
+        );
+        gauge(
+            "apiserver_flowcontrol_current_executing_seats",
+            "Seats of the requests in progress",
+            |counts| counts.seats,
+        );
+        gauge(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests waiting for a seat",
+            |counts| counts.waiting,
+        );
     }
 
     /// Counts a request that is no longer waiting.
@@ -85,7 +114,7 @@ impl FlowMetrics {
         histogram.observe(time.as_secs_f64());
     }
 
-    /// Counts a request that was turned away.
+    /// Counts a request that was rejected.
     pub(super) fn rejected(&self, level: PriorityLevel, why: RejectReason) {
         let reason = match why {
             RejectReason::QueueFull => "queue-full",
@@ -94,27 +123,5 @@ impl FlowMetrics {
         };
         let labels = RejectedLabels { priority_level: level.name(), reason };
         self.rejected.get_or_create(&labels).inc();
-    }
-
-    /// Appends the metrics of all levels to `out` in Prometheus text format.
-    pub(super) fn write(&self, levels: &PriorityLevels, out: &mut String) {
-        let mut open = String::new();
-        // Writing to a string does not fail.
-        let _ = encode(&mut open, &self.registry);
-        out.push_str(&plain(&open));
-        let counts = PriorityLevel::ALL.map(|level| (level.name(), levels.counts(level)));
-        let executing: CountSelector = |counts| counts.executing;
-        for (name, help, pick) in [
-            ("executing_requests", "Requests being worked on or being answered", executing),
-            ("executing_seats", "Seats of the requests being worked on", |counts| counts.seats),
-            ("inqueue_requests", "Requests that wait", |counts| counts.waiting),
-        ] {
-            let name = format!("apiserver_flowcontrol_current_{name}");
-            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
-            for (level, counts) in counts {
-                let count = pick(counts);
-                out.push_str(&format!("{name}{{priority_level=\"{level}\"}} {count}\n"));
-            }
-        }
     }
 }

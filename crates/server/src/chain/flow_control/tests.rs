@@ -65,8 +65,7 @@ async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
     let entered = flow.enter(&local, &admin, &ordinary.info, 1, SOON).now_or_never();
     inside.push(entered.expect("no wait").expect("a seat"));
 
-    let mut text = String::new();
-    flow.source()(&mut text);
+    let text = metrics_text(&flow);
     for words in [
         "apiserver_flowcontrol_current_executing_requests{priority_level=\"exempt\"} 2",
         "apiserver_flowcontrol_current_executing_requests{priority_level=\"leader-election\"} 2",
@@ -81,6 +80,12 @@ async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
     for level in PriorityLevel::ALL {
         assert_eq!(flow.levels.counts(level), LevelCounts::default(), "{level:?}");
     }
+}
+
+fn metrics_text(flow: &FlowController) -> String {
+    let metrics = MetricsRegistry::new();
+    flow.register_metrics(&metrics);
+    metrics.encode()
 }
 
 #[tokio::test]
@@ -111,8 +116,7 @@ async fn too_many_and_too_long_are_429() {
     let refused = flow.enter(&peer, &who, &info, 1, Duration::ZERO).await;
     assert!(matches!(refused, Err(Error::TooManyRequests)));
 
-    let mut text = String::new();
-    flow.source()(&mut text);
+    let text = metrics_text(&flow);
     for reason in ["queue-full", "time-out"] {
         let words = format!(
             "apiserver_flowcontrol_rejected_requests_total{{priority_level=\"global-default\",reason=\"{reason}\"}} 1"
@@ -144,8 +148,7 @@ async fn a_heavy_request_is_one_request_with_many_seats() {
     let FlowRequest { peer, user, info } = flow_request(&user("alice", "dev"), Method::GET, MAPS);
     let mut seat = flow.enter(&peer, &user, &info, 10, SOON).await.expect("seats");
     let seats = |want: usize| {
-        let mut text = String::new();
-        flow.source()(&mut text);
+        let text = metrics_text(&flow);
         for (what, count) in [("requests", 1), ("seats", want)] {
             let words = format!(
                 "apiserver_flowcontrol_current_executing_{what}{{priority_level=\"global-default\"}} {count}"

@@ -38,7 +38,7 @@ pub(super) fn decide(
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    Err(refused.unwrap_or_else(|| Error::Internal("no way to impersonate was tried".into())))
+    Err(refused.unwrap_or_else(|| Error::Internal("no impersonation mode was tried".into())))
 }
 
 /// In the order in which they are tried.

@@ -50,8 +50,9 @@ async fn authenticated_connections_are_never_evicted() {
     for admission in &kept {
         assert!(!is_aborted(admission).await);
     }
-    let mut text = String::new();
-    connections.source()(&mut text);
+    let metrics = MetricsRegistry::new();
+    connections.register_metrics(&metrics);
+    let text = metrics.encode();
     for line in [
         "windlass_server_connections{authenticated=\"true\"} 2",
         "windlass_server_connections{authenticated=\"false\"} 0",
@@ -127,7 +128,7 @@ async fn a_connection_is_closed_when_its_time_is_over() {
     connection.established();
     assert_eq!(check(), ConnectionVerdict::Wait(first_request));
     tokio::time::advance(first_request).await;
-    assert_eq!(check(), ConnectionVerdict::Abort("no request in time"));
+    assert_eq!(check(), ConnectionVerdict::Abort("timed out waiting for a request"));
     // An open request that has nothing to say, a watch for example, is neither idle nor blocked.
     let exchange = HttpExchange::begin(&connection);
     tokio::time::advance(idle * 10).await;
@@ -141,5 +142,5 @@ async fn a_connection_is_closed_when_its_time_is_over() {
     connection.close_gracefully();
     assert_eq!(check(), ConnectionVerdict::Wait(closing));
     tokio::time::advance(closing).await;
-    assert_eq!(check(), ConnectionVerdict::Abort("the client does not leave"));
+    assert_eq!(check(), ConnectionVerdict::Abort("client did not close the connection"));
 }

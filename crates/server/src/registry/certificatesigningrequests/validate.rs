@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath, quote};
 use windlass_api::signer_name::SignerName;
 
-use super::{APPROVED, DENIED, FAILED, x509};
+use super::{APPROVED, CsrParser, DENIED, FAILED, REQUEST, x509};
 use crate::registry::object_fields::{bytes, count, integer, list, non_null, text, texts};
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -49,7 +49,15 @@ enum CsrEndpoint {
     Status,
 }
 
-/// The rules of a new request.
+/// Checks the PKCS#10 request in a new object and its signature.
+pub(super) fn csr(request: &Value, parser: &CsrParser, errors: &mut FieldErrors) {
+    if let Err(why) = x509::verify_request(&parser.parse(request)) {
+        let shown = request.pointer(REQUEST).unwrap_or(&Value::Null);
+        errors.invalid(&FieldPath::new("spec").child("request"), shown, &why);
+    }
+}
+
+/// The rules of a new request, apart from the PKCS#10 request in it.
 pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     validate(request, None, errors);
     validate_decision(request, None, errors);
@@ -87,12 +95,9 @@ fn change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors)
 
 fn validate(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
-    const REQUEST: &str = "/spec/request";
-    // Verifying a signature costs more than all the rest: once for each request is enough.
-    let is_new = old.is_none_or(|old| old.pointer(REQUEST) != new.pointer(REQUEST));
-    if is_new && let Err(why) = x509::check_request(&bytes(new, REQUEST)) {
-        let shown = new.pointer(REQUEST).unwrap_or(&Value::Null);
-        errors.invalid(&spec.child("request"), shown, &why);
+    // Verifying a signature costs more than all other rules: an unchanged request is not verified again.
+    if old.is_some_and(|old| old.pointer(REQUEST) != new.pointer(REQUEST)) {
+        csr(new, &CsrParser::default(), errors);
     }
     validate_usages(new, old, &spec.child("usages"), errors);
     let (path, signer) = (spec.child("signerName"), text(new, "/spec/signerName"));

@@ -15,11 +15,11 @@ use crate::chain::authz::attributes::{
 use crate::error::Error;
 use crate::user::User;
 use crate::verbs::RequestContext;
-use crate::verbs::create::metadata;
+use crate::verbs::write_path::metadata_mut;
 
 /// Answers a SubjectAccessReview about any user in any namespace.
 pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
-    metadata(question).remove("namespace");
+    metadata_mut(question).remove("namespace");
     let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
     validate::subject(&question["spec"], &mut errors);
@@ -49,7 +49,7 @@ pub(super) fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> R
 
 /// Answers a SelfSubjectAccessReview about the calling user.
 pub(super) fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
-    metadata(question).remove("namespace");
+    metadata_mut(question).remove("namespace");
     let mut errors = FieldErrors::new();
     validate::spec(&question["spec"], &mut errors);
     validate::attributes(&question["spec"], &mut errors);
@@ -68,7 +68,7 @@ fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
             "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Error::BadRequest(text.into()));
     }
-    metadata(question).insert("namespace".into(), json!(path));
+    metadata_mut(question).insert("namespace".into(), json!(path));
     Ok(())
 }
 

@@ -9,7 +9,8 @@ use crate::chain::admission::{self, AdmissionOperation};
 use crate::error::{Error, ErrorSubject};
 use crate::limits;
 use crate::request::options::WriteOptions;
-use crate::verbs::{RequestContext, get, update};
+use crate::verbs::write_path::{commit, preconditions::contended};
+use crate::verbs::{RequestContext, get};
 
 /// Gives the pod of the path to the node that the binding names.
 pub(super) async fn bind(
@@ -45,12 +46,11 @@ pub(super) async fn bind(
             ));
         }
         pod["spec"]["nodeName"] = json!(node);
-        let api_version = call.kind.stored().api_version();
-        let stored = crate::object::encode(call.kind.name, &api_version, &pod, false);
-        match update::store(call, &old, stored, options.dry_run).await {
+        let stored = commit::encode_stored(call, &pod);
+        match commit::replace(call, &old, stored, options.dry_run).await {
             Err(Error::Conflict(..)) => {}
             other => return other.map(|_| (StatusCode::CREATED, success())),
         }
     }
-    Err(update::contended(call))
+    Err(contended(call))
 }

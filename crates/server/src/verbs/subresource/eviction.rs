@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, WriteOptions};
 use crate::verbs::RequestContext;
-use crate::verbs::delete::{self, DeleteOutcome};
+use crate::verbs::delete;
+use crate::verbs::write_path::DeleteOutcome;
 
 /// Deletes the pod of the path as the eviction asks.
 pub(super) async fn evict(

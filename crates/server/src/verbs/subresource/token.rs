@@ -36,7 +36,7 @@ pub(super) fn request(
     check_account_uid(&request, &account)?;
     let signer = call.server.tokens.as_ref();
     let signer = signer.ok_or_else(|| {
-        Error::Unavailable("this server has no key to sign service-account tokens with".into())
+        Error::Unavailable("this server has no key to sign service account tokens".into())
     })?;
     complete(call, &mut request, &account, signer.issuer());
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();

@@ -185,9 +185,10 @@ async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
 /// of: the clock that ends events, and a start that records the authorities of a shared store.
 const WRITERS: &[&str] = &[
     "server/src/expiry.rs",
-    "server/src/verbs/create.rs",
-    "server/src/verbs/delete.rs",
-    "server/src/verbs/update.rs",
+    // Insert, replace and remove.
+    "server/src/verbs/write_path/commit.rs",
+    "server/src/verbs/write_path/commit.rs",
+    "server/src/verbs/write_path/commit.rs",
     "windlass/src/cluster_identity.rs",
 ];
 

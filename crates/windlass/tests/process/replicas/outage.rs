@@ -136,6 +136,6 @@ async fn kubectl_says_what_is_wrong() {
         let begun = Instant::now();
         let said = tokio::task::block_in_place(|| kubectl.fails(args));
         let took = begun.elapsed();
-        assert!(said.contains("the store is out of reach"), "after {took:?}: {said}");
+        assert!(said.contains("store unreachable"), "after {took:?}: {said}");
     }
 }

@@ -3,12 +3,11 @@
 use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
-use windlass_pki::CertificateRequest;
 
 use super::super::AdmissionOperation;
 use super::{AdmissionResult, NodeRefusal, NodeWrite, forbidden};
 use crate::chain::authz::node::references::is_mirror;
-use crate::registry::object_fields::{bytes, text};
+use crate::registry::object_fields::text;
 
 /// The signers whose certificates make a node.
 const NODE_SIGNERS: [&str; 2] =
@@ -22,8 +21,8 @@ pub(super) fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult 
     {
         return Ok(());
     }
-    let pem = bytes(written.object, "/spec/request");
-    let request = match CertificateRequest::from_pem(&pem) {
+    let parsed = written.csr.parse(written.object);
+    let request = match &*parsed {
         Ok(request) => request,
         Err(error) => return forbidden(format!("unable to parse csr: {error}")),
     };

@@ -49,6 +49,7 @@ impl NodeRestrictionCase<'_> {
             name: self.name,
             operation: self.operation,
             object: &self.object,
+            csr: &CsrParser::default(),
             find: &|_, plural, namespace, name| {
                 let at = format!("{plural}/{namespace}/{name}");
                 self.others.iter().find(|(other, _)| *other == at).map(|(_, o)| o.clone())

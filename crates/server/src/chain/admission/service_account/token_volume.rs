@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::verbs::create::generate_name;
+use crate::verbs::write_path::generate_name;
 
 /// Where programs look for it.
 const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

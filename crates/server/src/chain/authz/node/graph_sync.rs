@@ -178,7 +178,9 @@ async fn refresh_on_change(
         let Some(current) = graph.upgrade() else { return };
         // The first look reads every pod there is.
         if tokio::task::spawn_blocking(move || current.refresh()).await.is_err() {
-            tracing::error!("the graph of nodes could not be brought up to date");
+            tracing::error!(
+                "node authorizer: updating the graph panicked; retrying on the next change"
+            );
         }
         let changed = tokio::select! {
             changed = pods.changed() => changed,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_api::selector::fields::FieldSelector;
-use windlass_store::ChangeEvent;
+use windlass_store::{ChangeEvent, FeedMessage};
 
 use super::super::attributes::AuthorizationTarget;
 use super::*;
 use crate::cache::store_key;
-use crate::object::encode;
+use crate::object::encode_object;
 use crate::registry::KINDS;
 use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
@@ -62,7 +62,7 @@ impl NodeAuthorizerFixture {
 
     fn write(&self, at: &str, object: Value) {
         let (key, kind) = self.place(at);
-        let value = encode(kind.name, &kind.stored().api_version(), &object, false);
+        let value = encode_object(kind.name, &kind.stored().api_version(), &object, false);
         self.apply(key, Some(value));
     }
 
@@ -74,13 +74,13 @@ impl NodeAuthorizerFixture {
     fn apply(&self, key: String, value: Option<bytes::Bytes>) {
         let revision = self.revision.get() + 1;
         self.revision.set(revision);
-        self.caches.apply(&[ChangeEvent {
+        self.caches.handle_message(FeedMessage::Changes(&[ChangeEvent {
             revision,
             key,
             value,
             created: revision,
             previous: None,
-        }]);
+        }]));
     }
 
     fn place(&self, at: &str) -> (String, &'static Kind) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::attributes::ResourceAttributes;
 use super::*;
-use crate::object::{Object, encode};
+use crate::object::{Object, encode_object};
 use crate::registry::KINDS;
 
 fn user(name: &str, groups: &[&str]) -> User {
@@ -167,7 +167,7 @@ impl RbacFixture {
 
     fn write(&mut self, plural: &str, key: &str, value: Option<Value>) {
         self.revision += 1;
-        let stored = value.map(|v| encode("K", "rbac.authorization.k8s.io/v1", &v, false));
+        let stored = value.map(|v| encode_object("K", "rbac.authorization.k8s.io/v1", &v, false));
         let event = windlass_store::ChangeEvent {
             key: format!("{GROUP}/{plural}/{key}"),
             revision: self.revision,
@@ -175,7 +175,7 @@ impl RbacFixture {
             value: stored,
             previous: None,
         };
-        self.caches.apply(&[event]);
+        self.caches.handle_message(windlass_store::FeedMessage::Changes(&[event]));
     }
 
     fn cluster_role(&mut self, name: &str, labels: Value, rest: Value) {
@@ -370,7 +370,7 @@ fn a_decision_among_thousands_of_bindings_is_quick() {
 
 #[test]
 fn an_object_of_the_wrong_shape_is_harmless() {
-    let stored = encode(
+    let stored = encode_object(
         "ClusterRoleBinding",
         "v1",
         &json!({"metadata": {}, "subjects": {"kind": "User"}}),
