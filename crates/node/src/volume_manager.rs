@@ -42,7 +42,6 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
-use crate::files::FileSystem;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
@@ -53,6 +52,7 @@ use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
 use crate::sources::tokens::TokenManager;
 use crate::volume_certificates::VolumeCertificateManager;
+use windlass_runtime::durable::FileSystem;
 
 use pod_status::PodStatusReporter;
 use report::VolumeReports;
@@ -104,9 +104,9 @@ impl VolumeManager {
     /// Runs until it is dropped.
     pub async fn run(self) {
         let (pod_reports, received) = mpsc::unbounded_channel();
-        let (client, node) = (self.client.clone(), self.node.clone());
-        let reporter =
-            PodStatusReporter::new(client, node, self.clock.clone(), self.random.clone());
+        let (client, clock, random) =
+            (self.client.clone(), self.clock.clone(), self.random.clone());
+        let reporter = PodStatusReporter::new(client, &self.node, clock, random);
         tokio::join!(reporter.run(received), VolumeLoop::new(self, pod_reports).run());
     }
 }

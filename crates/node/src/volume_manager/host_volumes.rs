@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::managed_volume::{OwnerObject, VolumeSpec};
 use super::pod_volumes_root::is_path_element;
-use crate::files::{DiskError, FileSystem};
 use crate::projections::HostProjection;
 use crate::volume::id::{VolumeId, VolumeOwner};
 use crate::volume::plan::BlockedReason;
 use crate::volume::writer::VolumeWriter;
+use windlass_runtime::durable::{DiskError, FileSystem};
 
 /// Directory below the root directory with the certificate state of all projections.
 const STATE_DIRECTORY: &str = "projections";

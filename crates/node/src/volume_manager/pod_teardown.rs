@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::pod_volumes_root::is_path_element;
 use super::volume_state::DISK_RETRY;
-use crate::csr::{PATIENCE, explain};
+use crate::csr::PATIENCE;
+use windlass_runtime::client_error::describe;
 
 /// Teardown steps that run at the same time.
 const MAX_STEPS: usize = 4;
@@ -152,7 +153,7 @@ impl PodTeardowns {
                         "cannot tear down a pod; retrying with backoff"
                     );
                 }
-                teardown.retry_at = Some(now + DISK_RETRY.after(teardown.failures, random));
+                teardown.retry_at = Some(now + DISK_RETRY.delay(teardown.failures, random));
                 teardown.failures = teardown.failures.saturating_add(1);
             }
         }
@@ -179,7 +180,7 @@ pub async fn confirm_deletion(client: Client, pod: &Pod) -> Result<(), String> {
         Ok(Ok(_)) => Ok(()),
         // It is gone, or another pod has its name.
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
-        Ok(Err(error)) => Err(explain(&error)),
+        Ok(Err(error)) => Err(describe(&error)),
         Err(_) => Err("request timed out".into()),
     }
 }
@@ -235,7 +236,7 @@ mod tests {
         let names = start(&mut teardowns, NOW).into_iter().map(|(uid, _)| uid);
         assert_eq!(names.collect::<Vec<_>>(), ["u4", "u5"]);
         let retry = teardowns.next_retry().unwrap();
-        assert_eq!(retry, NOW + DISK_RETRY.after(0, 0.5));
+        assert_eq!(retry, NOW + DISK_RETRY.delay(0, 0.5));
         teardowns.finish("u2", Ok(TeardownStep::Remove), NOW, 0.5);
         teardowns.forget_complete(|_| false);
         assert_eq!(start(&mut teardowns, retry), [("u1".to_owned(), TeardownStep::Remove)]);

@@ -91,7 +91,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::files::FileSystem;
+    use windlass_runtime::durable::FileSystem;
 
     fn pod(uid: &str, annotations: Value, volume: &str, source: Value) -> Arc<Pod> {
         let pod = json!({

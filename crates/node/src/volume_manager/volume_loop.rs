@@ -30,7 +30,6 @@ use super::volume_job::{
 use super::volume_state::{VolumeEvent, VolumeFiles, VolumeState};
 use super::volume_table::VolumeTable;
 use crate::clock::{Clock, ClockReading};
-use crate::files::FileSystem;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
@@ -39,6 +38,7 @@ use crate::sources::SourceChange;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
 use crate::volume::id::{VolumeId, VolumeOwner};
+use windlass_runtime::durable::FileSystem;
 
 /// Interval between checks of a volume without a change: somebody may have damaged its files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);

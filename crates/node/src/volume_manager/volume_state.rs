@@ -12,13 +12,12 @@ use time::OffsetDateTime;
 
 use super::pod_status::MountState;
 use super::report::{CertificateReport, DeliveredAnchors};
-use crate::node_certificates::Backoff;
 use crate::volume::plan::BlockedReason;
 use crate::volume::trust_anchors::Digest;
+use windlass_runtime::backoff::Backoff;
 
 /// Delay before a failed disk operation is retried; the same as kubelet's.
-pub const DISK_RETRY: Backoff =
-    Backoff { initial: Duration::from_millis(500), max: Duration::from_secs(122) };
+pub const DISK_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(122));
 
 /// State of a managed volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +87,7 @@ impl DiskFailure {
         Self {
             reason: BlockedReason(vec![reason]),
             attempts: attempts.saturating_add(1),
-            retry_at: now + DISK_RETRY.after(attempts, random),
+            retry_at: now + DISK_RETRY.delay(attempts, random),
         }
     }
 }
@@ -206,7 +205,7 @@ mod tests {
     }
 
     fn failure(text: &str, attempts: u32) -> DiskFailure {
-        let retry_at = NOW + DISK_RETRY.after(attempts - 1, 0.5);
+        let retry_at = NOW + DISK_RETRY.delay(attempts - 1, 0.5);
         DiskFailure { reason: reason(text), attempts, retry_at }
     }
 
