@@ -16,13 +16,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::bootstrap::{BootstrapCredentials, BootstrapOutcome, InitialCredential};
-use crate::cert_store::{CertStore, CertStoreError, DirectoryLock, LockError};
+use crate::cert_store::{CertStore, CertStoreError};
 use crate::client_switch::ClientSwitch;
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::exposure;
 use crate::feature_gates::FeatureGates;
-use crate::files::FileSystem;
 use crate::metrics::{self, RotationAges};
 use crate::node_certificates::{
     NodeCertificateConfig, NodeCertificateManager, NodeCertificateReport, RandomSource, RetryPolicy,
@@ -34,6 +33,9 @@ use crate::serving::{self, PageHandler, ServingTransport};
 use crate::status_file::CertificateStatus;
 use crate::template::{CertificatePurpose, CertificateTemplate};
 use crate::volume_manager;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::durable::{DiskError, FileSystem};
+use windlass_runtime::file_lock::{DirectoryLock, LockError};
 
 use status_writer::StatusFileWriter;
 use volumes::VolumeRuntime;
@@ -117,12 +119,12 @@ impl AgentOptions {
 /// Why an agent ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its directory is not its own.
+    /// Another agent uses the certificate directory.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The disk did not do it.
     #[error(transparent)]
-    Disk(#[from] crate::files::DiskError),
+    Disk(#[from] DiskError),
     /// There is no certificate, for this reason.
     #[error("there is no client certificate after {} seconds: {why}", .patience.as_secs())]
     NoCertificate {
@@ -152,7 +154,8 @@ pub async fn run(
     if let Some(exposed) = exposure::check(&options.root_dir) {
         tracing::warn!("{exposed}");
     }
-    let _lock = DirectoryLock::acquire(&options.cert_dir, &options.files)?;
+    options.files.create_directory(&options.cert_dir)?;
+    let _lock = DirectoryLock::acquire(&options.cert_dir)?;
     let root_dir = options.root_dir.clone();
     let mut agent = NodeAgent::new(options);
     let mut down = shutdown.clone();
@@ -313,7 +316,7 @@ impl NodeAgent {
         config: &Config,
         notices: tokio::sync::broadcast::Receiver<crate::node_certificates::RotationNotice>,
     ) -> Result<(), RunError> {
-        let failed = |error: kube::Error| RunError::Server(crate::csr::explain(&error));
+        let failed = |error: kube::Error| RunError::Server(describe(&error));
         let client = crate::client::connect(config, self.client.current()).map_err(failed)?;
         let (node, clock) = (&self.options.node_name, &self.options.clock);
         let tell = |purpose, notices| {

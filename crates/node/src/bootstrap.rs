@@ -12,7 +12,8 @@ use time::OffsetDateTime;
 
 use crate::cert_store::{self, CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock;
-use crate::files::{self, DiskError, FileSystem, PathEntry};
+use windlass_runtime::client_error;
+use windlass_runtime::durable::{self, DiskError, FileSystem, PathEntry};
 
 use kubeconfig::{KubeconfigUser, ParsedKubeconfig};
 
@@ -121,7 +122,7 @@ impl BootstrapCredentials {
     /// bootstrap kubeconfig, or of the kubeconfig if that is not a certificate.
     pub async fn bootstrap_client(&self, now: OffsetDateTime) -> Result<Client, String> {
         let config = config(self.bootstrap_kubeconfig(now)?.kubeconfig).await?;
-        Client::try_from(config).map_err(|error| first_line(&error))
+        client_error::connect(config).map_err(|error| client_error::describe(&error))
     }
 
     /// Writes the kubeconfig, unless there is one that is of use. Returns whether it did.
@@ -148,7 +149,7 @@ impl BootstrapCredentials {
         let text = kubeconfig::render(server, &current).map_err(unwritable)?;
         let mode = match std::fs::metadata(path) {
             Ok(metadata) => metadata.permissions().mode() & 0o777,
-            Err(_) => files::PRIVATE,
+            Err(_) => durable::PRIVATE_MODE,
         };
         if self.read(path).is_err() && self.files.entry(path)? != PathEntry::Nothing {
             let aside = cert_store::aside(path, now);

@@ -8,7 +8,6 @@
 //! What cannot be read is set aside under another name, and never ends anything.
 
 mod layout;
-mod lock;
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -18,13 +17,12 @@ use time::OffsetDateTime;
 use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{PrivateKey, PublicKey};
 
-use crate::files::{self, DiskError, FileSystem, PathEntry};
 use crate::key_pair::{CertificateKeyPair, matches_key};
+use windlass_runtime::durable::{self, DiskError, FileSystem, PathEntry};
 
 use layout::CertDirLayout;
 
 pub(crate) use layout::aside;
-pub use lock::{DirectoryLock, LockError};
 
 /// Where the certificates of one purpose are kept.
 #[derive(Clone)]
@@ -112,7 +110,7 @@ impl CertStore {
     pub fn new_key(&self) -> Result<PrivateKey, CertStoreError> {
         let key = PrivateKey::generate()?;
         self.files.create_directory(self.layout.directory())?;
-        self.files.replace(&self.layout.key(), key.to_pem()?.as_bytes(), files::PRIVATE)?;
+        self.files.replace(&self.layout.key(), key.to_pem()?.as_bytes(), durable::PRIVATE_MODE)?;
         Ok(key)
     }
 
@@ -125,10 +123,10 @@ impl CertStore {
         self.files.create_directory(self.layout.directory())?;
         let text = identity.to_pem()?;
         let name = self.free_name(now)?;
-        self.files.replace(&self.layout.file(&name), text.as_bytes(), files::PRIVATE)?;
+        self.files.replace(&self.layout.file(&name), text.as_bytes(), durable::PRIVATE_MODE)?;
         let mut warnings = Vec::new();
         let before = self.adopt(now)?;
-        self.files.replace_link(&self.layout.current(), Path::new(&name))?;
+        self.files.replace_symlink(&self.layout.current(), Path::new(&name))?;
         // From here on it is stored, whatever happens. What is left over goes next time.
         self.forget_key(identity, &mut warnings);
         if let Err(error) = self.prune(&name, before.as_deref()) {
@@ -180,7 +178,7 @@ impl CertStore {
             .into_iter()
             .find(|(_, found)| matches_key(found.leaf(), pending))?;
         let done = match self.files.entry(&self.layout.current()) {
-            Ok(PathEntry::Link(target)) => target.as_path() == Path::new(&name),
+            Ok(PathEntry::Symlink(target)) => target.as_path() == Path::new(&name),
             _ => false,
         };
         if !done {
@@ -211,7 +209,7 @@ impl CertStore {
             Err(error) => {
                 // The link stays: it leads nowhere until there is something else.
                 let broken = match self.files.entry(&path) {
-                    Ok(PathEntry::Link(target)) => self.layout.directory().join(target),
+                    Ok(PathEntry::Symlink(target)) => self.layout.directory().join(target),
                     _ => path,
                 };
                 warnings.push(self.set_aside(&broken, &error, now));
@@ -227,7 +225,7 @@ impl CertStore {
         warnings: &mut Vec<String>,
     ) -> Option<CertificateKeyPair> {
         let linked = match self.files.entry(&self.layout.updated()) {
-            Ok(PathEntry::Link(target)) => self.linked(&target, now),
+            Ok(PathEntry::Symlink(target)) => self.linked(&target, now),
             _ => None,
         };
         let (name, identity) = linked.or_else(|| self.good_files(now).into_iter().next())?;
@@ -260,7 +258,7 @@ impl CertStore {
 
     /// Every certificate here that can be used now, the newest first.
     fn good_files(&self, now: OffsetDateTime) -> Vec<(String, CertificateKeyPair)> {
-        let names = self.files.names(self.layout.directory()).unwrap_or_default();
+        let names = self.files.list_names(self.layout.directory()).unwrap_or_default();
         let ours = names.into_iter().filter(|name| self.layout.is_certificate_file(name));
         let good = ours.filter_map(|name| {
             let text = self.files.read(&self.layout.file(&name), MAX_PEM_BYTES).ok()??;
@@ -273,7 +271,7 @@ impl CertStore {
     }
 
     fn set_current(&self, name: &str, warnings: &mut Vec<String>) {
-        let linked = self.files.replace_link(&self.layout.current(), Path::new(name));
+        let linked = self.files.replace_symlink(&self.layout.current(), Path::new(name));
         warnings.extend(linked.err().map(|error| error.to_string()));
     }
 
@@ -283,13 +281,13 @@ impl CertStore {
         let path = self.layout.current();
         match self.files.entry(&path)? {
             PathEntry::Nothing => Ok(None),
-            PathEntry::Link(target) => {
+            PathEntry::Symlink(target) => {
                 Ok(target.file_name().and_then(|name| name.to_str()).map(str::to_owned))
             }
             PathEntry::Other => {
                 let name = self.free_name(now)?;
-                self.files.link(&path, &self.layout.file(&name))?;
-                self.files.replace_link(&path, Path::new(&name))?;
+                self.files.hard_link(&path, &self.layout.file(&name))?;
+                self.files.replace_symlink(&path, Path::new(&name))?;
                 Ok(Some(name))
             }
         }
@@ -297,7 +295,7 @@ impl CertStore {
 
     /// A name that nothing has yet.
     fn free_name(&self, now: OffsetDateTime) -> Result<String, DiskError> {
-        let taken = self.files.names(self.layout.directory())?;
+        let taken = self.files.list_names(self.layout.directory())?;
         Ok(self.layout.free_name(now, |name| taken.iter().any(|taken| taken == name)))
     }
 
@@ -314,12 +312,13 @@ impl CertStore {
     /// Removes what a killed process was writing, and the link that kubelet leaves behind.
     fn tidy(&self, warnings: &mut Vec<String>) {
         let ours = |name: &String| {
-            files::is_staged(name) && name.trim_start_matches('.').starts_with(self.layout.prefix())
+            durable::is_staged(name)
+                && name.trim_start_matches('.').starts_with(self.layout.prefix())
         };
-        let names = self.files.names(self.layout.directory()).unwrap_or_default();
+        let names = self.files.list_names(self.layout.directory()).unwrap_or_default();
         let mut rest = names.iter().filter(|name| ours(name)).map(|n| self.layout.file(n));
         let mut gone = rest.try_for_each(|path| self.files.remove(&path));
-        if let Ok(PathEntry::Link(_)) = self.files.entry(&self.layout.updated()) {
+        if let Ok(PathEntry::Symlink(_)) = self.files.entry(&self.layout.updated()) {
             gone = gone.and_then(|()| self.files.remove(&self.layout.updated()));
         }
         warnings.extend(gone.err().map(|error| error.to_string()));
@@ -327,7 +326,7 @@ impl CertStore {
 
     /// Removes all but the current certificate and the one before.
     fn prune(&self, current: &str, before: Option<&str>) -> Result<(), DiskError> {
-        let names = self.files.names(self.layout.directory())?;
+        let names = self.files.list_names(self.layout.directory())?;
         let kept = |name: &str| name == current || Some(name) == before;
         let mut old =
             names.iter().filter(|name| self.layout.is_certificate_file(name) && !kept(name));

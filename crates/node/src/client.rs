@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::TryFutureExt as _;
+use futures::future::MapErr;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -21,7 +23,8 @@ use kube::config::AuthInfo;
 use kube::{Client, Config};
 use rustls::client::Resumption;
 use tokio::sync::watch;
-use tower::Service;
+use tower::{BoxError, Service};
+use windlass_runtime::client_error::name_server;
 
 use crate::key_pair::CertificateKeyPair;
 use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver, is_same_key_pair};
@@ -41,6 +44,7 @@ pub fn connect(config: &Config, current: CurrentKeyPair) -> kube::Result<Client>
     let service = ClientService { pools: Arc::new(pools) };
     tokio::spawn(watch_certificate(Arc::downgrade(&service.pools)));
     let builder = ClientBuilder::new(service, config.default_namespace.clone());
+    let builder = name_server(builder, &config.cluster_url);
     Ok(builder.with_layer(&config.base_uri_layer()).build())
 }
 
@@ -154,15 +158,15 @@ struct ClientService {
 
 impl Service<Request<Body>> for ClientService {
     type Response = Response<Incoming>;
-    type Error = legacy::Error;
-    type Future = legacy::ResponseFuture;
+    type Error = BoxError;
+    type Future = MapErr<legacy::ResponseFuture, fn(legacy::Error) -> BoxError>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.pools.http().request(request)
+        self.pools.http().request(request).map_err(BoxError::from)
     }
 }
 

@@ -8,9 +8,9 @@ use kube::Client;
 use crate::bootstrap::BootstrapCredentials;
 use crate::client;
 use crate::clock::Clock;
-use crate::csr::explain;
 use crate::node_certificates::{ClientFactory, RequesterCredential};
 use crate::tls_resolver::CurrentKeyPair;
+use windlass_runtime::client_error::describe;
 
 /// The credentials of a node. Files are read whenever they are needed: somebody may have put a new
 /// one there.
@@ -53,6 +53,6 @@ impl ClientSwitch {
     async fn node_client(&self) -> Result<Client, String> {
         let current = self.current.get().cloned().ok_or("the node has no certificate")?;
         let config = self.boot.cluster().await?;
-        client::connect(&config, current).map_err(|error| explain(&error))
+        client::connect(&config, current).map_err(|error| describe(&error))
     }
 }

@@ -10,12 +10,12 @@ use time::Duration as Span;
 use tokio::sync::watch;
 
 use crate::bootstrap::{BootstrapCredentials, InitialCredential};
-use crate::files::{self, FileSystem};
 use crate::key_pair::CertificateKeyPair;
 use crate::node_certificates::NodeCertificateManager;
 use crate::testing::node::RotationTestNode;
 use crate::testing::server::SigningPolicy;
 use crate::testing::{DiskFailure, FailingDisk, START, client_identity};
+use windlass_runtime::durable::{self, FileSystem};
 
 /// What a node has when a life begins, and so what happens in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +161,8 @@ impl SurvivalFixture {
             InitialCredential::Managed,
             "{what}"
         );
-        let names = FileSystem::default().names(&self.node.dir().join("pki")).unwrap();
-        let rest = |name: &&String| files::is_staged(name) || name.ends_with(".tmp");
+        let names = FileSystem::default().list_names(&self.node.dir().join("pki")).unwrap();
+        let rest = |name: &&String| durable::is_staged(name) || name.ends_with(".tmp");
         assert_eq!(names.iter().find(rest), None, "{what}");
         let pairs = names.iter().filter(|name| name.ends_with(".pem")).count();
         assert!(pairs <= 3, "{what}: {names:?}");

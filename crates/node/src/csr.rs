@@ -17,11 +17,11 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
-use windlass_client_error::describe;
 use windlass_pki::{
     CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, build_csr,
     parse_certificate_blocks,
 };
+use windlass_runtime::client_error::describe;
 
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
@@ -54,7 +54,7 @@ pub enum CsrSubmitError {
         reason: String,
     },
     /// The server refused, or could not be reached.
-    #[error("{}", explain(.0))]
+    #[error("{}", describe(.0))]
     Api(#[from] kube::Error),
     /// The server took too long.
     #[error("the server did not answer for {PATIENCE:?}")]
@@ -161,17 +161,6 @@ pub(crate) async fn call_api<T>(
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CsrSubmitError::Silence),
-    }
-}
-
-/// Why a server was of no help, on one line and without the names of our libraries.
-pub fn explain(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => {
-            let message = status.message.lines().next().unwrap_or_default();
-            format!("the server says {} {}: {message}", status.code, status.reason)
-        }
-        error => format!("cannot reach the server: {}", describe(error)),
     }
 }
 

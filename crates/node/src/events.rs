@@ -3,18 +3,20 @@
 //! They are a courtesy: the log and the status say the same. So there are few of them, and one that
 //! cannot be written holds up nothing.
 
-pub mod recorder;
-
 use kube::Client;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use windlass_runtime::events::{
+    AGENT_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent, node_reference,
+};
 
 use crate::clock::Clock;
 use crate::node_certificates::RotationNotice;
 use crate::node_status::object::timestamp;
 use crate::template::CertificatePurpose;
 
-use recorder::{Event, EventRecorder, node_reference};
+/// Action of events about certificates.
+pub(crate) const RENEWING: &str = "RenewingCertificate";
 
 /// Writes what happens to one certificate on its node, until nothing can happen any more.
 pub async fn record_notices(
@@ -24,37 +26,39 @@ pub async fn record_notices(
     mut notices: Receiver<RotationNotice>,
     clock: Clock,
 ) {
-    let mut recorder = EventRecorder::new(client, node, clock.clone());
+    let reporter = EventReporter::node(&node);
+    let recorder = EventRecorder::new(client, reporter, AGENT_EVENT_LIMIT);
     loop {
         let notice = match notices.recv().await {
             Ok(notice) => notice,
             Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };
-        recorder.record(|node| event_from_notice(node, purpose, &notice)).await;
+        let event = event_from_notice(purpose, &notice);
+        recorder.record(node_reference(&node), event, clock().wall).await;
     }
 }
 
-fn event_from_notice(node: &str, purpose: CertificatePurpose, notice: &RotationNotice) -> Event {
+fn event_from_notice(purpose: CertificatePurpose, notice: &RotationNotice) -> NewEvent {
     let which = match purpose {
         CertificatePurpose::Client => "client certificate",
         CertificatePurpose::Serving => "serving certificate",
     };
-    let (kind, reason, note) = match notice {
+    match notice {
         RotationNotice::Stored { expires, .. } => {
             let time = timestamp(*expires).map(|time| time.to_string()).unwrap_or_default();
-            ("Normal", "CertificateStored", format!("stored a new {which}, good until {time}"))
+            let note = format!("stored a new {which}, valid until {time}");
+            NewEvent::normal(RENEWING, "CertificateStored", note)
         }
-        RotationNotice::Trouble(trouble) => {
-            ("Warning", trouble.cause.reason(), format!("no new {which}: {}", trouble.message))
+        RotationNotice::Trouble(failure) => {
+            let note = format!("cannot renew the {which}: {}", failure.message);
+            NewEvent::warning(RENEWING, failure.cause.reason(), note)
         }
-    };
-    Event { regarding: node_reference(node), kind, action: "KeepingCertificate", reason, note }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::recorder::LONGEST;
     use super::*;
     use crate::node_certificates::{CertificateFailure, FailureCause};
     use crate::testing::START;
@@ -73,25 +77,22 @@ mod tests {
                 stored,
                 "Normal",
                 "CertificateStored",
-                "stored a new client certificate, good until 2026-03-01T12:00:00Z".to_owned(),
+                "stored a new client certificate, valid until 2026-03-01T12:00:00Z".to_owned(),
             ),
             (
                 trouble("x was denied".into()),
                 "Warning",
                 "RequestDenied",
-                "no new client certificate: x was denied".to_owned(),
+                "cannot renew the client certificate: x was denied".to_owned(),
             ),
         ];
         for (notice, kind, reason, note) in table {
-            let event = event_from_notice("n1", CertificatePurpose::Client, &notice)
-                .into_api_event("n1", START);
+            let event = event_from_notice(CertificatePurpose::Client, &notice);
+            let event = event.build(&EventReporter::node("n1"), node_reference("n1"), START);
             assert_eq!(event.type_.as_deref(), Some(kind));
             assert_eq!(event.reason.as_deref(), Some(reason));
             assert_eq!(event.note, Some(note));
             assert_eq!(event.regarding.unwrap().uid.as_deref(), Some("n1"));
         }
-        let long =
-            event_from_notice("n1", CertificatePurpose::Serving, &trouble("ü".repeat(LONGEST)));
-        assert!(long.into_api_event("n1", START).note.unwrap().len() <= LONGEST);
     }
 }

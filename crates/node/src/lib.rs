@@ -1,6 +1,5 @@
 //! The node agent: obtains and keeps the certificates of a node, as kubelet does.
 //!
-//! - [`files`]: every operation on the disk, so that each can be made to fail.
 //! - [`key_pair`]: a certificate, those that vouch for it, and its key.
 //! - [`cert_store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
 //! - [`template`]: what a certificate is for, and what has to be in it.
@@ -38,7 +37,6 @@ pub mod csr;
 pub mod events;
 pub mod exposure;
 pub mod feature_gates;
-pub mod files;
 pub mod key_pair;
 pub mod limits;
 pub mod metrics;

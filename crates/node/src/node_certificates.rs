@@ -2,8 +2,8 @@
 //!
 //! [`state_machine`] decides; this performs. Everybody who uses the certificate asks [`NodeCertificateManager::current`].
 
-pub mod backoff;
 pub mod report;
+mod retry_policy;
 pub mod state_machine;
 
 use std::pin::Pin;
@@ -19,17 +19,17 @@ use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 use crate::cert_store::{CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock::{self, Clock};
 use crate::csr::{self, CsrOutcome, CsrSubmitError, PATIENCE};
-use crate::files::DiskError;
 use crate::key_pair::{CertificateKeyPair, KeyPairError};
 use crate::template::{CertificatePurpose, CertificateTemplate};
+use windlass_runtime::durable::DiskError;
 
 use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMachine};
 
-pub use backoff::{Backoff, RetryPolicy};
 pub use report::{
     CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
     NodeCertificateReport, RotationNotice,
 };
+pub use retry_policy::RetryPolicy;
 pub use state_machine::RequesterCredential;
 
 /// Makes a client that asks as somebody, or says why it cannot: that is shown to operators.

@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Clock, ClockReading};
-use crate::csr::{PATIENCE, explain};
+use crate::csr::PATIENCE;
 use crate::node_certificates::RandomSource;
 use crate::template::CertificateTemplate;
+use windlass_runtime::client_error::describe;
 
 use object::{HostInfo, is_ready, is_reported_by_kubelet, serving_template};
 
@@ -244,7 +245,7 @@ async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, No
     match timeout(PATIENCE, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
-            let text = explain(&error);
+            let text = describe(&error);
             Err(match error {
                 Error::Api(status) => NodeApiError::Refused(status.code, text),
                 _ => NodeApiError::Failed(text),

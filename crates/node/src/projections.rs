@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use windlass_pki::AltNames;
 
-use crate::files::{DiskError, FileSystem};
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::payload::VolumePayload;
 use crate::volume::plan::{BlockedReason, VolumeReaders};
 use crate::volume_certificates::CertificateSubject;
+use windlass_runtime::durable::{DiskError, FileSystem};
 
 pub use file_watch::watch_file;
 pub use keystores::KeystoreFile;

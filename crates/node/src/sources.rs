@@ -1,7 +1,5 @@
 //! What volumes are made of, as the server has it: watched, and asked for.
 //!
-//! - [`discovery`]: kinds that not every server has, in the best version that it has.
-//! - [`watch`]: watches that go on through errors.
 //! - [`pods`]: the pods of this node.
 //! - [`bundles`]: all ClusterTrustBundles.
 //! - [`objects`]: those ConfigMaps and Secrets that volumes name.
@@ -10,11 +8,9 @@
 //! Whoever makes volumes is woken by a [`SourceChange`] that says what has changed.
 
 pub mod bundles;
-pub mod discovery;
 pub mod objects;
 pub mod pods;
 pub mod tokens;
-pub mod watch;
 
 use std::future::Future;
 

@@ -1,18 +1,17 @@
 //! What the agent holds, waits for and why, in a file that `windlass node status` reads.
 
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::files::{DiskError, FileSystem};
 use crate::node_certificates::{CurrentCertificateReport, ManagerActivity, NodeCertificateReport};
 use crate::node_status::NodeRegistration;
 use crate::template::CertificatePurpose;
 use crate::volume_manager::report::{CertificateReport, VolumeReports};
+use windlass_runtime::durable::{DiskError, FileSystem};
+use windlass_runtime::file_lock::DirectoryLock;
 
 /// Name of the status file, in the agent's root directory.
 pub const FILE: &str = "windlass-node-status.json";
@@ -230,16 +229,7 @@ impl AgentStatus {
 
 /// Whether an agent keeps its certificates in this directory now.
 pub fn is_running(directory: &Path) -> std::io::Result<bool> {
-    let directory = match File::open(directory) {
-        Ok(directory) => directory,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match directory.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    DirectoryLock::is_held(directory)
 }
 
 impl CertificateStatus {
@@ -468,8 +458,7 @@ mod tests {
     fn an_agent_at_work_is_seen() {
         let place = tempfile::tempdir().unwrap();
         assert!(!is_running(place.path()).unwrap());
-        let lock = crate::cert_store::DirectoryLock::acquire(place.path(), &FileSystem::default())
-            .unwrap();
+        let lock = DirectoryLock::acquire(place.path()).unwrap();
         assert!(is_running(place.path()).unwrap());
         drop(lock);
         assert!(!is_running(place.path()).unwrap());

@@ -19,8 +19,8 @@ use windlass_pki::{
     issue_certificate,
 };
 
-use crate::files::{FileOperation, FileSystem};
 use crate::key_pair::CertificateKeyPair;
+use windlass_runtime::durable::{DiskOperation, FileSystem};
 
 pub use reports::report;
 
@@ -128,7 +128,7 @@ impl FailingDisk {
         self.done.store(usize::MAX / 2, SeqCst);
     }
 
-    fn check_operation(&self, operation: FileOperation, _: &Path) -> io::Result<()> {
+    fn check_operation(&self, operation: DiskOperation, _: &Path) -> io::Result<()> {
         let number = self.done.fetch_add(1, SeqCst);
         if number < self.at || number >= usize::MAX / 2 {
             return Ok(());
@@ -140,7 +140,7 @@ impl FailingDisk {
             DiskFailure::Kill => Err(io::Error::other("killed")),
             // What cannot be written to can be read, and a full disk can be cleaned up.
             DiskFailure::Fail(_) if operation.is_read_only() && number > self.at => Ok(()),
-            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == FileOperation::Remove => {
+            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == DiskOperation::Remove => {
                 Ok(())
             }
             DiskFailure::Fail(kind) => Err(kind.into()),

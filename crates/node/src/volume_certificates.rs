@@ -33,17 +33,18 @@ use windlass_api::selector::labels::LabelSelector;
 use windlass_pki::AltNames;
 
 use crate::clock::Clock;
-use crate::events::recorder::Event;
 use crate::feature_gates::FeatureGates;
-use crate::files::FileSystem;
 use crate::node_certificates::RandomSource;
 use crate::sources::ChangeSender;
 use crate::sources::bundles::BundleView;
-use crate::sources::discovery::{self, ApiAvailability, POD_REQUESTS, RecheckSignal};
 use crate::volume::definition::CertificateSource;
 use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
 use crate::volume::trust_anchors::{BundleSelector, TrustAnchors};
+use windlass_runtime::discovery::{
+    AGENT_PACING, KindPresence, POD_CERTIFICATE_REQUESTS, RecheckSignal, watch_presence,
+};
+use windlass_runtime::durable::FileSystem;
 
 use dispatcher::RequestDispatcher;
 use managed_certificate::{ManagedCertificate, PublishedCertificate, lock};
@@ -113,17 +114,17 @@ pub struct VolumeCertificateManager {
     pods: watch::Sender<bool>,
     /// Not everybody asks at once.
     turns: Semaphore,
-    presence: watch::Sender<ApiAvailability>,
+    presence: watch::Sender<KindPresence>,
     again: RecheckSignal,
     hub: RequestDispatcher,
     requests: pod_request::PodRequestClient,
-    notices: mpsc::Sender<Event>,
+    notices: mpsc::Sender<event_writer::QueuedEvent>,
 }
 
 /// What somebody who runs it hears.
 struct CertificateInbox {
     begin: mpsc::UnboundedReceiver<CertificateStart>,
-    notices: mpsc::Receiver<Event>,
+    notices: mpsc::Receiver<event_writer::QueuedEvent>,
 }
 
 struct CertificateStart {
@@ -152,7 +153,7 @@ impl VolumeCertificateManager {
             inbox: Mutex::new(Some(CertificateInbox { begin: begins, notices: noticed })),
             pods: watch::Sender::new(false),
             turns: Semaphore::new(TURNS),
-            presence: watch::Sender::new(ApiAvailability::Unknown),
+            presence: watch::Sender::new(KindPresence::Unknown),
             requests: pod_request::PodRequestClient::new(
                 client,
                 node,
@@ -277,12 +278,8 @@ impl VolumeCertificateManager {
         }
         let (client, again) = (self.setup.client.clone(), self.again.clone());
         let presence = self.presence.subscribe();
-        let finding = discovery::watch_availability(
-            client.clone(),
-            POD_REQUESTS,
-            again.clone(),
-            self.presence.clone(),
-        );
+        let (kind, found) = (POD_CERTIFICATE_REQUESTS, self.presence.clone());
+        let finding = watch_presence(client.clone(), kind, AGENT_PACING, again.clone(), found);
         tokio::join!(finding, self.hub.run(client, &self.setup.node, presence, again));
     }
 }

@@ -1,28 +1,39 @@
-//! Keeps all volumes of this node as they should be: those of its pods, and those of the machine.
+//! The volume manager: keeps all projected volumes of this node up to date, those of its pods and those of the host.
 //!
-//! - [`report`]: what is known of each volume, for others.
-//! - `work`: the loop. It hears what has changed, works out which volumes may be concerned, and has
-//!   their files made: several volumes at once, but never twice the same.
-//! - `pods`, `hosts`: which volumes there are. `leaving`: pods that have none any more.
-//! - `volume`: one volume. `needs`: what it depends on. `world`: what is known of that. `machine`: what the
-//!   machine has.
-//! - `tell`: tells pods how their volumes are.
-//! - `place`, `tmpfs`: where the volumes of pods are.
+//! | module | holds |
+//! |---|---|
+//! | `volume_loop` | the loop that composes the parts below |
+//! | `volume_table`, `managed_volume`, `volume_state` | all volumes, one volume, and the states and transitions of one |
+//! | `job_runner`, `volume_job` | jobs beside the loop; inspecting and writing a volume |
+//! | `pod_tracker`, `pod_volumes`, `pod_teardown` | which pods exist, their volumes, and their end |
+//! | `host_volumes` | host projections and their volumes |
+//! | `selections`, `dependencies`, `snapshot` | selected bundles; other sources of a volume; all of them at one point in time |
+//! | `credentials` | requests for tokens and certificates |
+//! | `pod_status` | events and conditions on pods |
+//! | `pod_volumes_root`, `tmpfs` | the directory of pod volumes |
+//! | [`report`] | the state of each volume, for others |
 
+mod credentials;
 mod dependencies;
 mod host_resources;
 mod host_volumes;
+mod job_runner;
 mod managed_volume;
 mod pod_status;
 mod pod_teardown;
+mod pod_tracker;
 mod pod_volumes;
 mod pod_volumes_root;
 pub mod report;
+mod selections;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tmpfs;
+mod volume_job;
 mod volume_loop;
+mod volume_state;
+mod volume_table;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +42,6 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
-use crate::files::FileSystem;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
@@ -42,6 +52,7 @@ use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
 use crate::sources::tokens::TokenManager;
 use crate::volume_certificates::VolumeCertificateManager;
+use windlass_runtime::durable::FileSystem;
 
 use pod_status::PodStatusReporter;
 use report::VolumeReports;
@@ -51,7 +62,7 @@ pub use pod_volumes_root::release;
 
 /// Dependencies of the volume manager, which `run` consumes.
 pub struct VolumeManager {
-    /// The server, as the node: for events and conditions.
+    /// Client with the node's credentials, for events and conditions.
     pub client: Client,
     /// The name of the Node object, used in events.
     pub node: String,
@@ -61,9 +72,9 @@ pub struct VolumeManager {
     pub files: FileSystem,
     /// Source of time for retries, checks and time stamps.
     pub clock: Clock,
-    /// So that not everything is done at once.
+    /// Jitter of checks and retries, between 0 and 1.
     pub random: RandomSource,
-    /// Whether volumes of pods are to be in memory, where this process may mount.
+    /// Whether pod volumes are on a tmpfs, where this process may mount one.
     pub tmpfs: bool,
     /// Pods bound to this node by UID; `None` until the first list.
     pub pods: watch::Receiver<NodePods>,
@@ -71,7 +82,7 @@ pub struct VolumeManager {
     pub bundles: watch::Receiver<Arc<BundleView>>,
     /// Volumes of the host, from the host projections file.
     pub projections: watch::Receiver<HostProjections>,
-    /// Whether there is a kubelet, whose the pods are then.
+    /// Whether the node is registered, and whether a kubelet manages its pods.
     pub registration: watch::Receiver<NodeRegistration>,
     /// Watched ConfigMaps and Secrets that volumes reference.
     pub objects: ObjectCache,
@@ -85,17 +96,17 @@ pub struct VolumeManager {
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
     /// Counters and histograms that the manager updates.
     pub metrics: Arc<VolumeMetrics>,
-    /// What is known of each volume.
+    /// Receives the report on each volume.
     pub reports: watch::Sender<VolumeReports>,
 }
 
 impl VolumeManager {
-    /// Keeps them so. Does not end.
+    /// Runs until it is dropped.
     pub async fn run(self) {
-        let (tell, news) = mpsc::unbounded_channel();
-        let (client, node) = (self.client.clone(), self.node.clone());
-        let teller = PodStatusReporter::new(client, node, self.clock.clone(), self.random.clone());
-        // Whoever ends one of them ends both.
-        tokio::join!(teller.run(news), VolumeLoop::new(self, tell).run());
+        let (pod_reports, received) = mpsc::unbounded_channel();
+        let (client, clock, random) =
+            (self.client.clone(), self.clock.clone(), self.random.clone());
+        let reporter = PodStatusReporter::new(client, &self.node, clock, random);
+        tokio::join!(reporter.run(received), VolumeLoop::new(self, pod_reports).run());
     }
 }

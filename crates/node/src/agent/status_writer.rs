@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::files::FileSystem;
 use crate::node_certificates::NodeCertificateReport;
 use crate::node_status::NodeRegistration;
 use crate::status_file::{AgentStatus, CertificateStatus, RegistrationStatus, VolumesStatus};
 use crate::volume_manager::report::VolumeReports;
+use windlass_runtime::durable::FileSystem;
 
 /// What there is to say, and where.
 pub struct StatusFileWriter {

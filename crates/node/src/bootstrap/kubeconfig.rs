@@ -11,8 +11,8 @@ use windlass_pki::limits::MAX_PEM_BYTES;
 use zeroize::Zeroizing;
 
 use crate::clock;
-use crate::files::FileSystem;
 use crate::key_pair::CertificateKeyPair;
+use windlass_runtime::durable::FileSystem;
 
 /// A kubeconfig that has a current context with a server. No error here shows what is in it.
 pub struct ParsedKubeconfig {

@@ -22,7 +22,7 @@ fn path(dir: &TempDir, name: &str) -> PathBuf {
 }
 
 fn names(dir: &TempDir) -> Vec<String> {
-    FileSystem::default().names(&dir.path().join("pki")).unwrap()
+    FileSystem::default().list_names(&dir.path().join("pki")).unwrap()
 }
 
 fn put(dir: &TempDir, name: &str, text: &str) {
@@ -199,7 +199,7 @@ fn check(dir: &TempDir, old: Option<&CertificateKeyPair>, new: &CertificateKeyPa
         let key = store(dir).load_or_create_key(None, START).unwrap();
         assert_eq!(key.public_key(), new.key().public_key(), "{what}");
     }
-    let left = names(dir).into_iter().filter(|name| files::is_staged(name)).collect::<Vec<_>>();
+    let left = names(dir).into_iter().filter(|name| durable::is_staged(name)).collect::<Vec<_>>();
     assert_eq!(left, [""; 0], "{what}");
 }
 
@@ -253,16 +253,6 @@ fn a_disk_that_fails_leaves_the_old_certificate() {
             assert!(same(failing.load(START).identity.as_ref(), &new), "{kind} at {at}");
         }
     }
-}
-
-#[test]
-fn a_directory_belongs_to_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let taken = DirectoryLock::acquire(&dir.path().join("a/b"), &FileSystem::default()).unwrap();
-    let second = DirectoryLock::acquire(&dir.path().join("a/b"), &FileSystem::default());
-    assert!(second.unwrap_err().to_string().starts_with("another process keeps"));
-    drop(taken);
-    DirectoryLock::acquire(&dir.path().join("a/b"), &FileSystem::default()).unwrap();
 }
 
 #[test]

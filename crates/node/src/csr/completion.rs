@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
-use windlass_client_error::describe;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::csr::{self, CsrState};
+use windlass_runtime::watch::{ListTracker, ObjectWatch, TrackedEvent};
 
-use super::{CsrObject, PATIENCE, SubmittedCsr, explain};
+use super::{CsrObject, PATIENCE, SubmittedCsr};
 
-/// How often to look beside the watch, which may be cut off without anybody saying so.
-const LOOK: Duration = Duration::from_secs(60);
-/// How often to look for those who may not watch.
-const LOOK_ONLY: Duration = Duration::from_secs(5);
+/// Interval of polls beside the watch, whose connection may be cut without notice.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of polls for clients that may not watch.
+const POLL_ONLY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How waiting for a CertificateSigningRequest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,14 +54,14 @@ impl CsrStage {
 /// Waits until a request has ended, through everything that may happen to a server.
 pub async fn wait_for_completion(
     client: &Client,
-    asked: &SubmittedCsr,
+    submitted: &SubmittedCsr,
     patience: Duration,
-    mut on: impl FnMut(CsrStage),
+    mut on_stage: impl FnMut(CsrStage),
 ) -> CsrOutcome {
     let mut stage = CsrStage::Approval;
-    let follow = watch_until_complete(client, asked, |now| {
+    let follow = watch_until_complete(client, submitted, |now| {
         stage = now;
-        on(now);
+        on_stage(now);
     });
     match timeout(patience, follow).await {
         Ok(outcome) => outcome,
@@ -73,119 +71,74 @@ pub async fn wait_for_completion(
 
 async fn watch_until_complete(
     client: &Client,
-    asked: &SubmittedCsr,
-    mut on: impl FnMut(CsrStage),
+    submitted: &SubmittedCsr,
+    mut on_stage: impl FnMut(CsrStage),
 ) -> CsrOutcome {
     let api: Api<CsrObject> = Api::all(client.clone());
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", asked.name));
-    let mut events = watcher(api.clone(), only).default_backoff().boxed();
-    let (mut looks, mut may_watch, mut seen) = (every(LOOK), true, false);
+    let name = submitted.name.as_str();
+    let mut watch = ObjectWatch::with_fields(api.clone(), Some(&format!("metadata.name={name}")));
+    let mut list = ListTracker::default();
+    let (mut polls, mut may_watch) = (every(POLL_INTERVAL), true);
     loop {
         let found = tokio::select! {
-            event = events.next(), if may_watch => match event {
-                Some(Ok(Event::Init)) => {
-                    seen = false;
-                    continue;
-                }
-                Some(Ok(Event::InitApply(request) | Event::Apply(request))) => {
-                    seen = true;
-                    Some(request)
-                }
-                Some(Ok(Event::InitDone)) if seen => continue,
-                Some(Ok(Event::InitDone)) => None,
-                // Whether it was ours that was deleted is known by its uid.
-                Some(Ok(Event::Delete(gone))) if is_same_request(&gone, asked) => None,
-                Some(Ok(Event::Delete(_))) => continue,
-                Some(Err(error)) => match refusal(&error) {
-                    Some(WatchRefusal::Unauthorized(why)) => return CsrOutcome::Unauthorized(why),
-                    Some(WatchRefusal::Forbidden) => {
-                        (may_watch, looks) = (false, every(LOOK_ONLY));
-                        continue;
-                    }
-                    None => {
-                        let error = describe(&error);
-                        tracing::debug!(request = asked.name, error, "watch ended; resuming");
-                        continue;
-                    }
+            event = watch.next(), if may_watch => match event {
+                Ok(event) => match list.track(event, ResourceExt::name_any) {
+                    Some(TrackedEvent::Applied(_, found)) => Some(found),
+                    Some(TrackedEvent::Listed(names)) if names.is_empty() => None,
+                    // A namesake may have been deleted; the UID identifies the request.
+                    Some(TrackedEvent::Deleted(_, gone)) if is_same_request(&gone, submitted) => None,
+                    Some(TrackedEvent::Listed(_) | TrackedEvent::Deleted(..)) | None => continue,
                 },
-                None => {
-                    (may_watch, looks) = (false, every(LOOK_ONLY));
+                Err(error) if error.status == Some(401) && !error.was_established => {
+                    return CsrOutcome::Unauthorized(error.message);
+                }
+                Err(error) => {
+                    if error.status == Some(403) && !error.was_established {
+                        (may_watch, polls) = (false, every(POLL_ONLY_INTERVAL));
+                    }
+                    tracing::debug!(request = name, %error, "watch ended");
                     continue;
                 }
             },
-            _ = looks.tick() => match timeout(PATIENCE, api.get_opt(&asked.name)).await {
+            _ = polls.tick() => match timeout(PATIENCE, api.get_opt(name)).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
-                    return CsrOutcome::Unauthorized(explain(&kube::Error::Api(status)));
+                Ok(Err(error @ kube::Error::Api(_))) if is_unauthorized(&error) => {
+                    return CsrOutcome::Unauthorized(describe(&error));
                 }
                 Ok(Err(_)) | Err(_) => continue,
             },
         };
-        match evaluate(found.as_ref(), asked) {
+        match evaluate(found.as_ref(), submitted) {
             Ok(outcome) => return outcome,
-            Err(stage) => on(stage),
+            Err(stage) => on_stage(stage),
         }
     }
 }
 
-/// How a request has ended, or what it waits for. As for Kubernetes, conditions count by being
-/// there, and a certificate without approval is none.
-fn evaluate(found: Option<&CsrObject>, asked: &SubmittedCsr) -> Result<CsrOutcome, CsrStage> {
+fn is_unauthorized(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 401)
+}
+
+/// How a request has ended, or what it waits for.
+fn evaluate(found: Option<&CsrObject>, submitted: &SubmittedCsr) -> Result<CsrOutcome, CsrStage> {
     let Some(found) = found else { return Ok(CsrOutcome::Gone("it was deleted")) };
-    if !is_same_request(found, asked) {
+    if !is_same_request(found, submitted) {
         return Ok(CsrOutcome::Gone("it was replaced by another one"));
     }
-    let status = found.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let said = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-    if let Some(denied) = said("Denied") {
-        return Ok(CsrOutcome::Denied(condition_message(denied)));
-    }
-    if let Some(failed) = said("Failed") {
-        return Ok(CsrOutcome::Failed(condition_message(failed)));
-    }
-    if said("Approved").is_none() {
-        return Err(CsrStage::Approval);
-    }
-    match status.and_then(|status| status.certificate.as_ref()) {
-        Some(text) if !text.0.is_empty() => Ok(CsrOutcome::Issued(text.0.clone())),
-        _ => Err(CsrStage::Signature),
+    match csr::state(found) {
+        CsrState::Pending => Err(CsrStage::Approval),
+        CsrState::Approved => Err(CsrStage::Signature),
+        CsrState::Denied(condition) => Ok(CsrOutcome::Denied(csr::describe_condition(condition))),
+        CsrState::Failed(condition) => Ok(CsrOutcome::Failed(csr::describe_condition(condition))),
+        CsrState::Issued(chain) => Ok(CsrOutcome::Issued(chain.to_owned())),
     }
 }
 
-fn is_same_request(found: &CsrObject, asked: &SubmittedCsr) -> bool {
-    found.metadata.uid.as_deref().unwrap_or_default() == asked.uid
+fn is_same_request(found: &CsrObject, submitted: &SubmittedCsr) -> bool {
+    found.metadata.uid.as_deref().unwrap_or_default() == submitted.uid
 }
 
-fn condition_message(condition: &Condition) -> String {
-    let parts = [&condition.reason, &condition.message];
-    let parts = parts.into_iter().flatten().map(|part| part.lines().next().unwrap_or_default());
-    let parts = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>();
-    if parts.is_empty() { "no reason is given".to_owned() } else { parts.join(": ") }
-}
-
-/// Why a watch cannot begin, where trying again does not help.
-enum WatchRefusal {
-    Unauthorized(String),
-    Forbidden,
-}
-
-fn refusal(error: &watcher::Error) -> Option<WatchRefusal> {
-    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
-        error
-    else {
-        return None;
-    };
-    match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            Some(WatchRefusal::Unauthorized(explain(error)))
-        }
-        kube::Error::Api(status) if status.code == 403 => Some(WatchRefusal::Forbidden),
-        _ => None,
-    }
-}
-
-/// Not at once, and not more often after a pause.
+/// Ticks after each period, without catching up on missed ticks.
 fn every(period: Duration) -> Interval {
     let mut interval = interval_at(Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -76,11 +76,11 @@ async fn submits_once_per_key() {
 #[tokio::test(start_paused = true)]
 async fn reports_server_errors() {
     for (fault, expected) in [
-        (InjectedFault::Status(401), "the server says 401 Unauthorized: scripted 401"),
-        (InjectedFault::Status(403), "the server says 403 Forbidden: scripted 403"),
-        (InjectedFault::Status(404), "the server says 404 NotFound: scripted 404"),
-        (InjectedFault::Status(500), "the server says 500 InternalError: scripted 500"),
-        (InjectedFault::Cut, "cannot reach the server: connection reset by the script"),
+        (InjectedFault::Status(401), "unauthorized: the server rejected the credentials"),
+        (InjectedFault::Status(403), "scripted 403"),
+        (InjectedFault::Status(404), "scripted 404"),
+        (InjectedFault::Status(500), "scripted 500"),
+        (InjectedFault::Cut, "connection reset by the script"),
         (InjectedFault::Silence, "the server did not answer for 30s"),
     ] {
         let server = ScriptedApi::new(SigningPolicy::Wait);

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::backoff::{RateLimiter, RetryPolicy};
 use super::report::{
     CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
     NodeCertificateReport, RotationNotice,
 };
+use windlass_runtime::rate_limit::TokenBucket;
+
+use super::retry_policy::RetryPolicy;
 use crate::clock::{self, ClockReading};
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
@@ -28,7 +30,7 @@ pub struct RotationStateMachine {
     held: Option<RotationSchedule>,
     template: Option<CertificateTemplate>,
     phase: RotationPhase,
-    budget: RateLimiter,
+    budget: TokenBucket,
     /// Refusals one after the other.
     refusals: u32,
     /// Troubles one after the other.
@@ -148,7 +150,7 @@ impl RotationStateMachine {
             held: found.map(|identity| RotationSchedule::new(identity, random)),
             template: None,
             phase: RotationPhase::Idle,
-            budget: RateLimiter::new(&pace),
+            budget: TokenBucket::new(pace.requests),
             refusals: 0,
             troubles: 0,
             other_credential: false,
@@ -280,7 +282,7 @@ impl RotationStateMachine {
             self.trouble = None;
             return Vec::new();
         }
-        match self.budget.try_acquire(&self.pace, now.since) {
+        match self.budget.take(now.since) {
             Ok(()) => self.obtain(key, now),
             Err(wait) => {
                 self.pause(wait, RotationStep::Begin(key), now);
@@ -473,18 +475,18 @@ impl RotationStateMachine {
         let pause = match backoff_class(trouble.cause) {
             BackoffClass::Trouble => {
                 self.troubles = self.troubles.saturating_add(1);
-                self.pace.trouble.after(self.troubles.saturating_sub(1), random)
+                self.pace.trouble.delay(self.troubles.saturating_sub(1), random)
             }
             BackoffClass::Refusal => {
                 self.refusals = self.refusals.saturating_add(1);
-                self.pace.refusal.after(self.refusals.saturating_sub(1), random)
+                self.pace.refusal.delay(self.refusals.saturating_sub(1), random)
             }
-            BackoffClass::Nothing => self.pace.trouble.after(0, random),
+            BackoffClass::Nothing => self.pace.trouble.delay(0, random),
             BackoffClass::Once => {
                 self.refusals = self.refusals.saturating_add(1);
                 match self.refusals.checked_sub(2) {
-                    None => self.pace.trouble.after(0, random),
-                    Some(earlier) => self.pace.refusal.after(earlier, random),
+                    None => self.pace.trouble.delay(0, random),
+                    Some(earlier) => self.pace.refusal.delay(earlier, random),
                 }
             }
         };

@@ -7,10 +7,10 @@ use time::Duration as Span;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::files::FileSystem;
 use crate::testing::node::RotationTestNode;
 use crate::testing::server::{InjectedFault, SigningPolicy};
 use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
+use windlass_runtime::durable::FileSystem;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{HostProjections, ProjectionsError, read};
-use crate::files::FileSystem;
+use windlass_runtime::durable::FileSystem;
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use super::HostProjection;
 use super::notification::{Notification, NotificationMethod};
 use crate::clock::Clock;
-use crate::files::FileSystem;
 use crate::volume::trust_anchors::Digest;
+use windlass_runtime::durable::FileSystem;
 
 use notification_log::NotificationLog;
 

@@ -20,9 +20,9 @@ use windlass_api::normal_form::normalise;
 use windlass_api::schema::Schema;
 
 use super::HostProjection;
-use crate::files::FileSystem;
 use crate::volume::definition::{ProjectedSource, VolumeDefinition};
 use crate::volume::plan::VolumeReaders;
+use windlass_runtime::durable::FileSystem;
 
 use fields::FieldReader;
 

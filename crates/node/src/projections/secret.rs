@@ -8,7 +8,7 @@ use windlass_pki::limits::MAX_PASSWORD_CHARACTERS;
 use windlass_pki::{KeystoreError, KeystorePassword};
 use zeroize::Zeroizing;
 
-use crate::files::FileSystem;
+use windlass_runtime::durable::FileSystem;
 
 /// A text that is not shown, and wiped when the last copy goes.
 #[derive(Clone, PartialEq, Eq)]

@@ -13,12 +13,14 @@ use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::discovery::{self, ApiAvailability, RecheckSignal, TRUST_BUNDLES};
-use super::watch::{ResilientWatch, WatchFailure, WatchItem};
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
 use crate::volume::plan::OptionalApi;
 use crate::volume::trust_anchors::TrustBundleIndex;
+use windlass_runtime::discovery::{
+    AGENT_PACING, CLUSTER_TRUST_BUNDLES, KindPresence, RecheckSignal, watch_presence,
+};
+use windlass_runtime::watch::{ObjectWatch, WatchErrorKind};
 
 use cache::BundleCache;
 
@@ -48,76 +50,80 @@ pub fn initial_view(gates: FeatureGates) -> Arc<BundleView> {
     Arc::new(BundleView { bundles, arrivals: BTreeMap::new() })
 }
 
-/// Says which bundles there are, whenever that changes. Does not end.
+/// Publishes the ClusterTrustBundles, whenever they change. Does not return.
 pub async fn watch_bundles(client: Client, clock: Clock, out: watch::Sender<Arc<BundleView>>) {
-    let (told, presence) = watch::channel(ApiAvailability::Unknown);
-    let again = RecheckSignal::default();
-    let looking = discovery::watch_availability(client.clone(), TRUST_BUNDLES, again.clone(), told);
-    tokio::join!(looking, watch_availability(client, clock, presence, again, out));
+    let (found, presence) = watch::channel(KindPresence::Unknown);
+    let recheck = RecheckSignal::default();
+    let kind = CLUSTER_TRUST_BUNDLES;
+    let discovery = watch_presence(client.clone(), kind, AGENT_PACING, recheck.clone(), found);
+    tokio::join!(discovery, watch_while_served(client, clock, presence, recheck, out));
 }
 
-async fn watch_availability(
+async fn watch_while_served(
     client: Client,
     clock: Clock,
-    mut presence: watch::Receiver<ApiAvailability>,
-    again: RecheckSignal,
+    mut presence: watch::Receiver<KindPresence>,
+    recheck: RecheckSignal,
     out: watch::Sender<Arc<BundleView>>,
 ) {
-    let mut known = BundleCache::default();
+    let mut cache = BundleCache::default();
     loop {
         let now = presence.borrow_and_update().clone();
-        let following = async {
+        let watching = async {
             match now {
-                ApiAvailability::Unknown => std::future::pending().await,
-                ApiAvailability::Missing => {
-                    known.mark_missing();
-                    out.send_replace(known.view());
+                KindPresence::Unknown => std::future::pending().await,
+                KindPresence::NotServed => {
+                    cache.mark_missing();
+                    out.send_replace(cache.view());
                     std::future::pending().await
                 }
-                ApiAvailability::Served(resource) => {
-                    watch_version(&client, &resource, &clock, &again, &mut known, &out).await;
+                KindPresence::Served(resource) => {
+                    watch_version(&client, &resource, &clock, &recheck, &mut cache, &out).await;
                 }
             }
         };
         tokio::select! {
-            () = following => {}
-            // Its sender goes on for as long as this does.
+            () = watching => {}
+            // The sender is not dropped before this future.
             _ = presence.changed() => {}
         }
     }
 }
 
-/// Does not end. What another version has shown before stays until this one has shown all.
+/// Does not return. Bundles of another version stay until the first list of this one is complete.
 async fn watch_version(
     client: &Client,
     resource: &ApiResource,
     clock: &Clock,
-    again: &RecheckSignal,
-    known: &mut BundleCache,
+    recheck: &RecheckSignal,
+    cache: &mut BundleCache,
     out: &watch::Sender<Arc<BundleView>>,
 ) {
-    let mut feed =
-        ResilientWatch::new(Api::<DynamicObject>::all_with(client.clone(), resource), None);
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let mut events = ObjectWatch::with_fields(api, None);
     loop {
         let mut changed = false;
-        feed.next_batch(|fed| match fed {
-            WatchItem::Event(event) => changed |= known.apply(event, clock()),
-            WatchItem::Trouble(WatchFailure::Unserved(why)) => {
-                tracing::debug!(why, "the server has no ClusterTrustBundles any more");
-                again.notify_one();
-            }
-            WatchItem::Trouble(WatchFailure::Refused(why)) => {
-                tracing::warn!(why, "cannot watch ClusterTrustBundles; trying again");
-                // A server that has turned them off may say so before it says that there are none.
-                again.notify_one();
-            }
-            WatchItem::Trouble(WatchFailure::Broken(why)) => {
-                tracing::debug!(why, "the watch of ClusterTrustBundles broke off");
-            }
-        })
-        .await;
+        events
+            .next_batch(|event| match event {
+                Ok(event) => changed |= cache.apply(event, clock()),
+                Err(error) => {
+                    match error.kind {
+                        WatchErrorKind::Refused => {
+                            tracing::warn!(%error, "cannot watch ClusterTrustBundles; retrying with backoff");
+                        }
+                        WatchErrorKind::NotServed | WatchErrorKind::Broken => {
+                            tracing::debug!(%error, "watch of ClusterTrustBundles ended; resuming");
+                        }
+                    }
+                    // A server that has turned the kind off may respond 403 before it responds 404.
+                    if error.kind != WatchErrorKind::Broken {
+                        recheck.notify_one();
+                    }
+                }
+            })
+            .await;
         if changed {
-            out.send_replace(known.view());
+            out.send_replace(cache.view());
         }
     }
 }

@@ -12,11 +12,11 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::sync::Semaphore;
 
-use super::watch::{ResilientWatch, WatchFailure, WatchItem};
 use super::{AbortOnDrop, ChangeSender, SourceChange};
+use windlass_runtime::watch::{ListTracker, ObjectWatch, TrackedEvent, WatchError, WatchErrorKind};
 
 /// The kind of a watched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,7 +129,7 @@ impl ObjectCache {
             slot: slot.clone(),
             starts: self.starts.clone(),
             wakes: self.wakes.clone(),
-            present: false,
+            list: ListTracker::default(),
             refusals: 0,
         }
     }
@@ -229,26 +229,25 @@ struct ObjectWatcher<K> {
     slot: Arc<CachedObject<K>>,
     starts: Arc<Semaphore>,
     wakes: ChangeSender,
-    /// Whether it was in the list that is coming.
-    present: bool,
+    list: ListTracker<String>,
     refusals: u32,
 }
 
 impl<K: ProjectableObject> ObjectWatcher<K> {
-    /// Ends only when the object cannot change.
+    /// Returns only if the object is immutable.
     async fn run(mut self) {
         let mut starting = self.starts.clone().acquire_owned().await.ok();
         let only = format!("metadata.name={}", self.id.name);
-        let mut feed = ResilientWatch::new(self.api.clone(), Some(&only));
+        let mut events = ObjectWatch::with_fields(self.api.clone(), Some(&only));
         loop {
-            let fed = feed.next().await;
-            if !matches!(fed, WatchItem::Event(Event::Init)) {
+            let event = events.next().await;
+            if !matches!(event, Ok(Event::Init)) {
                 drop(starting.take());
             }
-            if let Some(now) = self.apply(fed)
+            if let Some(now) = self.apply(event)
                 && self.slot.set(now)
             {
-                // Nobody is there to be woken only when everything ends.
+                // The receiver ends with the agent.
                 let _ = self.wakes.send(SourceChange::Object(self.id.clone()));
             }
             if let ObjectState::Present(object) = self.slot.get()
@@ -259,27 +258,22 @@ impl<K: ProjectableObject> ObjectWatcher<K> {
         }
     }
 
-    /// What is known after this, if it says something.
-    fn apply(&mut self, fed: WatchItem<K>) -> Option<ObjectState<K>> {
-        match fed {
-            WatchItem::Event(Event::Init) => {
-                self.present = false;
-                None
-            }
-            WatchItem::Event(Event::InitApply(object)) => {
-                self.present = true;
-                Some(present_state(object))
-            }
-            WatchItem::Event(Event::Apply(object)) => Some(present_state(object)),
-            WatchItem::Event(Event::InitDone) => (!self.present).then_some(ObjectState::Absent),
-            WatchItem::Event(Event::Delete(_)) => Some(ObjectState::Absent),
-            WatchItem::Trouble(WatchFailure::Refused(_)) if self.refusals < LENIENT => {
+    /// The state after an event; `None` if the event says nothing about it.
+    fn apply(&mut self, event: Result<Event<K>, WatchError>) -> Option<ObjectState<K>> {
+        match event {
+            Ok(event) => match self.list.track(event, |object| object.name_any())? {
+                TrackedEvent::Applied(_, object) => Some(present_state(object)),
+                TrackedEvent::Deleted(..) => Some(ObjectState::Absent),
+                TrackedEvent::Listed(names) => names.is_empty().then_some(ObjectState::Absent),
+            },
+            Err(error) if error.kind == WatchErrorKind::Refused && self.refusals < LENIENT => {
                 self.refusals += 1;
                 None
             }
-            WatchItem::Trouble(trouble) => {
-                tracing::debug!(id = ?self.id, why = trouble.text(), "a watch broke off");
-                Some(ObjectState::Unknown(Some(trouble.text().to_owned())))
+            Err(error) => {
+                let ObjectId { kind, namespace, name } = &self.id;
+                tracing::debug!(?kind, namespace, name, %error, "watch of an object ended; resuming");
+                Some(ObjectState::Unknown(Some(error.message)))
             }
         }
     }

@@ -18,10 +18,11 @@ use zeroize::Zeroizing;
 
 use super::{AbortOnDrop, ChangeSender, SourceChange};
 use crate::clock::Clock;
-use crate::csr::explain;
-use crate::node_certificates::{Backoff, RandomSource};
+use crate::node_certificates::RandomSource;
 use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::CredentialState;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::client_error::describe;
 
 use lifetime::{RefreshDeadline, TokenClaims, TokenValidity};
 
@@ -42,8 +43,7 @@ pub const NOT_YET: &str = "failed to fetch token: not yet requested";
 pub const NO_POD: &str = "a serviceAccountToken needs a pod";
 
 /// How long to pause after a failure. The first may be that the server does not know yet of the pod.
-const PAUSE: Backoff =
-    Backoff { initial: Duration::from_millis(200), max: Duration::from_secs(60) };
+const PAUSE: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many tokens are asked for at a time.
@@ -259,7 +259,7 @@ impl TokenRefresher {
                     if told && self.slot.explain(&refusal.why) {
                         self.wake();
                     }
-                    sleep(PAUSE.after(failures, (self.random)())).await;
+                    sleep(PAUSE.delay(failures, (self.random)())).await;
                     failures += 1;
                 }
             }
@@ -292,7 +292,7 @@ impl TokenRefresher {
             Ok(Err(kube::Error::Api(status))) => {
                 return Err(refused(&status.message, status.code == 403 || status.code == 404));
             }
-            Ok(Err(error)) => return Err(refused(&explain(&error), false)),
+            Ok(Err(error)) => return Err(refused(&describe(&error), false)),
             Err(_) => return Err(refused("the server does not answer", false)),
         };
         let token = status.and_then(|status| status.token).filter(|token| !token.is_empty());

@@ -17,12 +17,12 @@ use super::server::{ScriptedApi, Signer, SigningPolicy};
 use super::{CertificateFixture, START};
 use crate::cert_store::CertStore;
 use crate::clock::{Clock, ClockReading};
-use crate::files::FileSystem;
 use crate::key_pair::CertificateKeyPair;
 use crate::node_certificates::{
     ClientFactory, NodeCertificateConfig, NodeCertificateManager, RequesterCredential, RetryPolicy,
 };
 use crate::template::{CertificatePurpose, CertificateTemplate};
+use windlass_runtime::durable::FileSystem;
 
 /// A node and its server.
 pub struct RotationTestNode {

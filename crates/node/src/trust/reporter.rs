@@ -18,12 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
-use crate::csr::{PATIENCE, explain};
+use crate::csr::PATIENCE;
 use crate::node_certificates::RandomSource;
-use crate::node_certificates::backoff::Backoff;
 use crate::trust::object::{NodeTrustStatus, resource};
 use crate::trust::status::{PreviousReport, status_of};
 use crate::volume_manager::report::VolumeReports;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::client_error::describe;
 
 /// How long nothing may change before it is written down.
 const QUIET: Duration = Duration::from_millis(100);
@@ -42,8 +43,7 @@ const LOOK: Duration = Duration::from_secs(10 * 60);
 /// How often a server that does not take reports is asked again.
 const ABSENT: Duration = Duration::from_secs(60);
 /// Retry delays after transient failures, such as timeouts.
-const TROUBLE: Backoff =
-    Backoff { initial: Duration::from_millis(500), max: Duration::from_secs(60) };
+const TROUBLE: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
 /// Writes the NodeTrust object of this node when volume reports change.
 pub struct NodeTrustReporter {
@@ -205,7 +205,7 @@ impl NodeTrustReporter {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = timeout(PATIENCE, nodes.get_metadata_opt(&self.node)).await;
         let found = found.map_err(|_| silence())?;
-        let found = found.map_err(|error| NodeTrustError::Trouble(explain(&error)))?;
+        let found = found.map_err(|error| NodeTrustError::Trouble(describe(&error)))?;
         Ok(found.and_then(|node| node.metadata.uid))
     }
 
@@ -268,8 +268,8 @@ impl StoredNodeTrust {
 impl NodeTrustError {
     fn from_client_error(error: &Error) -> Self {
         match error {
-            Error::Api(status) if matches!(status.code, 403 | 404) => Self::Absent(explain(error)),
-            error => Self::Trouble(explain(error)),
+            Error::Api(status) if matches!(status.code, 403 | 404) => Self::Absent(describe(error)),
+            error => Self::Trouble(describe(error)),
         }
     }
 }
@@ -288,7 +288,7 @@ impl RetryState {
         let pause = match failure {
             NodeTrustError::Changed if self.failures == 0 => Duration::ZERO,
             NodeTrustError::Changed | NodeTrustError::Trouble(_) => {
-                TROUBLE.after(self.failures, random)
+                TROUBLE.delay(self.failures, random)
             }
             NodeTrustError::Absent(_) => ABSENT.mul_f64(0.5 + random),
         };

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::path::VolumePath;
 use super::trust_anchors::Digest;
-use crate::files::FilePermissions;
+use windlass_runtime::durable::FileAccess;
 
 /// What somebody in a volume's group may do with every file: read it.
 const GROUP_READS: u32 = 0o440;
@@ -85,15 +85,15 @@ impl VolumePayload {
     }
 
     /// Who may do what with a file.
-    pub fn access(&self, file: &PayloadFile) -> FilePermissions {
+    pub fn access(&self, file: &PayloadFile) -> FileAccess {
         let more = if self.group.is_some() { GROUP_READS } else { 0 };
-        FilePermissions { mode: file.mode | more, owner: file.owner, group: self.group }
+        FileAccess { mode: file.mode | more, owner: file.owner, group: self.group }
     }
 
     /// Who may do what with a directory.
-    pub fn folder_access(&self) -> FilePermissions {
+    pub fn folder_access(&self) -> FileAccess {
         let mode = if self.group.is_some() { GROUP_FOLDER } else { FOLDER };
-        FilePermissions { mode, owner: None, group: self.group }
+        FileAccess { mode, owner: None, group: self.group }
     }
 
     /// What tells these files from others: their paths, owners, modes and what is in them.
@@ -215,10 +215,10 @@ mod tests {
     fn a_group_may_read_everything() {
         let payload = VolumePayload::new(Some(7));
         let access = payload.access(&PayloadFile { owner: Some(5), ..PayloadFile::new("", 0o600) });
-        assert_eq!(access, FilePermissions { mode: 0o640, owner: Some(5), group: Some(7) });
+        assert_eq!(access, FileAccess { mode: 0o640, owner: Some(5), group: Some(7) });
         let access = payload.folder_access();
-        assert_eq!(access, FilePermissions { mode: 0o2755, owner: None, group: Some(7) });
+        assert_eq!(access, FileAccess { mode: 0o2755, owner: None, group: Some(7) });
         let access = VolumePayload::new(None).access(&PayloadFile::new("", 0o400));
-        assert_eq!(access, FilePermissions { mode: 0o400, owner: None, group: None });
+        assert_eq!(access, FileAccess { mode: 0o400, owner: None, group: None });
     }
 }

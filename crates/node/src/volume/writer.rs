@@ -33,9 +33,8 @@ use time::macros::format_description;
 
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
-use crate::files::{
-    DirectoryEntry, DiskError, FileContents, FileOperation, FilePermissions, FileSystem,
-    OpenDirectory,
+use windlass_runtime::durable::{
+    DirectoryEntry, DiskError, DiskOperation, FileAccess, FileContents, FileSystem, OpenDirectory,
 };
 
 const DATA: &str = "..data";
@@ -162,18 +161,18 @@ impl VolumeWriter {
     /// The open directory of the volume, in which the group may look around.
     fn root(&self, payload: &VolumePayload) -> Result<OpenDirectory, DiskError> {
         let root = match self.steps(&self.directory) {
-            None => self.files.create_and_open(&self.directory, OPEN)?,
+            None => self.files.create_directories(&self.directory, OPEN)?,
             Some((base, steps)) => {
-                let access = |mode| FilePermissions { mode, owner: None, group: None };
-                let base = self.files.create_and_open(base, GUARDED)?;
+                let access = |mode| FileAccess { mode, owner: None, group: None };
+                let base = self.files.create_directories(base, GUARDED)?;
                 base.create_below(steps, &access(GUARDED), &access(OPEN))?
             }
         };
         if payload.group().is_some() {
-            let (wanted, there) = (payload.folder_access(), root.permissions()?);
-            let access = FilePermissions { mode: there.mode | wanted.mode, ..wanted };
-            if !access.matches(&there) {
-                root.set_permissions(&access)?;
+            let (wanted, there) = (payload.folder_access(), root.access()?);
+            let access = FileAccess { mode: there.mode | wanted.mode, ..wanted };
+            if !access.is_satisfied_by(&there) {
+                root.set_access(&access)?;
             }
         }
         Ok(root)
@@ -189,7 +188,7 @@ fn replace(
     let name = fill(root, payload, now)?;
     root.sync()?;
     link_all(root, payload)?;
-    if root.entry(OsStr::new(DATA))? == DirectoryEntry::Folder {
+    if root.entry(OsStr::new(DATA))? == DirectoryEntry::Directory {
         // Nobody but us has any business with this name, and a link cannot take its place.
         root.remove_all(OsStr::new(DATA))?;
     }
@@ -246,9 +245,10 @@ fn link_all(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
 fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let wanted = tops(payload);
     let mut changed = false;
-    for name in root.names()? {
+    for name in root.list_names()? {
         let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
-        if !is_wanted && root.entry(&name)? == DirectoryEntry::Link(Path::new(DATA).join(&name)) {
+        if !is_wanted && root.entry(&name)? == DirectoryEntry::Symlink(Path::new(DATA).join(&name))
+        {
             root.remove(&name)?;
             changed = true;
         }
@@ -259,10 +259,10 @@ fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, Di
 /// Puts a link in the place of whatever is there, unless it is there already; returns whether it was
 /// not. A directory is not replaced: somebody may need what is in it.
 fn link(root: &OpenDirectory, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
-    if root.entry(name)? == DirectoryEntry::Link(target.to_owned()) {
+    if root.entry(name)? == DirectoryEntry::Symlink(target.to_owned()) {
         return Ok(false);
     }
-    root.link(OsStr::new(STAGED), target)?;
+    root.symlink(OsStr::new(STAGED), target)?;
     root.rename(OsStr::new(STAGED), name)?;
     Ok(true)
 }
@@ -270,7 +270,7 @@ fn link(root: &OpenDirectory, name: &OsStr, target: &Path) -> Result<bool, DiskE
 /// Removes what is left of writes that did not come to their end, and of those before the last.
 fn sweep(root: &OpenDirectory) -> Result<(), DiskError> {
     let current = current_name(root)?;
-    for name in root.names()? {
+    for name in root.list_names()? {
         let Some(text) = name.to_str() else { continue };
         if text == STAGED || (is_generation(text) && Some(text) != current.as_deref()) {
             root.remove_all(&name)?;
@@ -289,7 +289,7 @@ fn current(root: &OpenDirectory) -> Result<Option<OpenDirectory>, DiskError> {
 
 /// Its name. A link that leads anywhere else is as good as none.
 fn current_name(root: &OpenDirectory) -> Result<Option<String>, DiskError> {
-    let DirectoryEntry::Link(target) = root.entry(OsStr::new(DATA))? else { return Ok(None) };
+    let DirectoryEntry::Symlink(target) = root.entry(OsStr::new(DATA))? else { return Ok(None) };
     let name = target.into_os_string().into_string().ok();
     Ok(name.filter(|name| is_generation(name)))
 }
@@ -299,8 +299,8 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
     let mut unseen = names_by_folder(payload);
     let mut is_good = |folder: &OpenDirectory, path: &str| match unseen.remove(path) {
         None => Ok(true),
-        Some(names) => Ok(payload.folder_access().matches(&folder.permissions()?)
-            && folder.names()?.iter().map(OsString::as_os_str).eq(names)),
+        Some(names) => Ok(payload.folder_access().is_satisfied_by(&folder.access()?)
+            && folder.list_names()?.iter().map(OsString::as_os_str).eq(names)),
     };
     if !is_good(current, "")? {
         return Ok(false);
@@ -314,7 +314,7 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
         let Some(folder) = folder else { return Ok(false) };
         let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
         let is_same = |found: FileContents| {
-            found.bytes == file.bytes && payload.access(file).matches(&found.access)
+            found.bytes == file.bytes && payload.access(file).is_satisfied_by(&found.access)
         };
         if !found.is_some_and(is_same) {
             return Ok(false);
@@ -358,9 +358,9 @@ fn visit(
     let mut folders = vec![PathBuf::new()];
     while let Some(path) = folders.pop() {
         let Some(folder) = top.descend(&path)? else { continue };
-        for name in folder.names()? {
+        for name in folder.list_names()? {
             let path = path.join(&name);
-            if folder.entry(&name)? == DirectoryEntry::Folder {
+            if folder.entry(&name)? == DirectoryEntry::Directory {
                 folders.push(path);
             } else if let Some(Ok(path)) = path.to_str().map(VolumePath::parse) {
                 call(&folder, path)?;
@@ -371,7 +371,7 @@ fn visit(
 }
 
 fn removed_error(path: &VolumePath) -> DiskError {
-    let (operation, path) = (FileOperation::Read, path.as_path().to_owned());
+    let (operation, path) = (DiskOperation::Read, path.as_path().to_owned());
     DiskError { operation, path, source: ErrorKind::NotFound.into() }
 }
 

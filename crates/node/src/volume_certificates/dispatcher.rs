@@ -1,18 +1,17 @@
 //! Hands what the server says of pods' requests to those who wait for them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::issuance::RequestOutcome;
 use super::pod_request::request_outcome;
-use crate::sources::discovery::{ApiAvailability, RecheckSignal};
-use crate::sources::watch::{ResilientWatch, WatchFailure, WatchItem};
+use windlass_runtime::discovery::{KindPresence, RecheckSignal};
+use windlass_runtime::watch::{ListTracker, ObjectWatch, TrackedEvent, WatchErrorKind};
 
 /// Dispatches updates of PodCertificateRequests to the tasks that wait for them.
 #[derive(Default)]
@@ -21,7 +20,7 @@ pub struct RequestDispatcher {
 }
 
 /// Namespace and name of a PodCertificateRequest; the UID is not part of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     /// The namespace of the request, which is the pod's.
     pub namespace: String,
@@ -68,7 +67,7 @@ impl RequestDispatcher {
         &self,
         client: Client,
         node: &str,
-        mut presence: watch::Receiver<ApiAvailability>,
+        mut presence: watch::Receiver<KindPresence>,
         again: RecheckSignal,
     ) {
         loop {
@@ -86,61 +85,52 @@ impl RequestDispatcher {
         &self,
         client: &Client,
         node: &str,
-        presence: ApiAvailability,
+        presence: KindPresence,
         again: &RecheckSignal,
     ) {
         let resource: ApiResource = match presence {
-            ApiAvailability::Served(resource) => resource,
-            ApiAvailability::Unknown | ApiAvailability::Missing => {
+            KindPresence::Served(resource) => resource,
+            KindPresence::Unknown | KindPresence::NotServed => {
                 return std::future::pending().await;
             }
         };
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let mut feed = ResilientWatch::new(api, Some(&format!("spec.nodeName={node}")));
-        let mut listed = BTreeSet::new();
+        let selector = format!("spec.nodeName={node}");
+        let mut events = ObjectWatch::with_fields(api, Some(&selector));
+        let mut list = ListTracker::default();
         loop {
-            match feed.next().await {
-                WatchItem::Event(Event::Init) => listed.clear(),
-                WatchItem::Event(Event::InitApply(request)) => {
-                    listed.extend(self.dispatch(&request, false))
-                }
-                WatchItem::Event(Event::InitDone) => {
-                    self.dispatch_absent(&std::mem::take(&mut listed))
-                }
-                WatchItem::Event(Event::Apply(request)) => drop(self.dispatch(&request, false)),
-                WatchItem::Event(Event::Delete(request)) => drop(self.dispatch(&request, true)),
-                WatchItem::Trouble(trouble) => {
-                    if matches!(trouble, WatchFailure::Unserved(_)) {
+            match events.next().await.map(|event| list.track(event, request_id)) {
+                Ok(None) => {}
+                Ok(Some(TrackedEvent::Applied(id, request))) => self.dispatch(&id, &request, false),
+                Ok(Some(TrackedEvent::Deleted(id, request))) => self.dispatch(&id, &request, true),
+                Ok(Some(TrackedEvent::Listed(ids))) => self.dispatch_absent(&ids),
+                Err(error) => {
+                    if error.kind == WatchErrorKind::NotServed {
                         again.notify_one();
                     }
-                    tracing::debug!(why = trouble.text(), "a watch of pods' requests broke off");
+                    tracing::debug!(%error, "watch of PodCertificateRequests ended; resuming");
                 }
             }
         }
     }
 
-    /// Tells whoever waits for this request, and says which it is if somebody does.
-    fn dispatch(&self, request: &DynamicObject, deleted: bool) -> Option<RequestId> {
-        let metadata = &request.metadata;
-        let id = RequestId {
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
-        };
-        let waiting = self.subscribers();
-        let tell = waiting.get(&id)?;
-        let uid = metadata.uid.clone().unwrap_or_default();
-        let seen = match deleted {
+    /// Sends the state of a request to its subscriber, if there is one.
+    fn dispatch(&self, id: &RequestId, request: &DynamicObject, deleted: bool) {
+        let subscribers = self.subscribers();
+        let Some(subscriber) = subscribers.get(id) else { return };
+        let uid = request.metadata.uid.clone().unwrap_or_default();
+        let update = match deleted {
             true => RequestUpdate::Deleted { uid },
             false => RequestUpdate::Present { uid, ended: request_outcome(request) },
         };
-        // Whoever does not listen any more is about to say so.
-        let _ = tell.send(seen);
-        Some(id)
+        // A closed subscription is about to be removed.
+        let _ = subscriber.send(update);
     }
 
-    fn dispatch_absent(&self, listed: &BTreeSet<RequestId>) {
-        for (_, tell) in self.subscribers().iter().filter(|(id, _)| !listed.contains(*id)) {
-            let _ = tell.send(RequestUpdate::Absent);
+    fn dispatch_absent(&self, listed: &HashSet<RequestId>) {
+        let subscribers = self.subscribers();
+        for (_, subscriber) in subscribers.iter().filter(|(id, _)| !listed.contains(*id)) {
+            let _ = subscriber.send(RequestUpdate::Absent);
         }
     }
 
@@ -148,6 +138,13 @@ impl RequestDispatcher {
         &self,
     ) -> std::sync::MutexGuard<'_, BTreeMap<RequestId, mpsc::UnboundedSender<RequestUpdate>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn request_id(request: &DynamicObject) -> RequestId {
+    RequestId {
+        namespace: request.metadata.namespace.clone().unwrap_or_default(),
+        name: request.metadata.name.clone().unwrap_or_default(),
     }
 }
 

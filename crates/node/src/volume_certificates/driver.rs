@@ -166,11 +166,12 @@ impl VolumeCertificateDriver {
 
     fn report_notice(&self, notice: &RenewalNotice) {
         let all = &self.certificates;
-        let happening = event_writer::event_from_notice(&self.source, &all.setup.node, notice);
-        let (volume, reason) = (self.source.id.volume.to_string(), happening.reason);
-        tracing::warn!(volume, reason, "{}", happening.note);
-        // There are more than anybody could read.
-        let _ = all.notices.try_send(happening);
+        let (regarding, event) =
+            event_writer::event_from_notice(&self.source, &all.setup.node, notice);
+        let (volume, reason) = (self.source.id.volume.to_string(), &event.reason);
+        tracing::warn!(volume, reason, "{}", event.note);
+        // Events beyond the capacity of the queue are dropped.
+        let _ = all.notices.try_send((regarding, event));
     }
 
     /// Writes what could not be written when it came.

@@ -1,30 +1,41 @@
-//! Telling pods, and the node for its own, what is the matter with their certificates.
+//! Events about certificates of volumes, on their pods, or on the Node for host projections.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::mpsc;
 
 use super::managed_certificate::{CertificateRequester, ManagedCertificate};
 use super::state_machine::{RefusalKind, RenewalNotice, RequestRefusal};
 use crate::clock::Clock;
-use crate::events::recorder::{Event, EventRecorder, node_reference, pod_reference};
+use crate::events::RENEWING;
+use windlass_runtime::events::{
+    AGENT_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent, node_reference, pod_reference,
+};
 
-/// How many events wait to be written.
+/// Number of events that may wait to be written; further ones are dropped.
 pub const WAITING: usize = 64;
 
-/// Writes what it is told as events. Does not end while somebody may tell it something.
+/// An event and the object that it is about.
+pub type QueuedEvent = (ObjectReference, NewEvent);
+
+/// Writes events until all senders are gone.
 pub async fn write_events(
     client: kube::Client,
     node: String,
     clock: Clock,
-    mut told: mpsc::Receiver<Event>,
+    mut events: mpsc::Receiver<QueuedEvent>,
 ) {
-    let mut recorder = EventRecorder::new(client, node, clock);
-    while let Some(happening) = told.recv().await {
-        recorder.record(|_| happening).await;
+    let recorder = EventRecorder::new(client, EventReporter::node(&node), AGENT_EVENT_LIMIT);
+    while let Some((regarding, event)) = events.recv().await {
+        recorder.record(regarding, event, clock().wall).await;
     }
 }
 
-/// What is told of a notice.
-pub fn event_from_notice(source: &ManagedCertificate, node: &str, notice: &RenewalNotice) -> Event {
+/// The event that reports a notice, on the pod or, for host projections, on the Node.
+pub fn event_from_notice(
+    source: &ManagedCertificate,
+    node: &str,
+    notice: &RenewalNotice,
+) -> QueuedEvent {
     let (reason, note) = match notice {
         RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Denied, message }) => {
             ("Denied", message.clone())
@@ -43,7 +54,7 @@ pub fn event_from_notice(source: &ManagedCertificate, node: &str, notice: &Renew
             (node_reference(node), format!("projection {:?}: {note}", source.id.volume.name))
         }
     };
-    Event { regarding, kind: "Warning", action: "KeepingCertificate", reason, note }
+    (regarding, NewEvent::warning(RENEWING, reason, note))
 }
 
 #[cfg(test)]
@@ -70,12 +81,13 @@ mod tests {
             (RenewalNotice::Expired, "CertificateExpired", "PodCertificate expired"),
         ];
         for (notice, reason, note) in table {
-            let told = event_from_notice(&pod("web", 0), "n1", &notice);
-            assert_eq!((told.kind, told.reason, told.note.as_str()), ("Warning", reason, note));
-            assert_eq!(told.regarding, pod_reference("default", "web", "web-uid"));
-            let told = event_from_notice(&host("edge"), "n1", &notice);
-            assert_eq!((told.reason, told.note), (reason, format!("projection \"edge\": {note}")));
-            assert_eq!(told.regarding, node_reference("n1"));
+            let (regarding, event) = event_from_notice(&pod("web", 0), "n1", &notice);
+            assert_eq!(event, NewEvent::warning(RENEWING, reason, note));
+            assert_eq!(regarding, pod_reference("default", "web", "web-uid"));
+            let (regarding, event) = event_from_notice(&host("edge"), "n1", &notice);
+            let note = format!("projection \"edge\": {note}");
+            assert_eq!(event, NewEvent::warning(RENEWING, reason, note));
+            assert_eq!(regarding, node_reference("n1"));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::state_file::{CertificateState, IssuedCertificate, PendingRequest};
 use super::state_machine::{NOT_YET, RefusalKind, RenewalEvent, RenewalKey, RequestRefusal};
 use super::{CertificateSubject, MISSING, VolumeCertificateManager};
 use crate::csr::{CsrStage, CsrSubmitError};
-use crate::sources::discovery::ApiAvailability;
+use windlass_runtime::discovery::KindPresence;
 
 /// What is done for one certificate.
 pub struct CertificateIssuance {
@@ -165,11 +165,11 @@ impl CertificateIssuance {
         let mut presence = self.certificates.presence.subscribe();
         loop {
             match presence.borrow_and_update().clone() {
-                ApiAvailability::Served(resource) => return resource,
-                ApiAvailability::Missing => {
+                KindPresence::Served(resource) => return resource,
+                KindPresence::NotServed => {
                     self.report_event(RenewalEvent::Hindered(MISSING.to_owned()))
                 }
-                ApiAvailability::Unknown => {}
+                KindPresence::Unknown => {}
             }
             if presence.changed().await.is_err() {
                 return std::future::pending().await;

@@ -9,9 +9,9 @@ use super::renewal_times::CertificateAge;
 use super::state_file::{CertificateState, IssuedCertificate, StateFile};
 use super::state_machine::RefusalKind;
 use super::{CertificateSpec, CertificateSubject};
-use crate::files::{DiskError, FileSystem};
 use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState};
+use windlass_runtime::durable::{DiskError, FileSystem};
 
 /// A certificate that is wanted.
 pub struct ManagedCertificate {

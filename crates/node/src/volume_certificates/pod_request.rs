@@ -27,8 +27,9 @@ use super::state_file::PendingRequest;
 use super::state_machine::RefusalKind;
 use crate::csr::{CsrSubmitError, SubmittedCsr, call_api};
 use crate::node_certificates::RandomSource;
-use crate::sources::discovery::RecheckSignal;
 use crate::volume::definition::CertificateSource;
+use windlass_runtime::csr::{describe_reason, status_counts};
+use windlass_runtime::discovery::RecheckSignal;
 
 /// How long to wait for an answer before it is looked at whether the request is still there.
 const LOOK: Duration = Duration::from_secs(10 * 60);
@@ -58,13 +59,15 @@ pub enum RequestOrigin {
     Existing,
 }
 
-/// How a request has ended, if it has. As for kubelet, conditions count by being there.
+/// How a request has ended; `None` if it is pending.
 pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
     let status = request.data.get("status");
     let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
     let said = |kind: &str| {
         let mut all = conditions.into_iter().flatten();
-        all.find(|condition| text(condition, "type") == kind)
+        all.find(|condition| {
+            text(condition, "type") == kind && status_counts(text(condition, "status"))
+        })
     };
     let refused =
         |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
@@ -331,10 +334,7 @@ async fn poll_request(api: &Api<DynamicObject>, name: &str) -> Option<RequestUpd
 }
 
 fn condition_message(condition: &Value) -> String {
-    let parts = ["reason", "message"].map(|part| text(condition, part));
-    let parts = parts.map(|part| part.lines().next().unwrap_or_default());
-    let parts = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-    if parts.is_empty() { "no reason is given".to_owned() } else { parts.join(": ") }
+    describe_reason(["reason", "message"].map(|part| text(condition, part)))
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

@@ -20,9 +20,9 @@ use zeroize::Zeroizing;
 use super::renewal_times::RenewalTimes;
 use super::{CertificateSpec, CertificateSubject};
 use crate::clock;
-use crate::files::{DiskError, FileSystem, PRIVATE};
 use crate::key_pair::matches_key;
 use crate::volume::id::SourceId;
+use windlass_runtime::durable::{DiskError, FileSystem, PRIVATE_MODE};
 
 /// More than keys and chains can be.
 const LIMIT: usize = 512 * 1024;
@@ -173,7 +173,7 @@ impl StateFile {
         if let Some(directory) = self.path.parent() {
             files.create_directory(directory)?;
         }
-        files.replace(&self.path, self.text(kept).as_bytes(), PRIVATE)
+        files.replace(&self.path, self.text(kept).as_bytes(), PRIVATE_MODE)
     }
 
     /// Removes the state file with its keys; succeeds if there is none.

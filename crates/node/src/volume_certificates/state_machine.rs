@@ -198,7 +198,7 @@ impl RenewalStateMachine {
                 self.refused(RenewalFailure::Trouble(message), now, random);
             }
             RenewalEvent::Trouble { message, lasting: false } => {
-                let pause = self.pace.trouble.after(self.troubles, random);
+                let pause = self.pace.trouble.delay(self.troubles, random);
                 self.troubles = self.troubles.saturating_add(1);
                 self.why = Some(RenewalFailure::Trouble(message));
                 self.pause(pause, now);
@@ -276,7 +276,7 @@ impl RenewalStateMachine {
         (self.phase, self.why, self.troubles) = (RenewalPhase::Idle, None, 0);
         if self.is_due(now) {
             // It is old already, and so may be the next.
-            let pause = self.pace.refusal.after(self.refusals, random);
+            let pause = self.pace.refusal.delay(self.refusals, random);
             self.refusals = self.refusals.saturating_add(1);
             self.pause(pause, now);
         } else {
@@ -290,7 +290,7 @@ impl RenewalStateMachine {
         let Some(held) = &mut self.held else { return };
         let pause = match self.orphans.checked_sub(1) {
             None => self.pace.orphan_spread.mul_f64(random.clamp(0.0, 1.0)),
-            Some(earlier) => self.pace.refusal.after(earlier, random),
+            Some(earlier) => self.pace.refusal.delay(earlier, random),
         };
         self.orphans = self.orphans.saturating_add(1);
         held.orphaned = Some(now.wall + pause);
@@ -304,7 +304,7 @@ impl RenewalStateMachine {
     }
 
     fn refused(&mut self, why: RenewalFailure, now: ClockReading, random: f64) {
-        let pause = self.pace.refusal.after(self.refusals, random);
+        let pause = self.pace.refusal.delay(self.refusals, random);
         self.refusals = self.refusals.saturating_add(1);
         self.why = Some(why);
         self.pause(pause, now);

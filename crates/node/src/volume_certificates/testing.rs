@@ -22,7 +22,6 @@ use super::{
 };
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
-use crate::files::FileSystem;
 use crate::sources::SourceChange;
 use crate::sources::bundles::{self, BundleView};
 use crate::testing::START;
@@ -30,6 +29,7 @@ use crate::volume::definition::CertificateSource;
 use crate::volume::id::{SourceId, VolumeId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
+use windlass_runtime::durable::FileSystem;
 
 pub use server::{IssuePolicy, ScriptedRequestServer};
 

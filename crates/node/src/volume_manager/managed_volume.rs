@@ -1,25 +1,25 @@
-//! One volume: what it is to hold, what is known of it, and the two things that are done to it.
+//! A volume that the loop manages: its definition, its state, and when it is due.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
-use super::dependencies::{self, SelectionState};
-use super::pod_status::MountState;
-use super::pod_volumes_root::PodVolumesRoot;
-use super::report::{AnchorsReport, CertificateReport, DeliveredAnchors, VolumeReport};
-use super::snapshot::VolumeSnapshot;
-use crate::clock::Clock;
+use super::dependencies;
+use super::report::{AnchorsReport, DeliveredAnchors, VolumeReport};
+use super::selections::SelectionState;
+use super::volume_job::CompletedWrite;
+use super::volume_state::{VolumeEvent, VolumeFiles, VolumeState};
+use crate::clock::ClockReading;
 use crate::metrics::volumes::SourceType;
 use crate::projections::HostProjection;
+use crate::sources::bundles::BundleView;
+use crate::sources::objects::ObjectId;
 use crate::volume::definition::VolumeDefinition;
-use crate::volume::plan::{BlockedReason, VolumeAction, VolumeReaders, decide};
-use crate::volume::trust_anchors::Digest;
+use crate::volume::id::VolumeId;
+use crate::volume::plan::{BlockedReason, VolumeReaders};
 use crate::volume::writer::{VolumeWriter, WriteOutcome};
 
 /// The object that defines the volume: a pod or a host projection.
@@ -29,223 +29,190 @@ pub enum OwnerObject {
     Host(Arc<HostProjection>),
 }
 
-/// The lifecycle stage of a managed volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VolumeStage {
-    /// It is not known what is on the disk.
-    New,
-    /// The disk was inspected and the volume is kept up to date.
-    Kept,
-    /// Its pod is going away, and it was never made: it is not begun any more.
-    Dropped,
-}
-
-/// A volume that the loop manages, with everything known about it.
-pub struct ManagedVolume {
-    /// Tells it from one with the same name before it.
-    pub serial: u64,
-    pub owned: OwnerObject,
+/// What the owner wants a volume to be.
+pub struct VolumeSpec {
+    pub owner: OwnerObject,
     /// What it is to hold, or what is wrong with it.
     pub definition: Result<Arc<VolumeDefinition>, BlockedReason>,
     pub readers: VolumeReaders,
-    /// None if it cannot be anywhere.
+    /// `None` if a name in its path is invalid; the definition is an error then.
     pub writer: Option<VolumeWriter>,
-    pub stage: VolumeStage,
-    /// When it was first heard of.
-    pub since: Duration,
-    /// Whether the volume was written at least once, also by an earlier process.
-    pub ready: bool,
-    /// Whether it was ever decided what is to be in it.
-    pub decided: bool,
-    /// Why its files are not what they should be.
-    pub blocked: Option<BlockedReason>,
-    /// What was written last, by this process.
-    pub last: Option<LastWrite>,
-    /// What its selections came to when it was last decided.
-    pub seen: Vec<Arc<SelectionState>>,
-    /// What the disk has of them.
-    pub carried: Vec<Option<DeliveredAnchors>>,
-    /// The certificates that the disk has.
-    pub certificates: Vec<CertificateReport>,
-    /// When its files last changed.
-    pub changed: Option<OffsetDateTime>,
-    /// How often the disk did not do it, one time after the other.
-    pub failures: u32,
-    /// Monotonic time of the next attempt after a disk error; `None` if none failed.
-    pub retry_at: Option<Duration>,
-    /// When to look whether somebody has damaged it.
+}
+
+/// A volume that the loop manages.
+pub struct ManagedVolume {
+    /// Distinguishes it from an earlier volume with the same ID, so that late results are ignored.
+    pub serial: u64,
+    pub spec: VolumeSpec,
+    /// Monotonic time at which it was added.
+    added: Duration,
+    /// Monotonic time at which the files are compared with the disk: somebody may have damaged them.
     pub check_at: Duration,
-    /// Whether it is time for that.
-    pub check: bool,
-    /// Whether it is to be worked on.
-    pub queued: bool,
+    /// What its selections of bundles came to when it was last planned.
+    pub selections: Vec<Arc<SelectionState>>,
+    state: VolumeState,
 }
 
-/// What was written last: what was decided, and the same with what was made from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastWrite {
-    pub plain: Digest,
-    pub whole: Digest,
-}
-
-/// What is found on the disk.
-pub struct ExistingVolume {
-    pub ready: bool,
-    /// Tokens, by the place of their source.
-    pub tokens: BTreeMap<usize, Zeroizing<String>>,
-    pub certificates: Vec<CertificateReport>,
-}
-
-/// What is to be made.
-pub struct VolumeWriteOrder {
-    pub definition: Arc<VolumeDefinition>,
-    pub readers: VolumeReaders,
-    pub gathered: VolumeSnapshot,
-    pub writer: VolumeWriter,
-    pub projection: Option<Arc<HostProjection>>,
-    pub ready: bool,
-    /// What need not be written again.
-    pub last: Option<LastWrite>,
-    pub clock: Clock,
-}
-
-/// Result and duration of one attempt to write a volume.
-pub struct VolumeWriteResult {
-    pub outcome: Result<CompletedWrite, VolumeError>,
-    pub took: Duration,
-}
-
-/// It is on the disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CompletedWrite {
-    pub last: LastWrite,
-    /// None if it was known without looking.
-    pub written: Option<WriteOutcome>,
-    /// The certificates in the files, for the volume report.
-    pub certificates: Vec<CertificateReport>,
-}
-
-/// Why a volume could not be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeError {
-    /// A source is missing or invalid; retried when it changes, not by time.
-    Blocked(BlockedReason),
-    /// The disk did not do it.
-    Disk(String),
-}
+/// How long the delivery of one changed bundle took: since the agent received it, and since it was written.
+pub type DeliveryTime = (Duration, Option<Duration>);
 
 impl ManagedVolume {
-    /// The definition, if it is one.
-    pub fn valid_definition(&self) -> Option<&Arc<VolumeDefinition>> {
-        self.definition.as_ref().ok().filter(|_| self.stage != VolumeStage::Dropped)
+    pub fn new(serial: u64, spec: VolumeSpec, added: Duration, check_at: Duration) -> Self {
+        let state = match (&spec.definition, &spec.writer) {
+            (Err(reason), None) => VolumeState::Invalid { reason: reason.clone(), files: None },
+            _ => VolumeState::Uninspected(None),
+        };
+        Self { serial, spec, added, check_at, selections: Vec::new(), state }
     }
 
-    /// Where its ConfigMaps and Secrets are.
+    pub fn state(&self) -> &VolumeState {
+        &self.state
+    }
+
+    /// The definition, unless it is invalid or the volume is abandoned.
+    pub fn definition(&self) -> Option<&Arc<VolumeDefinition>> {
+        self.spec.definition.as_ref().ok().filter(|_| self.state != VolumeState::Abandoned)
+    }
+
+    /// The namespace of its ConfigMaps and Secrets.
     pub fn namespace(&self) -> &str {
-        match &self.owned {
+        match &self.spec.owner {
             OwnerObject::Pod(pod) => pod.metadata.namespace.as_deref().unwrap_or_default(),
             OwnerObject::Host(projection) => &projection.namespace,
         }
     }
 
-    /// What is known of it.
-    pub fn report(&self) -> VolumeReport {
-        let definition = self.definition.as_deref().ok();
-        let carried = self.carried.iter().cloned().chain(std::iter::repeat(None));
-        let anchors = definition.into_iter().flat_map(dependencies::bundle_sources).zip(carried);
+    /// Whether its pod is being deleted.
+    pub fn is_pod_deleted(&self) -> bool {
+        match &self.spec.owner {
+            OwnerObject::Pod(pod) => pod.metadata.deletion_timestamp.is_some(),
+            OwnerObject::Host(_) => false,
+        }
+    }
+
+    /// Monotonic time of its next job, if nothing changes before.
+    pub fn due_at(&self) -> Option<Duration> {
+        let check = Some(self.check_at).filter(|_| self.state.is_maintained());
+        let retry = self.state.failure().map(|failure| failure.retry_at);
+        check.into_iter().chain(retry).min()
+    }
+
+    /// Its ConfigMaps and Secrets.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let definition = self.definition().into_iter();
+        definition.flat_map(|definition| dependencies::objects(definition, self.namespace()))
+    }
+
+    /// Applies an event, and logs what the change means for its files.
+    pub fn apply(&mut self, id: &VolumeId, event: VolumeEvent) {
+        let before = self.state.clone();
+        self.state = std::mem::replace(&mut self.state, VolumeState::Abandoned).step(event);
+        let (was, is) = (before.blocked_reason(), self.state.blocked_reason());
+        match (&self.state, is) {
+            (VolumeState::Blocked { .. }, Some(reason)) if was != is => {
+                let has_files = self.state.files().is_some();
+                tracing::info!(volume = %id, has_files, %reason, "volume is blocked");
+            }
+            (state, Some(reason))
+                if state.failure().is_some_and(|failure| failure.attempts == 1) =>
+            {
+                tracing::warn!(volume = %id, error = %reason, "volume failed; retrying with backoff");
+            }
+            (VolumeState::Ready(_), None) if was.is_some() => {
+                tracing::info!(volume = %id, "volume is ready");
+            }
+            _ => {}
+        }
+    }
+
+    /// Records a completed write. Returns how long the delivery of each bundle took that came while the
+    /// volume was there and was not in its files yet.
+    pub fn apply_write(
+        &mut self,
+        id: &VolumeId,
+        done: CompletedWrite,
+        selections: &[Arc<SelectionState>],
+        view: &BundleView,
+        now: ClockReading,
+    ) -> Vec<DeliveryTime> {
+        let anchors = selections.iter().map(|state| state.delivered().cloned()).collect::<Vec<_>>();
+        let is_changed = done.outcome == Some(WriteOutcome::Changed);
+        let times = if is_changed { self.delivery_times(&anchors, view, now) } else { Vec::new() };
+        let changed = match is_changed {
+            true => Some(now.wall),
+            false => self.changed(),
+        };
+        let files = VolumeFiles {
+            last_write: Some(done.last_write),
+            anchors,
+            certificates: done.certificates,
+            changed,
+        };
+        self.apply(id, VolumeEvent::Written(files));
+        times
+    }
+
+    fn changed(&self) -> Option<OffsetDateTime> {
+        self.state.files().and_then(|files| files.changed)
+    }
+
+    fn delivery_times(
+        &self,
+        anchors: &[Option<DeliveredAnchors>],
+        view: &BundleView,
+        now: ClockReading,
+    ) -> Vec<DeliveryTime> {
+        let mut times = Vec::new();
+        for (index, delivered) in anchors.iter().enumerate() {
+            let before = self.state.files().and_then(|files| files.anchors.get(index));
+            let before = before.and_then(Option::as_ref);
+            for bundle in delivered.iter().flat_map(|delivered| &delivered.bundles) {
+                let has = |before: &DeliveredAnchors| {
+                    let mut bundles = before.bundles.iter();
+                    bundles.any(|old| old.name == bundle.name && old.digest == bundle.digest)
+                };
+                let Some(arrival) = view.arrivals.get(&bundle.name) else { continue };
+                if arrival.received.since < self.added || before.is_some_and(has) {
+                    continue;
+                }
+                let written = arrival.written.map(|written| Duration::try_from(now.wall - written));
+                let since_written = written.map(Result::unwrap_or_default);
+                times.push((now.since.saturating_sub(arrival.received.since), since_written));
+            }
+        }
+        times
+    }
+
+    /// The report for metrics, the status file and NodeTrust; `None` if it is abandoned.
+    pub fn report(&self) -> Option<VolumeReport> {
+        if self.state == VolumeState::Abandoned {
+            return None;
+        }
+        let definition = self.spec.definition.as_deref().ok();
+        let files = self.state.files();
+        let delivered = files.into_iter().flat_map(|files| files.anchors.iter().cloned());
+        let delivered = delivered.chain(std::iter::repeat(None));
+        let anchors = definition.into_iter().flat_map(dependencies::bundle_sources).zip(delivered);
         let anchors = anchors.map(|(source, carried)| AnchorsReport {
             select: source.select.clone(),
             optional: source.optional,
             path: source.path.as_str().to_owned(),
             carried,
         });
-        VolumeReport {
-            directory: self.writer.as_ref().map_or_else(PathBuf::new, |w| w.directory().to_owned()),
-            sources: definition.map(sources).unwrap_or_default(),
-            ready: self.ready,
-            blocked: self.blocked.as_ref().map(ToString::to_string),
-            changed: self.changed,
+        let writer = self.spec.writer.as_ref();
+        Some(VolumeReport {
+            directory: writer.map_or_else(PathBuf::new, |writer| writer.directory().to_owned()),
+            sources: definition.map(source_types).unwrap_or_default(),
+            ready: files.is_some(),
+            blocked: self.state.blocked_reason().map(ToString::to_string),
+            changed: self.changed(),
             anchors: anchors.collect(),
-            certificates: self.certificates.clone(),
-        }
-    }
-
-    /// What its pod is told. None if that is nothing.
-    pub fn mount_state(&self, name: &str) -> Option<MountState> {
-        let why = self.blocked.as_ref().map(|blocked| blocked.failed_mount(name));
-        match why {
-            _ if self.stage == VolumeStage::Dropped => None,
-            Some(why) if self.ready => Some(MountState::Stale(why)),
-            Some(why) => Some(MountState::Failed(why)),
-            None if self.decided => Some(MountState::Ready),
-            None => Some(MountState::Unknown),
-        }
+            certificates: files.map(|files| files.certificates.clone()).unwrap_or_default(),
+        })
     }
 }
 
-/// What it is made of.
-fn sources(definition: &VolumeDefinition) -> Vec<SourceType> {
+/// The types of the sources of a definition, in their order.
+pub fn source_types(definition: &VolumeDefinition) -> Vec<SourceType> {
     definition.sources.iter().map(|(_, source)| SourceType::from_source(source)).collect()
-}
-
-/// Looks what is on the disk since an earlier life of the process.
-pub fn inspect(
-    place: Option<&PodVolumesRoot>,
-    writer: &VolumeWriter,
-    definition: Option<&VolumeDefinition>,
-) -> Result<ExistingVolume, String> {
-    if let Some(place) = place {
-        place.prepare().map_err(|error| error.to_string())?;
-    }
-    let found = writer.read().map_err(|error| error.to_string())?;
-    let mut tokens = BTreeMap::new();
-    for (index, source) in definition.into_iter().flat_map(dependencies::tokens) {
-        let file = found.as_ref().and_then(|found| found.get(&source.path));
-        if let Some(text) = file.and_then(|file| std::str::from_utf8(&file.bytes).ok()) {
-            tokens.insert(index, Zeroizing::new(text.to_owned()));
-        }
-    }
-    let certificates = definition.into_iter().flat_map(dependencies::certificates);
-    let certificates = certificates.filter_map(|(_, source)| {
-        let path = source.chain.as_ref().or(source.bundle.as_ref())?;
-        let file = found.as_ref().and_then(|found| found.get(path))?;
-        CertificateReport::from_chain(&source.signer, &file.bytes)
-    });
-    let certificates = certificates.collect();
-    Ok(ExistingVolume { ready: found.is_some(), tokens, certificates })
-}
-
-/// Decides what is to be in it, and writes that.
-pub fn write(order: &VolumeWriteOrder) -> VolumeWriteResult {
-    let began = (order.clock)().since;
-    let outcome = try_write(order);
-    let took = (order.clock)().since.saturating_sub(began);
-    VolumeWriteResult { outcome, took }
-}
-
-fn try_write(order: &VolumeWriteOrder) -> Result<CompletedWrite, VolumeError> {
-    let world = order.gathered.plan_inputs();
-    let payload = match decide(&order.definition, order.readers, &world, order.ready) {
-        VolumeAction::Write(payload) => payload,
-        VolumeAction::Keep(mut blocked) | VolumeAction::Wait(mut blocked) => {
-            blocked.0.extend(order.gathered.reasons.iter().cloned());
-            return Err(VolumeError::Blocked(blocked));
-        }
-    };
-    let plain = payload.digest();
-    let certificates = order.gathered.certificates(&order.definition);
-    if let Some(last) = order.last.filter(|last| last.plain == plain) {
-        return Ok(CompletedWrite { last, written: None, certificates });
-    }
-    let (payload, whole) = match &order.projection {
-        None => (payload, plain),
-        Some(projection) => {
-            let payload = projection.finish(payload).map_err(VolumeError::Blocked)?;
-            let whole = payload.digest();
-            (payload, whole)
-        }
-    };
-    let written = order.writer.write(&payload, (order.clock)().wall);
-    let written = written.map_err(|error| VolumeError::Disk(error.to_string()))?;
-    Ok(CompletedWrite { last: LastWrite { plain, whole }, written: Some(written), certificates })
 }

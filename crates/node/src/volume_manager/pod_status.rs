@@ -13,53 +13,50 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::events::{
+    EventRecorder, EventReporter, NewEvent, RecordError, pod_reference,
+};
+use windlass_runtime::rate_limit::{RateLimit, TokenBucket};
 
 use super::pod_volumes_root::is_path_element;
 use crate::clock::{Clock, text};
-use crate::csr::{PATIENCE, explain};
-use crate::node_certificates::backoff::RateLimiter;
-use crate::node_certificates::{Backoff, RandomSource, RetryPolicy};
-use crate::node_status::object::timestamp;
+use crate::csr::PATIENCE;
+use crate::node_certificates::RandomSource;
 
 pub use report_state::MountState;
-use report_state::{
-    CONDITION, NextUpdate, PodReportState, StatusUpdate, VolumesCondition, truncate_message,
-};
+use report_state::{CONDITION, NextUpdate, PodReportState, StatusUpdate, VolumesCondition};
 
-const REPORTER: &str = "windlass.dev/node";
-/// How long nothing is sent to a server that does not answer.
-const REST: Backoff = Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(60) };
-/// So many events at once, and then one a second; those beyond are not written.
-const EVENTS: (f64, Duration) = (50.0, Duration::from_secs(1));
-/// So many conditions at once, and then twenty a second; those beyond wait.
-const CONDITIONS: (f64, Duration) = (50.0, Duration::from_millis(50));
+/// Pause of all writes while the server does not respond.
+const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+/// Limit of events; those beyond it are not written.
+const EVENT_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_secs(1) };
+/// Limit of conditions; those beyond it wait.
+const CONDITION_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_millis(50) };
 
-/// What the one who tells is told.
+/// Message to the reporter.
 pub enum PodReport {
-    /// The volumes of a pod are like this.
+    /// The pod and the state of its volumes.
     Pod(Arc<Pod>, BTreeMap<String, MountState>),
-    /// The pod with this UID is gone.
+    /// The pod with this UID has no volumes any more.
     Removed(String),
 }
 
 /// Writes `FailedMount` events and the `VolumesReady` condition of pods.
 pub struct PodStatusReporter {
     client: Client,
-    node: String,
     clock: Clock,
     random: RandomSource,
     pods: BTreeMap<String, PodReportState>,
-    /// The names of events, by pod and volume.
-    events: BTreeMap<(String, String), String>,
-    event_budget: RateLimiter,
-    condition_budget: RateLimiter,
+    events: EventRecorder,
+    condition_limit: TokenBucket,
     failures: u32,
     rest: Duration,
 }
@@ -73,16 +70,15 @@ enum StatusWriteError {
 }
 
 impl PodStatusReporter {
-    pub fn new(client: Client, node: String, clock: Clock, random: RandomSource) -> Self {
+    pub fn new(client: Client, node: &str, clock: Clock, random: RandomSource) -> Self {
+        let reporter = EventReporter::node(node);
         Self {
+            events: EventRecorder::new(client.clone(), reporter, EVENT_LIMIT),
             client,
-            node,
             clock,
             random,
             pods: BTreeMap::new(),
-            events: BTreeMap::new(),
-            event_budget: RateLimiter::new(&pace(EVENTS)),
-            condition_budget: RateLimiter::new(&pace(CONDITIONS)),
+            condition_limit: TokenBucket::new(CONDITION_LIMIT),
             failures: 0,
             rest: Duration::ZERO,
         }
@@ -133,7 +129,7 @@ impl PodStatusReporter {
             }
             PodReport::Removed(uid) => {
                 self.pods.remove(&uid);
-                self.events.retain(|(pod, _), _| *pod != uid);
+                self.events.forget(&uid);
             }
         }
     }
@@ -149,7 +145,7 @@ impl PodStatusReporter {
                     return Ok((uid.clone(), deed));
                 }
                 NextUpdate::Do(deed @ StatusUpdate::Condition(_)) => {
-                    match self.condition_budget.try_acquire(&pace(CONDITIONS), now) {
+                    match self.condition_limit.take(now) {
                         Ok(()) => return Ok((uid.clone(), deed)),
                         Err(pause) => return Err(Some(now + pause)),
                     }
@@ -163,11 +159,7 @@ impl PodStatusReporter {
         let Some(pod) = self.pods.get(uid).map(|told| told.pod.clone()) else { return };
         match deed {
             StatusUpdate::Event { volume, note, count } => {
-                let now = (self.clock)().since;
-                let outcome = match self.event_budget.try_acquire(&pace(EVENTS), now) {
-                    Ok(()) => self.event(&pod, &volume, &note, count).await,
-                    Err(_) => Ok(()),
-                };
+                let outcome = self.record_event(&pod, &note).await;
                 self.note_answer(outcome.as_ref().err());
                 let now = (self.clock)().since;
                 if let Some(told) = self.pods.get_mut(uid) {
@@ -195,7 +187,7 @@ impl PodStatusReporter {
         match failure {
             None | Some(StatusWriteError::Refused(_)) => self.failures = 0,
             Some(StatusWriteError::Unreachable) => {
-                let pause = REST.after(self.failures, (self.random)());
+                let pause = REST.delay(self.failures, (self.random)());
                 self.failures = self.failures.saturating_add(1);
                 self.rest = (self.clock)().since + pause;
             }
@@ -226,62 +218,21 @@ impl PodStatusReporter {
         call_api(pods.patch_status(name_of(pod), &params, &Patch::Strategic(patch))).await.map(drop)
     }
 
-    /// Writes an event, or counts one more of the one that is there.
-    async fn event(
-        &mut self,
-        pod: &Pod,
-        volume: &str,
-        note: &str,
-        count: u32,
-    ) -> Result<(), StatusWriteError> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace_of(pod));
-        let now = (self.clock)().wall;
-        let key = (pod.metadata.uid.clone().unwrap_or_default(), volume.to_owned());
-        if let Some(name) = self.events.get(&key).filter(|_| count > 1) {
-            let patch = json!({"count": count, "lastTimestamp": text(now)});
-            let params = PatchParams::default();
-            match call_api(events.patch(name, &params, &Patch::Strategic(patch))).await {
-                Ok(_) => return Ok(()),
-                // Events do not last.
-                Err(StatusWriteError::Refused(404)) => {}
-                Err(failure) => return Err(failure),
+    /// Writes an event, or increases the count of the same one.
+    async fn record_event(&self, pod: &Pod, note: &str) -> Result<(), StatusWriteError> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let regarding = pod_reference(namespace_of(pod), name_of(pod), uid);
+        let event = NewEvent::warning("MountVolume", "FailedMount", note);
+        let recorded = self.events.try_record(regarding, event, (self.clock)().wall).await;
+        recorded.map(drop).map_err(|error| {
+            tracing::debug!(%error, "cannot record the event of a pod");
+            match error {
+                RecordError::Api(kube::Error::Api(status)) => {
+                    StatusWriteError::Refused(status.code)
+                }
+                RecordError::Api(_) | RecordError::TimedOut => StatusWriteError::Unreachable,
             }
-        }
-        let event = event(&self.node, pod, note, timestamp(now).map(Time));
-        let made = call_api(events.create(&PostParams::default(), &event)).await?;
-        if let Some(name) = made.metadata.name {
-            self.events.insert(key, name);
-        }
-        Ok(())
-    }
-}
-
-fn event(node: &str, pod: &Pod, note: &str, now: Option<Time>) -> Event {
-    Event {
-        metadata: ObjectMeta {
-            generate_name: Some("windlass-node-".into()),
-            namespace: pod.metadata.namespace.clone(),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            name: pod.metadata.name.clone(),
-            namespace: pod.metadata.namespace.clone(),
-            uid: pod.metadata.uid.clone(),
-            resource_version: pod.metadata.resource_version.clone(),
-            ..ObjectReference::default()
-        },
-        type_: Some("Warning".into()),
-        reason: Some("FailedMount".into()),
-        message: Some(truncate_message(note.to_owned())),
-        source: Some(EventSource { component: Some(REPORTER.into()), host: Some(node.to_owned()) }),
-        reporting_component: Some(REPORTER.into()),
-        reporting_instance: Some(node.to_owned()),
-        first_timestamp: now.clone(),
-        last_timestamp: now,
-        count: Some(1),
-        ..Event::default()
+        })
     }
 }
 
@@ -293,22 +244,18 @@ fn namespace_of(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-fn pace((burst, refill): (f64, Duration)) -> RetryPolicy {
-    RetryPolicy { burst, refill, ..RetryPolicy::default() }
-}
-
 async fn call_api<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, StatusWriteError> {
     match timeout(PATIENCE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
+        Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => {
-            tracing::debug!("cannot tell a pod: {}", explain(&error));
+            tracing::debug!(error = describe(&error), "cannot write the condition of a pod");
             Err(match error {
                 kube::Error::Api(status) => StatusWriteError::Refused(status.code),
                 _ => StatusWriteError::Unreachable,
             })
         }
         Err(_) => {
-            tracing::debug!("cannot tell a pod: no answer");
+            tracing::debug!("cannot write the condition of a pod: request timed out");
             Err(StatusWriteError::Unreachable)
         }
     }

@@ -1,6 +1,7 @@
-//! Pods that have no volumes any more: what is left of them is removed, and then the server is told
-//! that they are gone, which nobody else does on a node without a kubelet.
+//! Teardown of pods without volumes: their directories are removed, and then their deletion is confirmed to
+//! the server, which on a node without a kubelet nobody else does.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -8,167 +9,164 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
 use tokio::time::timeout;
 
-use super::pod_volumes::{deletion, is_terminated};
 use super::pod_volumes_root::is_path_element;
-use super::volume_loop::{LoopTask, LoopTaskResult, TROUBLE, VolumeLoop};
-use crate::clock::ClockReading;
-use crate::csr::{PATIENCE, explain};
-use crate::volume::id::VolumeOwner;
+use super::volume_state::DISK_RETRY;
+use crate::csr::PATIENCE;
+use windlass_runtime::client_error::describe;
 
-/// How many of them are seen to at the same time.
-const AT_ONCE: usize = 4;
+/// Teardown steps that run at the same time.
+const MAX_STEPS: usize = 4;
+
+/// Pods that are being torn down, by UID.
+#[derive(Default)]
+pub struct PodTeardowns {
+    pods: BTreeMap<String, PodTeardown>,
+}
 
 /// Teardown of one pod: remove its directories, then confirm its deletion.
 #[derive(Debug, Default)]
-pub struct PodTeardown {
-    removed: bool,
-    /// Whether the server knows that it is gone.
-    confirmed: bool,
-    busy: bool,
+struct PodTeardown {
+    is_removed: bool,
+    is_confirmed: bool,
+    is_running: bool,
     failures: u32,
     retry_at: Option<Duration>,
 }
 
-/// What to do about one.
+/// The next step of a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TeardownStep {
-    Nothing,
+pub enum TeardownStep {
+    /// Remove the directories of the pod.
     Remove,
+    /// Confirm to the server that the pod is gone.
     Confirm,
 }
 
 impl PodTeardown {
-    /// Whether nothing is left of it here.
-    pub fn is_complete(&self) -> bool {
-        self.removed && !self.busy
+    fn is_complete(&self) -> bool {
+        self.is_removed && !self.is_running
     }
 
-    pub fn retry_at(&self) -> Option<Duration> {
-        self.retry_at.filter(|_| !self.busy)
-    }
-
-    /// `written`: whether one of its volumes is being worked on. `ended`: whether the server waits to
-    /// hear that it is gone.
-    fn step(
+    /// `is_written`: whether one of its volumes is being written. `is_due`: whether the server waits
+    /// for the confirmation.
+    fn next_step(
         &self,
         now: Duration,
-        written: impl FnOnce() -> bool,
-        ended: impl FnOnce() -> bool,
-    ) -> TeardownStep {
-        let waits = self.busy || self.retry_at.is_some_and(|at| at > now);
-        match (self.removed, self.confirmed) {
-            _ if waits => TeardownStep::Nothing,
-            (false, _) if written() => TeardownStep::Nothing,
-            (false, _) => TeardownStep::Remove,
-            (true, false) if ended() => TeardownStep::Confirm,
-            (true, _) => TeardownStep::Nothing,
+        is_written: impl FnOnce() -> bool,
+        is_due: impl FnOnce() -> bool,
+    ) -> Option<TeardownStep> {
+        if self.is_running || self.retry_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        match (self.is_removed, self.is_confirmed) {
+            (false, _) if is_written() => None,
+            (false, _) => Some(TeardownStep::Remove),
+            (true, false) if is_due() => Some(TeardownStep::Confirm),
+            (true, _) => None,
         }
     }
 }
 
-impl VolumeLoop {
-    /// Goes on with those that are leaving.
-    pub fn advance(&mut self, now: ClockReading) {
-        if self.teardowns.is_empty() {
-            return;
+impl PodTeardowns {
+    /// Starts the teardown of a pod anew.
+    pub fn start(&mut self, uid: &str) {
+        self.pods.insert(uid.to_owned(), PodTeardown::default());
+    }
+
+    /// Starts the teardown of a pod, unless it has started before.
+    pub fn ensure(&mut self, uid: &str) {
+        self.pods.entry(uid.to_owned()).or_default();
+    }
+
+    /// Starts the teardown of a pod of which a directory was found, also when it was removed before.
+    pub fn restart(&mut self, uid: &str) {
+        let teardown = self.pods.entry(uid.to_owned()).or_default();
+        if !teardown.is_running {
+            tracing::info!(pod = uid, "removing directories of a pod that does not exist");
+            teardown.is_removed = false;
         }
-        let pods = self.manager.pods.borrow().clone().unwrap_or_default();
-        let kubelet = self.manager.registration.borrow().kubelet;
-        let ended = |uid: &str| pods.get(uid).filter(|pod| !kubelet && is_deletion_due(pod, now));
-        let busy = self.teardowns.values().filter(|leaving| leaving.busy).count();
-        let steps = self.teardowns.iter().map(|(uid, leaving)| {
-            let written = || self.busy.iter().any(|id| is_owned_by_pod(&id.owner, uid));
-            (uid, leaving.step(now.since, written, || ended(uid).is_some()))
+    }
+
+    /// Ends the teardown of a pod that needs volumes again. False if it has to be completed first.
+    pub fn try_cancel(&mut self, uid: &str) -> bool {
+        if self.pods.get(uid).is_some_and(|teardown| !teardown.is_complete()) {
+            return false;
+        }
+        self.pods.remove(uid);
+        true
+    }
+
+    /// Forgets completed teardowns of pods that the server does not have any more.
+    pub fn forget_complete(&mut self, exists: impl Fn(&str) -> bool) {
+        self.pods.retain(|uid, teardown| exists(uid) || !teardown.is_complete());
+    }
+
+    /// Monotonic time of the next retry.
+    pub fn next_retry(&self) -> Option<Duration> {
+        let waiting = self.pods.values().filter(|teardown| !teardown.is_running);
+        waiting.filter_map(|teardown| teardown.retry_at).min()
+    }
+
+    /// The steps to start now; each must be ended with [`PodTeardowns::finish`].
+    pub fn start_steps(
+        &mut self,
+        now: Duration,
+        is_written: impl Fn(&str) -> bool,
+        is_due: impl Fn(&str) -> bool,
+    ) -> Vec<(String, TeardownStep)> {
+        let running = self.pods.values().filter(|teardown| teardown.is_running).count();
+        let steps = self.pods.iter_mut().filter_map(|(uid, teardown)| {
+            let step = teardown.next_step(now, || is_written(uid), || is_due(uid))?;
+            Some((uid, teardown, step))
         });
-        let steps = steps.filter(|(_, step)| *step != TeardownStep::Nothing);
-        let steps = steps.take(AT_ONCE.saturating_sub(busy));
-        for (uid, step) in steps.map(|(uid, step)| (uid.clone(), step)).collect::<Vec<_>>() {
-            let Some(leaving) = self.teardowns.get_mut(&uid) else { continue };
-            (leaving.busy, leaving.retry_at) = (true, None);
-            let task = LoopTask::Teardown(uid.clone());
-            if let (TeardownStep::Confirm, Some(pod)) = (step, ended(&uid)) {
-                let (client, pod) = (self.manager.client.clone(), pod.clone());
-                self.spawn_request(task, async move {
-                    LoopTaskResult::Confirmed(confirm(client, &pod).await)
-                });
-            } else {
-                let place = self.root.clone();
-                self.spawn(task, move || {
-                    LoopTaskResult::Removed(place.remove(&uid).map_err(|error| error.to_string()))
-                });
-            }
-        }
+        let steps = steps.take(MAX_STEPS.saturating_sub(running));
+        let steps = steps.map(|(uid, teardown, step)| {
+            (teardown.is_running, teardown.retry_at) = (true, None);
+            (uid.clone(), step)
+        });
+        steps.collect()
     }
 
-    /// A step was made, or not.
-    pub fn finish_teardown_step(&mut self, uid: &str, finished: Result<LoopTaskResult, String>) {
-        let (now, random) = (self.now().since, (self.manager.random)());
-        let Some(leaving) = self.teardowns.get_mut(uid) else { return };
-        leaving.busy = false;
-        let why = match finished {
-            Ok(LoopTaskResult::Removed(Ok(()))) => {
-                (leaving.removed, leaving.failures) = (true, 0);
-                tracing::debug!(pod = uid, "removed everything of a pod");
-                // It may be that it is to have volumes again, or that it need not be remembered.
-                return self.sync_pods();
+    /// Ends a step. A failed one is retried with backoff.
+    pub fn finish(
+        &mut self,
+        uid: &str,
+        result: Result<TeardownStep, String>,
+        now: Duration,
+        random: f64,
+    ) {
+        let Some(teardown) = self.pods.get_mut(uid) else { return };
+        teardown.is_running = false;
+        match result {
+            Ok(step) => {
+                teardown.failures = 0;
+                match step {
+                    TeardownStep::Remove => teardown.is_removed = true,
+                    TeardownStep::Confirm => teardown.is_confirmed = true,
+                }
             }
-            Ok(LoopTaskResult::Confirmed(Ok(()))) => {
-                (leaving.confirmed, leaving.failures) = (true, 0);
-                return;
-            }
-            Ok(LoopTaskResult::Removed(Err(why)) | LoopTaskResult::Confirmed(Err(why)))
-            | Err(why) => why,
-            Ok(_) => return,
-        };
-        if leaving.failures == 0 {
-            tracing::warn!(pod = uid, "cannot remove what is left of a pod: {why}");
-        }
-        leaving.retry_at = Some(now + TROUBLE.after(leaving.failures, random));
-        leaving.failures = leaving.failures.saturating_add(1);
-    }
-
-    /// Of these pods there is something.
-    pub fn finish_sweep(&mut self, finished: Result<LoopTaskResult, String>) {
-        let uids = match finished {
-            Ok(LoopTaskResult::Swept(Ok(uids))) => uids,
-            Ok(LoopTaskResult::Swept(Err(why))) | Err(why) => {
-                return tracing::warn!("cannot look for what belongs to no pod: {why}");
-            }
-            Ok(_) => return,
-        };
-        for uid in uids {
-            if self.pods.contains_key(&uid) {
-                continue;
-            }
-            let leaving = self.teardowns.entry(uid.clone()).or_default();
-            if !leaving.busy {
-                tracing::info!(pod = uid, "removing what is left of a pod");
-                // Also when something was written after it had been removed.
-                leaving.removed = false;
+            Err(error) => {
+                if teardown.failures == 0 {
+                    tracing::warn!(
+                        pod = uid,
+                        error,
+                        "cannot tear down a pod; retrying with backoff"
+                    );
+                }
+                teardown.retry_at = Some(now + DISK_RETRY.delay(teardown.failures, random));
+                teardown.failures = teardown.failures.saturating_add(1);
             }
         }
     }
 }
 
-fn is_owned_by_pod(owner: &VolumeOwner, of: &str) -> bool {
-    match owner {
-        VolumeOwner::Pod { uid, .. } => uid == of,
-        VolumeOwner::Host => false,
-    }
-}
-
-/// Whether the server waits to hear that a pod is gone.
-fn is_deletion_due(pod: &Pod, now: ClockReading) -> bool {
-    deletion(pod).is_some_and(|at| at <= now.wall || is_terminated(pod))
-}
-
-/// Deletes a pod of which nothing is left. With its UID, it is this pod or none.
-async fn confirm(client: Client, pod: &Pod) -> Result<(), String> {
+/// Deletes a pod whose directories are removed. The UID makes sure that it is not a successor.
+pub async fn confirm_deletion(client: Client, pod: &Pod) -> Result<(), String> {
     let meta = &pod.metadata;
     let (Some(namespace), Some(name)) = (meta.namespace.as_deref(), meta.name.as_deref()) else {
         return Ok(());
     };
-    // They become parts of an address.
+    // They become parts of a URL.
     if !is_path_element(namespace) || !is_path_element(name) {
         return Ok(());
     }
@@ -180,10 +178,10 @@ async fn confirm(client: Client, pod: &Pod) -> Result<(), String> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     match timeout(PATIENCE, pods.delete(name, &params)).await {
         Ok(Ok(_)) => Ok(()),
-        // It is gone, or another has its name.
+        // It is gone, or another pod has its name.
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
-        Ok(Err(error)) => Err(explain(&error)),
-        Err(_) => Err("the server did not answer".into()),
+        Ok(Err(error)) => Err(describe(&error)),
+        Err(_) => Err("request timed out".into()),
     }
 }
 
@@ -191,31 +189,56 @@ async fn confirm(client: Client, pod: &Pod) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(10);
+
     #[test]
-    fn first_removed_then_confirmed() {
-        let leaving = |removed, confirmed, busy, retry: Option<u64>| PodTeardown {
-            removed,
-            confirmed,
-            busy,
+    fn directories_are_removed_before_the_deletion_is_confirmed() {
+        let teardown = |is_removed, is_confirmed, is_running, retry: Option<u64>| PodTeardown {
+            is_removed,
+            is_confirmed,
+            is_running,
             failures: 0,
             retry_at: retry.map(Duration::from_secs),
         };
+        let (remove, confirm) = (Some(TeardownStep::Remove), Some(TeardownStep::Confirm));
         let table = [
-            // What it is, whether it is written, whether it has ended; what is done.
-            (leaving(false, false, false, None), false, true, TeardownStep::Remove),
-            (leaving(false, false, false, None), true, true, TeardownStep::Nothing),
-            (leaving(false, false, true, None), false, true, TeardownStep::Nothing),
-            (leaving(false, false, false, Some(10)), false, true, TeardownStep::Remove),
-            (leaving(false, false, false, Some(11)), false, true, TeardownStep::Nothing),
-            (leaving(true, false, false, None), false, true, TeardownStep::Confirm),
-            (leaving(true, false, false, None), true, true, TeardownStep::Confirm),
-            (leaving(true, false, false, None), false, false, TeardownStep::Nothing),
-            (leaving(true, false, false, Some(11)), false, true, TeardownStep::Nothing),
-            (leaving(true, true, false, None), false, true, TeardownStep::Nothing),
+            // Teardown, whether a volume is written, whether a confirmation is due; the next step.
+            (teardown(false, false, false, None), false, true, remove),
+            (teardown(false, false, false, None), true, true, None),
+            (teardown(false, false, true, None), false, true, None),
+            (teardown(false, false, false, Some(10)), false, true, remove),
+            (teardown(false, false, false, Some(11)), false, true, None),
+            (teardown(true, false, false, None), false, true, confirm),
+            (teardown(true, false, false, None), true, true, confirm),
+            (teardown(true, false, false, None), false, false, None),
+            (teardown(true, false, false, Some(11)), false, true, None),
+            (teardown(true, true, false, None), false, true, None),
         ];
-        for (leaving, written, ended, step) in table {
-            let found = leaving.step(Duration::from_secs(10), || written, || ended);
-            assert_eq!(found, step, "{leaving:?} {written} {ended}");
+        for (teardown, written, due, step) in table {
+            let found = teardown.next_step(NOW, || written, || due);
+            assert_eq!(found, step, "{teardown:?} {written} {due}");
         }
+    }
+
+    #[test]
+    fn steps_are_limited_and_failures_back_off() {
+        let mut teardowns = PodTeardowns::default();
+        for number in 0..6 {
+            teardowns.start(&format!("u{number}"));
+        }
+        let start =
+            |teardowns: &mut PodTeardowns, now| teardowns.start_steps(now, |_| false, |_| false);
+        assert_eq!(start(&mut teardowns, NOW).len(), MAX_STEPS);
+        assert_eq!(start(&mut teardowns, NOW), []);
+        teardowns.finish("u0", Ok(TeardownStep::Remove), NOW, 0.5);
+        teardowns.finish("u1", Err("full".into()), NOW, 0.5);
+        assert!(teardowns.try_cancel("u0") && !teardowns.try_cancel("u1"));
+        let names = start(&mut teardowns, NOW).into_iter().map(|(uid, _)| uid);
+        assert_eq!(names.collect::<Vec<_>>(), ["u4", "u5"]);
+        let retry = teardowns.next_retry().unwrap();
+        assert_eq!(retry, NOW + DISK_RETRY.delay(0, 0.5));
+        teardowns.finish("u2", Ok(TeardownStep::Remove), NOW, 0.5);
+        teardowns.forget_complete(|_| false);
+        assert_eq!(start(&mut teardowns, retry), [("u1".to_owned(), TeardownStep::Remove)]);
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::tmpfs;
-use crate::files::{DiskError, FilePermissions, FileSystem, PRIVATE};
 use crate::volume::writer::{GUARDED, VolumeWriter};
+use windlass_runtime::durable::{DiskError, FileAccess, FileSystem, PRIVATE_MODE};
 
 /// The directory of all pods.
 const PODS: &str = "pods";
@@ -71,7 +71,7 @@ impl PodVolumesRoot {
     pub fn prepare(&self) -> Result<(), PodVolumesRootError> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !*prepared {
-            self.files.create_and_open(&self.pods, GUARDED)?;
+            self.files.create_directories(&self.pods, GUARDED)?;
             if !self.is_owned_by_agent()? {
                 return Err(PodVolumesRootError::Foreign(self.pods.clone()));
             }
@@ -81,7 +81,7 @@ impl PodVolumesRoot {
             self.restrict_permissions()?;
             let mark = self.pods.join(MARK);
             if !mark.exists() {
-                self.files.replace(&mark, b"", PRIVATE)?;
+                self.files.replace(&mark, b"", PRIVATE_MODE)?;
             }
             *prepared = true;
         }
@@ -91,14 +91,14 @@ impl PodVolumesRoot {
     /// Takes the permissions of other users away, which earlier versions gave.
     fn restrict_permissions(&self) -> Result<(), DiskError> {
         let Some(pods) = self.files.open_directory(&self.pods)? else { return Ok(()) };
-        let there = pods.permissions()?;
+        let there = pods.access()?;
         let mode = there.mode & (GUARDED | 0o7000);
         if mode == there.mode {
             return Ok(());
         }
         let directory = self.pods.display();
         let (from, to) = (format!("{:04o}", there.mode), format!("{mode:04o}"));
-        match pods.set_permissions(&FilePermissions { mode, owner: None, group: None }) {
+        match pods.set_access(&FileAccess { mode, owner: None, group: None }) {
             Ok(()) => tracing::info!(%directory, from, to, "restricted access to pod volumes"),
             // It belongs to somebody else, who let us in.
             Err(error) => tracing::warn!("other users have access to pod volumes: {error}"),
@@ -111,7 +111,7 @@ impl PodVolumesRoot {
         if !self.is_owned_by_agent()? {
             return Ok(Vec::new());
         }
-        let mut names = self.files.names(&self.pods)?;
+        let mut names = self.files.list_names(&self.pods)?;
         names.retain(|name| is_path_element(name));
         Ok(names)
     }
@@ -128,7 +128,7 @@ impl PodVolumesRoot {
 
     /// Whether this agent, or an earlier one, has made it. An empty one may be anybody's.
     fn is_owned_by_agent(&self) -> Result<bool, DiskError> {
-        let names = self.files.names(&self.pods)?;
+        let names = self.files.list_names(&self.pods)?;
         Ok(names.is_empty() || names.iter().any(|name| name == MARK))
     }
 }

@@ -46,7 +46,7 @@ impl VolumeSnapshot {
         namespace: &str,
         sources: &SnapshotSources<'_>,
     ) -> Self {
-        let mut gathered = Self {
+        let mut snapshot = Self {
             view: sources.view.clone(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -60,26 +60,26 @@ impl VolumeSnapshot {
             let why = match object.kind {
                 ObjectKind::ConfigMap => {
                     let known = objects.config_map(namespace, &name);
-                    note(&mut gathered.config_maps, name, known)
+                    note(&mut snapshot.config_maps, name, known)
                 }
                 ObjectKind::Secret => {
                     let known = objects.secret(namespace, &name);
-                    note(&mut gathered.secrets, name, known)
+                    note(&mut snapshot.secrets, name, known)
                 }
             };
-            gathered.reasons.extend(why);
+            snapshot.reasons.extend(why);
         }
         let source = |index| SourceId { volume: id.clone(), index };
         // A machine has no service account.
-        if gathered.pod.is_some() {
+        if snapshot.pod.is_some() {
             let tokens = dependencies::tokens(definition);
             let tokens = tokens.map(|(index, _)| (index, sources.tokens.get(&source(index))));
-            gathered.tokens = tokens.collect();
+            snapshot.tokens = tokens.collect();
         }
         let pairs = dependencies::certificates(definition);
         let pairs = pairs.map(|(index, _)| (index, sources.certificates.get(&source(index))));
-        gathered.certificates = pairs.collect();
-        gathered
+        snapshot.certificates = pairs.collect();
+        snapshot
     }
 
     /// The certificates of a definition's sources that are at hand.

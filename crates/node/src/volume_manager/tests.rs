@@ -25,7 +25,6 @@ use super::VolumeManager;
 use super::report::{VolumeReport, VolumeReports};
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
-use crate::files::FileSystem;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjections, Notifier};
@@ -38,6 +37,7 @@ use crate::testing::{CertificateFixture, START};
 use crate::volume::plan::OptionalApi;
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManager};
+use windlass_runtime::durable::FileSystem;
 
 /// Longer than anything takes that is waited for, in a time that passes by itself.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -265,9 +265,7 @@ fn answer(method: &Method, path: &str, body: &Value) -> Value {
             event["metadata"]["name"] = json!("event-1");
             event
         }
-        Method::PATCH if path.contains("/events/") => json!({
-            "metadata": {"name": "event-1"}, "involvedObject": {},
-        }),
+        Method::PATCH if path.contains("/events/") => json!({"metadata": {"name": "event-1"}}),
         Method::PATCH | Method::DELETE => json!({"metadata": {"name": "p"}}),
         _ => json!({}),
     }

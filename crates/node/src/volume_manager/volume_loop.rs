@@ -1,126 +1,144 @@
-//! The loop: hears what has changed, and has made again what may be concerned.
+//! The loop that owns all volumes: it observes changes, determines which volumes they concern, and runs jobs on these.
+//!
+//! It composes the volume table, the pod and host trackers, the selection resolver, the credentials and the job runner,
+//! which do not know each other.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use time::OffsetDateTime;
+use kube::Client;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinError, JoinSet};
 
 use super::VolumeManager;
-use super::dependencies::{self, SelectionResolver, SelectionState};
-use super::managed_volume::{
-    CompletedWrite, ExistingVolume, ManagedVolume, OwnerObject, VolumeError, VolumeStage,
-    VolumeWriteOrder, VolumeWriteResult, inspect, write,
-};
+use super::credentials::VolumeCredentials;
+use super::dependencies;
+use super::host_volumes::{self, HostTracker, host_volume};
+use super::job_runner::{JobKind, JobRunner};
+use super::managed_volume::{OwnerObject, VolumeSpec, source_types};
 use super::pod_status::PodReport;
-use super::pod_teardown::PodTeardown;
-use super::pod_volumes::PodOwnership;
-use super::pod_volumes_root::PodVolumesRoot;
-use super::report::DeliveredAnchors;
+use super::pod_teardown::{TeardownStep, confirm_deletion};
+use super::pod_tracker::{AppliedPod, PodOwnership, PodTracker};
+use super::pod_volumes::{has_same_volumes, pod_owner, pod_volumes};
+use super::pod_volumes_root::{PodVolumesRoot, is_path_element};
+use super::selections::SelectionResolver;
 use super::snapshot::{SnapshotSources, VolumeSnapshot};
-use crate::clock::ClockReading;
-use crate::metrics::volumes::SourceType;
-use crate::node_certificates::Backoff;
-use crate::projections::HostProjection;
+use super::volume_job::{
+    ExistingFiles, VolumeError, VolumeInspection, VolumeWriteOrder, VolumeWriteResult,
+};
+use super::volume_state::{VolumeEvent, VolumeFiles, VolumeState};
+use super::volume_table::VolumeTable;
+use crate::clock::{Clock, ClockReading};
+use crate::metrics::volumes::VolumeMetrics;
+use crate::node_certificates::RandomSource;
+use crate::node_status::NodeRegistration;
+use crate::projections::{HostProjection, HostProjections, Notifier};
 use crate::sources::SourceChange;
-use crate::sources::bundles::BundleView;
-use crate::sources::objects::ObjectId;
-use crate::volume::definition::VolumeDefinition;
+use crate::sources::objects::ObjectCache;
+use crate::sources::pods::NodePods;
 use crate::volume::id::{VolumeId, VolumeOwner};
-use crate::volume::plan::BlockedReason;
-use crate::volume::writer::WriteOutcome;
+use windlass_runtime::durable::FileSystem;
 
-/// How many volumes are made at the same time.
-const AT_ONCE: usize = 8;
-/// How soon the disk is tried again, as kubelet does it.
-pub const TROUBLE: Backoff =
-    Backoff { initial: Duration::from_millis(500), max: Duration::from_secs(122) };
-/// How often a volume is looked at although nothing has changed: somebody may have damaged it.
-const CHECK: Duration = Duration::from_secs(5 * 60);
-/// How long to sleep at most when a time of the calendar is waited for: it may jump.
-const CALENDAR: Duration = Duration::from_secs(60);
+/// Interval between checks of a volume without a change: somebody may have damaged its files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Longest sleep while a time of the wall clock is waited for, because that clock may be set.
+const MAX_WALL_SLEEP: Duration = Duration::from_secs(60);
 
-/// The loop and all that it knows.
+/// The loop: its inputs, its components, and the services that it calls.
 pub struct VolumeLoop {
-    pub manager: VolumeManager,
-    pub root: Arc<PodVolumesRoot>,
-    pub reports: mpsc::UnboundedSender<PodReport>,
-    pub volumes: BTreeMap<VolumeId, ManagedVolume>,
-    /// The pods whose volumes are kept, by UID.
-    pub pods: BTreeMap<String, Arc<Pod>>,
-    /// Whose they were when that was last looked at.
-    pub synced: PodOwnership,
-    /// Those of which something may be left, by UID.
-    pub teardowns: BTreeMap<String, PodTeardown>,
-    /// When the next pod is to be gone that is being deleted.
-    pub deletion_at: Option<OffsetDateTime>,
-    /// When to look for directories that belong to no pod.
-    pub sweep_at: Option<Duration>,
-    /// Host projections that are managed, by volume.
-    pub hosts: BTreeMap<VolumeId, Arc<HostProjection>>,
-    pub jobs: JoinSet<LoopTaskResult>,
-    /// What each of them is for.
-    running: BTreeMap<Id, LoopTask>,
-    /// Volumes that are being worked on.
-    pub busy: BTreeSet<VolumeId>,
-    queue: VecDeque<VolumeId>,
-    wanted: BTreeSet<ObjectId>,
-    /// What selections come to, of these bundles.
-    resolver: (Arc<BundleView>, SelectionResolver),
-    serial: u64,
+    inputs: LoopInputs,
+    volumes: VolumeTable,
+    pods: PodTracker,
+    hosts: HostTracker,
+    selections: SelectionResolver,
+    credentials: VolumeCredentials,
+    jobs: JobRunner<JobResult>,
+    services: LoopServices,
 }
 
-/// Something that goes on beside the loop.
-#[derive(Clone, Debug)]
-pub enum LoopTask {
-    /// A job on this volume, with the serial number of the volume.
-    Volume(VolumeId, u64),
-    /// The end of a pod.
-    Teardown(String),
-    /// Looking for what belongs to no pod.
-    Sweep,
-    /// Something that nobody waits for.
-    Tidy,
+/// Channels whose changes the loop waits for.
+struct LoopInputs {
+    pods: watch::Receiver<NodePods>,
+    projections: watch::Receiver<HostProjections>,
+    registration: watch::Receiver<NodeRegistration>,
+    changes: mpsc::UnboundedReceiver<SourceChange>,
 }
 
-/// The result of a `LoopTask`, returned to the loop.
-pub enum LoopTaskResult {
-    Inspected(Result<ExistingVolume, String>),
-    Written(VolumeWriteResult, Vec<Arc<SelectionState>>, Arc<BundleView>),
-    /// Everything of a pod is removed, or not.
-    Removed(Result<(), String>),
-    /// The server knows that a pod is gone, or not.
-    Confirmed(Result<(), String>),
-    /// There is something of these pods.
+/// What the loop reads from and reports to.
+struct LoopServices {
+    client: Client,
+    clock: Clock,
+    random: RandomSource,
+    files: FileSystem,
+    root_dir: PathBuf,
+    pod_root: Arc<PodVolumesRoot>,
+    objects: ObjectCache,
+    notifier: Arc<Notifier>,
+    metrics: Arc<VolumeMetrics>,
+    pod_reports: mpsc::UnboundedSender<PodReport>,
+}
+
+impl LoopServices {
+    fn now(&self) -> ClockReading {
+        (self.clock)()
+    }
+
+    /// Monotonic time of the next check, with jitter.
+    fn next_check(&self) -> Duration {
+        self.now().since + CHECK_INTERVAL.mul_f64(0.8 + 0.4 * (self.random)())
+    }
+
+    /// The event of a failed disk operation.
+    fn disk_failed(&self, reason: String) -> VolumeEvent {
+        VolumeEvent::DiskFailed { reason, now: self.now().since, random: (self.random)() }
+    }
+}
+
+/// Result of a job, by what it did.
+enum JobResult {
+    Inspected(Result<Option<ExistingFiles>, String>),
+    Written(VolumeWriteResult),
+    TornDown(Result<TeardownStep, String>),
+    /// UIDs of pods of which a directory was found.
     Swept(Result<Vec<String>, String>),
-    Tidied,
+    CleanedUp,
 }
 
 impl VolumeLoop {
-    pub fn new(manager: VolumeManager, reports: mpsc::UnboundedSender<PodReport>) -> Self {
-        let place = PodVolumesRoot::new(&manager.root_dir, manager.files.clone(), manager.tmpfs);
-        let view = manager.bundles.borrow().clone();
+    pub fn new(manager: VolumeManager, pod_reports: mpsc::UnboundedSender<PodReport>) -> Self {
+        let root = PodVolumesRoot::new(&manager.root_dir, manager.files.clone(), manager.tmpfs);
+        let pod_root = Arc::new(root);
         Self {
-            root: Arc::new(place),
-            reports,
-            volumes: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            synced: PodOwnership::Unknown,
-            teardowns: BTreeMap::new(),
-            deletion_at: None,
-            sweep_at: None,
-            hosts: BTreeMap::new(),
-            jobs: JoinSet::new(),
-            running: BTreeMap::new(),
-            busy: BTreeSet::new(),
-            queue: VecDeque::new(),
-            wanted: BTreeSet::new(),
-            resolver: (view, SelectionResolver::default()),
-            serial: 0,
-            manager,
+            inputs: LoopInputs {
+                pods: manager.pods,
+                projections: manager.projections,
+                registration: manager.registration,
+                changes: manager.wakes,
+            },
+            volumes: VolumeTable::new(manager.reports),
+            pods: PodTracker::new(),
+            hosts: HostTracker::default(),
+            selections: SelectionResolver::new(manager.bundles),
+            credentials: VolumeCredentials {
+                tokens: manager.tokens,
+                certificates: manager.certificates,
+                pod_root: pod_root.clone(),
+                root_dir: manager.root_dir.clone(),
+            },
+            jobs: JobRunner::new(),
+            services: LoopServices {
+                client: manager.client,
+                clock: manager.clock,
+                random: manager.random,
+                files: manager.files,
+                root_dir: manager.root_dir,
+                pod_root,
+                objects: manager.objects,
+                notifier: manager.notifier,
+                metrics: manager.metrics,
+                pod_reports,
+            },
         }
     }
 
@@ -129,193 +147,244 @@ impl VolumeLoop {
         self.sync_pods();
         loop {
             self.run_due_work();
-            self.start_queued_jobs();
+            while let Some(id) = self.jobs.next_volume() {
+                self.start_volume_job(&id);
+            }
             let pause = self.time_until_due();
             tokio::select! {
-                () = changed(&mut self.manager.pods) => self.sync_pods(),
-                () = changed(&mut self.manager.bundles) => self.bundles_changed(),
-                () = changed(&mut self.manager.projections) => self.sync_hosts(),
-                () = changed(&mut self.manager.registration) => self.registration_changed(),
-                wake = received(&mut self.manager.wakes) => self.handle_change(wake),
-                Some(ended) = self.jobs.join_next_with_id() => self.finish_task(ended),
+                () = changed(&mut self.inputs.pods) => self.sync_pods(),
+                () = changed(&mut self.inputs.projections) => self.sync_hosts(),
+                () = changed(&mut self.inputs.registration) => self.registration_changed(),
+                () = self.selections.changed() => self.bundles_changed(),
+                change = received(&mut self.inputs.changes) => self.sources_changed(change),
+                Some((kind, result)) = self.jobs.join_next() => self.finish_job(kind, result),
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    pub fn now(&self) -> ClockReading {
-        (self.manager.clock)()
-    }
-
-    /// Another number each time, so that what comes late is not taken for something else.
-    pub fn next_serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
-    }
-
-    /// When a volume is to be looked at again, though nothing changes.
-    pub fn next_check(&self) -> Duration {
-        self.now().since + CHECK.mul_f64(0.8 + 0.4 * (self.manager.random)())
-    }
-
-    /// A volume is to be worked on, now or as soon as what is being done to it is done.
-    pub fn queue(&mut self, id: &VolumeId) {
-        let Some(volume) = self.volumes.get_mut(id) else { return };
-        if !std::mem::replace(&mut volume.queued, true) && !self.busy.contains(id) {
-            self.queue.push_back(id.clone());
-        }
-    }
-
-    /// Something is to be done beside the loop, which ends in [`VolumeLoop::finish_job`].
-    pub fn spawn(&mut self, task: LoopTask, job: impl FnOnce() -> LoopTaskResult + Send + 'static) {
-        let handle = self.jobs.spawn_blocking(job);
-        self.running.insert(handle.id(), task);
-    }
-
-    /// Likewise, for what waits for the server.
-    pub fn spawn_request(
-        &mut self,
-        task: LoopTask,
-        job: impl Future<Output = LoopTaskResult> + Send + 'static,
-    ) {
-        let handle = self.jobs.spawn(job);
-        self.running.insert(handle.id(), task);
-    }
-
-    /// Watches all objects that volumes name, and no others.
-    pub fn watch_objects(&mut self) {
-        let volumes = self.volumes.values();
-        let named =
-            volumes.filter_map(|volume| volume.valid_definition().map(|good| (volume, good)));
-        let wanted =
-            named.flat_map(|(volume, good)| dependencies::objects(good, volume.namespace()));
-        let wanted = wanted.collect();
-        if self.wanted != wanted {
-            self.manager.objects.set_watched(&wanted);
-            self.wanted = wanted;
-        }
-    }
-
-    /// Publishes what is known of a volume, and tells its pod.
-    pub fn publish(&mut self, id: &VolumeId) {
-        let volume = self.volumes.get(id).filter(|volume| volume.stage != VolumeStage::Dropped);
-        let report = volume.map(ManagedVolume::report);
-        self.manager.reports.send_if_modified(|reports| {
-            if reports.get(id).map(|known| &**known) == report.as_ref() {
-                return false;
-            }
-            let reports = Arc::make_mut(reports);
-            match report {
-                Some(report) => reports.insert(id.clone(), Arc::new(report)),
-                None => reports.remove(id),
-            };
-            true
-        });
-        if let VolumeOwner::Pod { uid, .. } = &id.owner {
-            self.report_pod(uid);
-        }
-    }
-
-    /// What was to be done at this time.
+    /// Starts what is due by time.
     fn run_due_work(&mut self) {
-        let now = self.now();
-        let mut due = Vec::new();
-        for (id, volume) in &mut self.volumes {
-            if volume.check_at <= now.since {
-                volume.check = true;
-            } else if volume.retry_at.is_none_or(|at| at > now.since) {
-                continue;
+        let now = self.services.now();
+        for (id, volume) in self.volumes.iter() {
+            if self.jobs.is_idle(id) && volume.due_at().is_some_and(|at| at <= now.since) {
+                self.jobs.enqueue(id);
             }
-            volume.retry_at = None;
-            due.push(id.clone());
         }
-        for id in due {
-            let next = self.next_check();
-            if let Some(volume) = self.volumes.get_mut(&id).filter(|v| v.check_at <= now.since) {
-                volume.check_at = next;
-            }
-            self.queue(&id);
-        }
-        if self.deletion_at.is_some_and(|at| at <= now.wall) {
+        if self.pods.is_sync_due(now.wall) {
             self.sync_pods();
         }
-        self.sweep(now.since);
-        self.advance(now);
+        if self.pods.start_sweep(now.since, self.services.next_check()) {
+            let root = self.services.pod_root.clone();
+            self.jobs.spawn_blocking(JobKind::Sweep, move || {
+                JobResult::Swept(root.uids().map_err(|error| error.to_string()))
+            });
+        }
+        self.start_teardown_steps(now);
     }
 
-    /// How long there is nothing to do.
+    /// How long nothing is due.
     fn time_until_due(&self) -> Duration {
-        let now = self.now();
-        let volumes = self.volumes.values();
-        let volumes =
-            volumes.flat_map(|volume| volume.retry_at.into_iter().chain([volume.check_at]));
-        let leaving = self.teardowns.values().filter_map(PodTeardown::retry_at);
-        let at = volumes.chain(leaving).chain(self.sweep_at).min();
-        let pause = at.map_or(Duration::MAX, |at| at.saturating_sub(now.since));
-        let calendar = self
-            .deletion_at
-            .map(|at| Duration::try_from(at - now.wall).unwrap_or_default().min(CALENDAR));
-        // A little more, so that it is not a little too early. Not without end: timers do not like it.
-        pause.min(calendar.unwrap_or(CHECK)) + Duration::from_millis(1)
+        let now = self.services.now();
+        let idle = self.volumes.iter().filter(|(id, _)| self.jobs.is_idle(id));
+        let volumes = idle.filter_map(|(_, volume)| volume.due_at());
+        let due = volumes.chain(self.pods.next_due()).min();
+        let pause = due.map_or(Duration::MAX, |at| at.saturating_sub(now.since));
+        let sync = self.pods.time_until_sync(now.wall).map(|time| time.min(MAX_WALL_SLEEP));
+        // Timers have a resolution of a millisecond, and must not fire early.
+        pause.min(sync.unwrap_or(CHECK_INTERVAL)) + Duration::from_millis(1)
     }
 
-    /// Begins to work on what is waiting.
-    fn start_queued_jobs(&mut self) {
-        self.refresh_view();
-        while self.busy.len() < AT_ONCE {
-            let Some(id) = self.queue.pop_front() else { return };
-            let waits = |volume: &mut ManagedVolume| std::mem::take(&mut volume.queued);
-            if self.volumes.get_mut(&id).is_some_and(waits) {
-                self.start_volume_job(&id);
+    /// Brings volumes into line with the pods that exist.
+    fn sync_pods(&mut self) {
+        let Some(pods) = self.inputs.pods.borrow_and_update().clone() else { return };
+        let changes = self.pods.sync(&pods, self.pod_ownership(), self.services.now());
+        for pod in changes.removed {
+            let owner = pod_owner(&pod);
+            for id in self.volumes.ids_of(&owner) {
+                self.volumes.remove(&id);
+            }
+            self.credentials.forget(&owner);
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            // The receiver ends with this loop.
+            let _ = self.services.pod_reports.send(PodReport::Removed(uid));
+        }
+        for applied in changes.applied {
+            self.apply_pod(applied);
+        }
+        self.watch_objects();
+    }
+
+    fn pod_ownership(&self) -> PodOwnership {
+        PodOwnership::from(&*self.inputs.registration.borrow())
+    }
+
+    fn registration_changed(&mut self) {
+        self.inputs.registration.mark_unchanged();
+        // Heartbeats change the registration as well.
+        if self.pod_ownership() != self.pods.ownership() {
+            self.sync_pods();
+        }
+    }
+
+    fn apply_pod(&mut self, AppliedPod { pod, before }: AppliedPod) {
+        let owner = pod_owner(&pod);
+        if before.is_some_and(|before| has_same_volumes(&before, &pod)) {
+            for id in self.volumes.ids_of(&owner) {
+                let Some(volume) = self.volumes.get_mut(&id) else { continue };
+                volume.spec.owner = OwnerObject::Pod(pod.clone());
+                if volume.is_pod_deleted() && !self.jobs.is_busy(&id) {
+                    volume.apply(&id, VolumeEvent::PodDeleted);
+                    self.volumes.publish(&id);
+                }
+                let definition = self.volumes.get(&id).and_then(|volume| volume.definition());
+                if definition.is_some_and(|definition| dependencies::has_downward(definition)) {
+                    self.jobs.enqueue(&id);
+                }
+            }
+            self.credentials.retain_certificates(&owner, &self.volumes);
+        } else {
+            let volumes = pod_volumes(&pod, &self.services.pod_root);
+            let is_gone = |id: &VolumeId| !volumes.iter().any(|(kept, _)| kept == id);
+            for id in self.volumes.ids_of(&owner).into_iter().filter(is_gone) {
+                self.volumes.remove(&id);
+            }
+            self.insert_volumes(&owner, volumes);
+        }
+        self.report_pod(&owner);
+    }
+
+    /// Brings volumes into line with the host projections.
+    fn sync_hosts(&mut self) {
+        let projections: HostProjections = self.inputs.projections.borrow_and_update().clone();
+        let changes = self.hosts.sync(&projections);
+        for (id, projection) in changes.removed {
+            self.remove_host(&id, &projection);
+        }
+        let files = &self.services.files;
+        let volumes = changes.applied.into_iter();
+        let volumes = volumes.map(|(id, projection)| (id, host_volume(&projection, files)));
+        let volumes = volumes.collect();
+        self.insert_volumes(&VolumeOwner::Host, volumes);
+        self.watch_objects();
+    }
+
+    /// Ends the management of a projection. Its files stay, since an application may be using them.
+    fn remove_host(&mut self, id: &VolumeId, projection: &HostProjection) {
+        let directory = projection.directory.display();
+        tracing::info!(volume = %id, %directory, "projection removed; leaving its files in place");
+        self.volumes.remove(id);
+        self.services.notifier.forget(&id.name);
+        if is_path_element(&id.name) {
+            let root_dir = self.services.root_dir.clone();
+            let (files, name) = (self.services.files.clone(), id.name.clone());
+            self.jobs.spawn_blocking(JobKind::Cleanup, move || {
+                if let Err(error) = host_volumes::remove_state(&root_dir, &files, &name) {
+                    tracing::warn!(projection = name, %error, "cannot remove certificate state");
+                }
+                JobResult::CleanedUp
+            });
+        }
+    }
+
+    /// Adds new or redefined volumes of an owner, and requests their jobs.
+    fn insert_volumes(&mut self, owner: &VolumeOwner, volumes: Vec<(VolumeId, VolumeSpec)>) {
+        let ids = volumes.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+        for (id, spec) in volumes {
+            let (now, check_at) = (self.services.now().since, self.services.next_check());
+            self.volumes.insert(id, spec, now, check_at);
+        }
+        self.credentials.retain_certificates(owner, &self.volumes);
+        for id in ids {
+            self.publish(&id);
+            self.jobs.enqueue(&id);
+        }
+    }
+
+    /// Watches exactly the ConfigMaps and Secrets that volumes use.
+    fn watch_objects(&self) {
+        let used = self.volumes.iter().flat_map(|(_, volume)| volume.objects());
+        self.services.objects.set_watched(&used.collect());
+    }
+
+    /// Publishes the report on a volume, and reports to its pod.
+    fn publish(&self, id: &VolumeId) {
+        self.volumes.publish(id);
+        self.report_pod(&id.owner);
+    }
+
+    fn report_pod(&self, owner: &VolumeOwner) {
+        let VolumeOwner::Pod { uid, .. } = owner else { return };
+        let Some(pod) = self.pods.get(uid) else { return };
+        let report = PodReport::Pod(pod.clone(), self.volumes.mount_states(owner));
+        // The receiver ends with this loop.
+        let _ = self.services.pod_reports.send(report);
+    }
+
+    /// Requests jobs on volumes whose selections resolve to other anchors than before.
+    fn bundles_changed(&mut self) {
+        for (id, volume) in self.volumes.iter() {
+            let Some(definition) = volume.definition() else { continue };
+            if volume.state().is_maintained()
+                && self.selections.resolve(definition) != volume.selections
+            {
+                self.jobs.enqueue(id);
             }
         }
     }
 
-    /// From here on it is these bundles.
-    fn refresh_view(&mut self) {
-        let view = self.manager.bundles.borrow();
-        if !Arc::ptr_eq(&view, &self.resolver.0) {
-            self.resolver = (view.clone(), SelectionResolver::default());
+    fn sources_changed(&mut self, first: SourceChange) {
+        let mut concerned = BTreeSet::new();
+        let mut next = Some(first);
+        while let Some(change) = next {
+            match change {
+                SourceChange::Volume(id) => {
+                    concerned.insert(id);
+                }
+                SourceChange::Object(object) => concerned.extend(self.volumes.ids_using(&object)),
+            }
+            next = self.inputs.changes.try_recv().ok();
         }
+        concerned.iter().for_each(|id| self.jobs.enqueue(id));
     }
 
     fn start_volume_job(&mut self, id: &VolumeId) {
-        let going = self.is_pod_deleting(id);
-        let (view, looker) = &mut self.resolver;
+        let next_check = self.services.next_check();
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let job = match (&volume.definition, &volume.writer, volume.stage) {
-            (_, _, VolumeStage::Dropped) => return,
-            (Err(blocked), None, _) | (Err(blocked), _, VolumeStage::Kept) => {
-                volume.blocked = Some(blocked.clone());
-                volume.decided = true;
-                return self.publish(id);
-            }
-            (Ok(_), None, _) => return,
-            (definition, Some(writer), VolumeStage::New) => {
-                let definition = definition.as_ref().ok().cloned();
-                let of_pod = matches!(volume.owned, OwnerObject::Pod(_));
-                let (place, writer) = (of_pod.then(|| self.root.clone()), writer.clone());
-                VolumeJob::Inspect(place, writer, definition)
-            }
-            (Ok(_), Some(_), VolumeStage::Kept) if going && !volume.ready => {
-                volume.stage = VolumeStage::Dropped;
-                return self.publish(id);
-            }
-            (Ok(definition), Some(writer), VolumeStage::Kept) => {
-                let sources = SnapshotSources {
-                    view,
-                    objects: &self.manager.objects,
-                    tokens: &self.manager.tokens,
-                    certificates: &self.manager.certificates,
+        if volume.is_pod_deleted() {
+            volume.apply(id, VolumeEvent::PodDeleted);
+        }
+        let kind = JobKind::Volume(id.clone(), volume.serial);
+        let (state, spec) = (volume.state(), &volume.spec);
+        match (state, &spec.definition, &spec.writer) {
+            (VolumeState::Uninspected(_), definition, Some(writer)) => {
+                let is_pod = matches!(spec.owner, OwnerObject::Pod(_));
+                let inspection = VolumeInspection {
+                    writer: writer.clone(),
+                    root: is_pod.then(|| self.services.pod_root.clone()),
+                    definition: definition.as_ref().ok().cloned(),
                 };
-                let (pod, projection) = match &volume.owned {
+                self.jobs.spawn_blocking(kind, move || JobResult::Inspected(inspection.run()));
+            }
+            (state, Ok(definition), Some(writer)) if state.is_maintained() => {
+                let (pod, projection) = match &spec.owner {
                     OwnerObject::Pod(pod) => (Some(pod.clone()), None),
                     OwnerObject::Host(projection) => (None, Some(projection.clone())),
                 };
+                let selections = self.selections.resolve(definition);
+                let view = self.selections.view().clone();
+                let sources = SnapshotSources {
+                    view: &view,
+                    objects: &self.services.objects,
+                    tokens: &self.credentials.tokens,
+                    certificates: &self.credentials.certificates,
+                };
+                let is_check = volume.check_at <= self.services.now().since;
+                let last_write = state.files().and_then(|files| files.last_write);
                 let order = VolumeWriteOrder {
                     definition: definition.clone(),
-                    readers: volume.readers,
-                    gathered: VolumeSnapshot::new(
+                    readers: spec.readers,
+                    snapshot: VolumeSnapshot::new(
                         id,
                         definition,
                         pod,
@@ -324,241 +393,128 @@ impl VolumeLoop {
                     ),
                     writer: writer.clone(),
                     projection,
-                    ready: volume.ready,
-                    last: volume.last.filter(|_| !volume.check),
-                    clock: self.manager.clock.clone(),
+                    ready: state.files().is_some(),
+                    last_write: last_write.filter(|_| !is_check),
+                    selections: selections.clone(),
+                    view,
+                    clock: self.services.clock.clone(),
                 };
-                let seen = looker.resolve(definition, &view.bundles);
-                volume.seen.clone_from(&seen);
-                volume.check = false;
-                VolumeJob::Write(Box::new(order), seen, view.clone())
+                volume.selections = selections;
+                if is_check {
+                    volume.check_at = next_check;
+                }
+                self.jobs.spawn_blocking(kind, move || JobResult::Written(order.run()));
             }
-        };
-        let task = LoopTask::Volume(id.clone(), volume.serial);
-        self.busy.insert(id.clone());
-        self.spawn(task, move || job.run());
-    }
-
-    fn finish_task(&mut self, ended: Result<(Id, LoopTaskResult), JoinError>) {
-        let (id, finished) = match ended {
-            Ok((id, finished)) => (id, Ok(finished)),
-            Err(error) => (error.id(), Err(format!("broke down: {error}"))),
-        };
-        match self.running.remove(&id) {
-            Some(LoopTask::Volume(volume, serial)) => {
-                self.finish_volume_task(&volume, serial, finished)
-            }
-            Some(LoopTask::Teardown(uid)) => self.finish_teardown_step(&uid, finished),
-            Some(LoopTask::Sweep) => self.finish_sweep(finished),
-            Some(LoopTask::Tidy) | None => {}
+            _ => self.publish(id),
         }
     }
 
-    /// Something was done to a volume.
-    fn finish_volume_task(
-        &mut self,
-        id: &VolumeId,
-        serial: u64,
-        finished: Result<LoopTaskResult, String>,
-    ) {
-        self.busy.remove(id);
-        if self.volumes.get(id).is_some_and(|volume| volume.serial == serial) {
-            match finished {
-                Ok(LoopTaskResult::Inspected(Ok(found))) => self.finish_inspection(id, found),
-                Ok(LoopTaskResult::Inspected(Err(why))) | Err(why) => self.disk_failed(id, why),
-                Ok(LoopTaskResult::Written(made, seen, view)) => {
-                    self.finish_write(id, made, &seen, &view)
+    fn finish_job(&mut self, kind: JobKind, result: Result<JobResult, String>) {
+        match kind {
+            JobKind::Volume(id, serial) => self.finish_volume_job(&id, serial, result),
+            JobKind::Teardown(uid) => {
+                let result = match result {
+                    Ok(JobResult::TornDown(result)) => result,
+                    Err(error) => Err(error),
+                    Ok(_) => return,
+                };
+                // A removed pod may need volumes again, or be forgotten.
+                let is_removed = result == Ok(TeardownStep::Remove);
+                let (now, random) = (self.services.now().since, (self.services.random)());
+                self.pods.finish_teardown_step(&uid, result, now, random);
+                if is_removed {
+                    self.sync_pods();
+                }
+            }
+            JobKind::Sweep => match result {
+                Ok(JobResult::Swept(Ok(uids))) => self.pods.finish_sweep(uids),
+                Ok(JobResult::Swept(Err(error))) | Err(error) => {
+                    tracing::warn!(error, "cannot search for directories without a pod");
                 }
                 Ok(_) => {}
-            }
-            self.publish(id);
-        }
-        // What has changed in the meantime.
-        if self.volumes.get(id).is_some_and(|volume| volume.queued) {
-            self.queue.push_back(id.clone());
+            },
+            JobKind::Cleanup => {}
         }
     }
 
-    fn finish_inspection(&mut self, id: &VolumeId, found: ExistingVolume) {
-        let Some(volume) = self.volumes.get_mut(id) else { return };
-        (volume.stage, volume.ready) = (VolumeStage::Kept, found.ready);
-        (volume.failures, volume.blocked, volume.retry_at) = (0, None, None);
-        volume.certificates = found.certificates;
-        if found.ready || !self.is_pod_deleting(id) {
-            self.request_credentials(id, found.tokens);
+    fn finish_volume_job(&mut self, id: &VolumeId, serial: u64, result: Result<JobResult, String>) {
+        let Some(volume) = self.volumes.get_started(id, serial) else { return };
+        match result {
+            Ok(JobResult::Inspected(Ok(found))) => self.finish_inspection(id, found),
+            Ok(JobResult::Inspected(Err(error))) | Err(error) => {
+                volume.apply(id, self.services.disk_failed(error));
+            }
+            Ok(JobResult::Written(result)) => self.finish_write(id, result),
+            Ok(_) => {}
         }
-        self.queue(id);
+        self.publish(id);
     }
 
-    fn finish_write(
-        &mut self,
-        id: &VolumeId,
-        made: VolumeWriteResult,
-        seen: &[Arc<SelectionState>],
-        view: &BundleView,
-    ) {
-        let now = self.now();
+    fn finish_inspection(&mut self, id: &VolumeId, found: Option<ExistingFiles>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        if let Ok(definition) = &volume.definition {
-            for source in source_types(definition) {
-                self.manager.metrics.refreshed(source, made.outcome.is_ok(), made.took);
-            }
+        let (tokens, certificates) = found.map(|found| (found.tokens, found.certificates)).unzip();
+        let files =
+            certificates.map(|certificates| VolumeFiles { certificates, ..VolumeFiles::default() });
+        let is_needed = files.is_some() || !volume.is_pod_deleted();
+        let invalid = volume.spec.definition.as_ref().err().cloned();
+        volume.apply(id, VolumeEvent::Inspected { files, invalid });
+        if is_needed {
+            self.credentials.request(id, volume, tokens.unwrap_or_default());
         }
-        (volume.decided, volume.retry_at) = (true, None);
-        let CompletedWrite { last, written, certificates } = match made.outcome {
-            Ok(done) => done,
-            Err(VolumeError::Disk(why)) => return self.disk_failed(id, why),
-            Err(VolumeError::Blocked(blocked)) => {
-                if volume.blocked.as_ref() != Some(&blocked) {
-                    tracing::info!(volume = %id, kept = volume.ready, "no new files: {blocked}");
+        self.jobs.enqueue(id);
+    }
+
+    fn finish_write(&mut self, id: &VolumeId, result: VolumeWriteResult) {
+        let now = self.services.now();
+        let Some(volume) = self.volumes.get_mut(id) else { return };
+        let types = volume.spec.definition.iter().flat_map(|definition| source_types(definition));
+        for source in types.collect::<BTreeSet<_>>() {
+            self.services.metrics.refreshed(source, result.outcome.is_ok(), result.took);
+        }
+        match result.outcome {
+            Ok(done) => {
+                let (last_write, outcome) = (done.last_write, done.outcome);
+                let times = volume.apply_write(id, done, &result.selections, &result.view, now);
+                for (since_received, since_written) in times {
+                    self.services.metrics.delivered(since_received, since_written);
                 }
-                volume.failures = 0;
-                volume.blocked = Some(blocked);
-                return;
-            }
-        };
-        volume.failures = 0;
-        volume.ready = true;
-        volume.last = Some(last);
-        if volume.blocked.take().is_some() {
-            tracing::info!(volume = %id, "has its files");
-        }
-        let carried = seen.iter().map(|seen| delivered_anchors(seen)).collect::<Vec<_>>();
-        if written == Some(WriteOutcome::Changed) {
-            volume.changed = Some(now.wall);
-            for (took, since_change) in deliveries(volume, &carried, view, now) {
-                self.manager.metrics.delivered(took, since_change);
-            }
-        }
-        (volume.carried, volume.certificates) = (carried, certificates);
-        if let (Some(_), OwnerObject::Host(projection)) = (written, &volume.owned) {
-            self.manager.notifier.written(projection, last.whole);
-        }
-    }
-
-    fn disk_failed(&mut self, id: &VolumeId, why: String) {
-        let (now, random) = (self.now().since, (self.manager.random)());
-        let Some(volume) = self.volumes.get_mut(id) else { return };
-        if volume.failures == 0 {
-            tracing::warn!(volume = %id, "{why}");
-        }
-        volume.retry_at = Some(now + TROUBLE.after(volume.failures, random));
-        volume.failures = volume.failures.saturating_add(1);
-        volume.blocked = Some(BlockedReason(vec![why]));
-        // It is not known what the disk has now.
-        volume.last = None;
-    }
-
-    /// Has those made again for which the change makes a difference.
-    fn bundles_changed(&mut self) {
-        self.refresh_view();
-        let (view, looker) = &mut self.resolver;
-        let mut differs = |volume: &ManagedVolume| {
-            let good = volume.valid_definition();
-            good.is_some_and(|good| looker.resolve(good, &view.bundles) != volume.seen)
-        };
-        let kept = self.volumes.iter().filter(|(_, volume)| volume.stage == VolumeStage::Kept);
-        let concerned = kept.filter(|(_, volume)| differs(volume)).map(|(id, _)| id.clone());
-        for id in concerned.collect::<Vec<_>>() {
-            self.queue(&id);
-        }
-    }
-
-    fn handle_change(&mut self, wake: SourceChange) {
-        let mut concerned = BTreeSet::new();
-        let mut next = Some(wake);
-        while let Some(wake) = next {
-            match wake {
-                SourceChange::Volume(id) => {
-                    concerned.insert(id);
+                if let (Some(_), OwnerObject::Host(projection)) = (outcome, &volume.spec.owner) {
+                    self.services.notifier.written(projection, last_write.written);
                 }
-                SourceChange::Object(object) => concerned.extend(self.volumes_referencing(&object)),
             }
-            next = self.manager.wakes.try_recv().ok();
-        }
-        for id in concerned {
-            self.queue(&id);
+            Err(VolumeError::Disk(error)) => volume.apply(id, self.services.disk_failed(error)),
+            Err(VolumeError::Blocked(reason)) => volume.apply(id, VolumeEvent::Blocked(reason)),
         }
     }
 
-    /// The volumes that name an object.
-    fn volumes_referencing<'a>(
-        &'a self,
-        object: &'a ObjectId,
-    ) -> impl Iterator<Item = VolumeId> + 'a {
-        let names = |volume: &ManagedVolume| {
-            let good = volume.valid_definition();
-            good.is_some_and(|good| {
-                dependencies::objects(good, volume.namespace()).any(|named| named == *object)
-            })
-        };
-        self.volumes.iter().filter(move |(_, volume)| names(volume)).map(|(id, _)| id.clone())
-    }
-}
-
-/// Something to be done to a volume.
-enum VolumeJob {
-    Inspect(
-        Option<Arc<PodVolumesRoot>>,
-        crate::volume::writer::VolumeWriter,
-        Option<Arc<VolumeDefinition>>,
-    ),
-    Write(Box<VolumeWriteOrder>, Vec<Arc<SelectionState>>, Arc<BundleView>),
-}
-
-impl VolumeJob {
-    fn run(self) -> LoopTaskResult {
-        match self {
-            Self::Inspect(place, writer, definition) => {
-                LoopTaskResult::Inspected(inspect(place.as_deref(), &writer, definition.as_deref()))
+    fn start_teardown_steps(&mut self, now: ClockReading) {
+        let all = self.inputs.pods.borrow().clone().unwrap_or_default();
+        let is_kubelet = self.inputs.registration.borrow().kubelet;
+        let jobs = &self.jobs;
+        let steps =
+            self.pods.start_teardown_steps(&all, is_kubelet, now, |uid| jobs.is_pod_busy(uid));
+        for (uid, step) in steps {
+            let kind = JobKind::Teardown(uid.clone());
+            match (step, all.get(&uid)) {
+                (TeardownStep::Confirm, Some(pod)) => {
+                    let (client, pod) = (self.services.client.clone(), pod.clone());
+                    self.jobs.spawn(kind, async move {
+                        JobResult::TornDown(confirm_deletion(client, &pod).await.map(|()| step))
+                    });
+                }
+                _ => {
+                    let root = self.services.pod_root.clone();
+                    self.jobs.spawn_blocking(kind, move || {
+                        let removed = root.remove(&uid).map_err(|error| error.to_string());
+                        JobResult::TornDown(removed.map(|()| TeardownStep::Remove))
+                    });
+                }
             }
-            Self::Write(order, seen, view) => LoopTaskResult::Written(write(&order), seen, view),
         }
     }
 }
 
-/// What the files have, if they were made from this.
-fn delivered_anchors(seen: &SelectionState) -> Option<DeliveredAnchors> {
-    match seen {
-        SelectionState::Resolved(carried) => Some(carried.clone()),
-        SelectionState::Off | SelectionState::Missing | SelectionState::Unsynced => None,
-    }
-}
-
-/// How long each change of a bundle took until now, since it came and since it was made, of those
-/// that came while the volume was there and that it did not have yet.
-fn deliveries(
-    volume: &ManagedVolume,
-    carried: &[Option<DeliveredAnchors>],
-    view: &BundleView,
-    now: ClockReading,
-) -> Vec<(Duration, Option<Duration>)> {
-    let mut all = Vec::new();
-    for (index, carried) in carried.iter().enumerate() {
-        let before = volume.carried.get(index).and_then(Option::as_ref);
-        for bundle in carried.iter().flat_map(|carried| &carried.bundles) {
-            let has = |before: &DeliveredAnchors| {
-                let mut bundles = before.bundles.iter();
-                bundles.any(|old| old.name == bundle.name && old.digest == bundle.digest)
-            };
-            let Some(arrival) = view.arrivals.get(&bundle.name) else { continue };
-            if arrival.received.since < volume.since || before.is_some_and(has) {
-                continue;
-            }
-            let made = arrival.written.map(|made| Duration::try_from(now.wall - made));
-            let made = made.map(Result::unwrap_or_default);
-            all.push((now.since.saturating_sub(arrival.received.since), made));
-        }
-    }
-    all
-}
-
-/// Of what it is made, each once.
-fn source_types(definition: &VolumeDefinition) -> BTreeSet<SourceType> {
-    definition.sources.iter().map(|(_, source)| SourceType::from_source(source)).collect()
-}
-
-/// Waits until there is something new. One from whom nothing will come any more is not waited for.
+/// Waits for a change. Does not return after the sender is gone.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;

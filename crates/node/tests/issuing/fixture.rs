@@ -20,13 +20,13 @@ use tower::Service as _;
 use windlass_controllers::{csr_signer, signers};
 use windlass_node::clock::{Clock, ClockReading};
 use windlass_node::feature_gates::FeatureGates;
-use windlass_node::files::FileSystem;
 use windlass_node::sources::{SourceChange, bundles};
 use windlass_node::volume::id::{SourceId, VolumeId, VolumeOwner};
 use windlass_node::volume::plan::{CredentialBundle, CredentialState};
 use windlass_node::volume_certificates::{
     CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
 };
+use windlass_runtime::durable::FileSystem;
 use windlass_server::Server;
 use windlass_server::{LocalClient, ServerOptions, start};
 use windlass_server::{MASTERS, User};

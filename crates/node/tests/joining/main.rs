@@ -22,7 +22,6 @@ use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{approver, csr_signer};
 use windlass_node::cert_store::CertStore;
 use windlass_node::clock::{self, Clock, ClockReading};
-use windlass_node::files::FileSystem;
 use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::node_certificates::{
     ClientFactory, FailureCause, ManagerActivity, NodeCertificateConfig, NodeCertificateManager,
@@ -30,6 +29,7 @@ use windlass_node::node_certificates::{
 };
 use windlass_node::template::{CertificatePurpose, CertificateTemplate};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_runtime::durable::FileSystem;
 use windlass_server::Server;
 use windlass_server::{LocalClient, ServerOptions, start};
 use windlass_server::{MASTERS, User};

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use rustix::process::{Signal, getpid, kill_process};
 use time::{Duration, OffsetDateTime};
-use windlass_node::files::FileSystem;
 use windlass_node::volume::path::VolumePath;
 use windlass_node::volume::payload::{PayloadFile, VolumePayload};
 use windlass_node::volume::writer::{VolumeWriter, WriteOutcome};
 use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_runtime::durable::FileSystem;
 
 /// This program again, as the child that dies, is told by it: the volume, the folder of what to write, and
 /// when.

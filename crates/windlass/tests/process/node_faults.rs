@@ -24,7 +24,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use windlass_node::AgentOptions;
 use windlass_node::key_pair::CertificateKeyPair;
-use windlass_node::node_certificates::{Backoff, RetryPolicy};
+use windlass_node::node_certificates::RetryPolicy;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::rate_limit::RateLimit;
 use windlass_node::status_file::AgentStatus;
 use windlass_pki::{
     AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
@@ -147,9 +149,10 @@ impl NodeHome {
     /// The agent in this process, in more of a hurry than others.
     fn options(&self) -> AgentOptions {
         let millis = Duration::from_millis;
-        let quick = Backoff { initial: millis(20), max: millis(200) };
+        let quick = Backoff::new(millis(20), millis(200));
+        let requests = RateLimit { burst: 1000, ..RetryPolicy::default().requests };
         let pace =
-            RetryPolicy { trouble: quick, refusal: quick, burst: 1000.0, ..RetryPolicy::default() };
+            RetryPolicy { trouble: quick, refusal: quick, requests, ..RetryPolicy::default() };
         AgentOptions {
             node_name: self.node.clone(),
             bootstrap_kubeconfig: Some(self.bootstrap()),

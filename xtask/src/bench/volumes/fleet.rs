@@ -10,7 +10,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_node::files::FileSystem;
+use windlass_runtime::durable::FileSystem;
 
 use super::super::BenchContext;
 use super::super::client::{BenchClient, HttpProtocol};

@@ -2,8 +2,8 @@ use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
 
 use super::super::parser;
 use super::*;
-use crate::files::FileSystem;
 use crate::testing::{CertificateFixture, START};
+use windlass_runtime::durable::FileSystem;
 
 const FILE: &str = r#"apiVersion: windlass.dev/v1
 kind: Projections

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::clock;
-use crate::files::{DiskError, FileSystem, PRIVATE};
 use crate::volume::trust_anchors::Digest;
+use windlass_runtime::durable::{DiskError, FileSystem, PRIVATE_MODE};
 
 /// More than a list of notifications that anybody writes.
 const MAX_FILE: usize = 1 << 20;
@@ -57,7 +57,7 @@ impl NotificationLog {
         // Texts always have a JSON form.
         let bytes = serde_json::to_vec_pretty(&contents).unwrap_or_default();
         files.create_directory(directory)?;
-        files.replace(&path(directory, projection), &bytes, PRIVATE)
+        files.replace(&path(directory, projection), &bytes, PRIVATE_MODE)
     }
 
     /// Whether somebody was told of this digest last.

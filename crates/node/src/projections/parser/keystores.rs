@@ -9,10 +9,10 @@ use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::secret::{Passphrase, SecretText};
 use super::fields::FieldReader;
 use super::{absolute, fields};
-use crate::files::FileSystem;
 use crate::volume::definition::{ProjectedSource, VolumeDefinition};
 use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
+use windlass_runtime::durable::FileSystem;
 
 const FORMATS: [&str; 2] = ["PKCS12", "JKS"];
 

@@ -1,12 +1,13 @@
 //! What the events of a watch of bundles come to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Digest, SHA256, digest};
 use kube::api::{DynamicObject, ObjectMeta};
 use kube::runtime::watcher::Event;
 use time::OffsetDateTime;
+use windlass_runtime::watch::{RelistBuffer, SnapshotEvent};
 
 use super::{BundleArrival, BundleView};
 use crate::clock::ClockReading;
@@ -20,9 +21,11 @@ pub(super) struct BundleCache {
     bundles: TrustBundleIndex,
     arrivals: BTreeMap<String, BundleArrival>,
     held: BTreeMap<String, CachedBundle>,
-    /// Those of a list that has not ended.
-    listed: BTreeMap<String, (CachedBundle, Option<OffsetDateTime>)>,
+    buffer: RelistBuffer<Option<ListedBundle>>,
 }
+
+/// A bundle with its name and the time of its last write; `None` if it has no name.
+type ListedBundle = (String, CachedBundle, Option<OffsetDateTime>);
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum SyncState {
@@ -56,43 +59,38 @@ impl BundleCache {
         *self = Self { presence: SyncState::Missing, ..Self::default() };
     }
 
-    /// Takes an event; whether something is different now.
+    /// Applies an event, and returns whether bundles changed.
     pub(super) fn apply(&mut self, event: Event<DynamicObject>, now: ClockReading) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let event = buffer.push(event, |object| {
+            let written = last_written(&object.metadata);
+            self.read(object).map(|(name, held)| (name, held, written))
+        });
+        self.buffer = buffer;
         match event {
-            Event::Init => {
-                self.listed.clear();
-                false
+            None | Some(SnapshotEvent::Applied(None)) => false,
+            Some(SnapshotEvent::Replaced(listed)) => self.replace(listed, now),
+            Some(SnapshotEvent::Applied(Some((name, held, written)))) => {
+                self.set(name, held, Some(BundleArrival { received: now, written }))
             }
-            Event::InitApply(object) => {
-                let made = last_written(&object.metadata);
-                if let Some((name, held)) = self.read(object) {
-                    self.listed.insert(name, (held, made));
-                }
-                false
+            Some(SnapshotEvent::Deleted(object)) => {
+                object.metadata.name.is_some_and(|name| self.remove(&name))
             }
-            Event::InitDone => self.replace(now),
-            Event::Apply(object) => {
-                let made = last_written(&object.metadata);
-                let Some((name, held)) = self.read(object) else { return false };
-                self.set(name, held, Some(BundleArrival { received: now, written: made }))
-            }
-            Event::Delete(object) => object.metadata.name.is_some_and(|name| self.remove(&name)),
         }
     }
 
-    /// Those of the list, and no others.
-    fn replace(&mut self, now: ClockReading) -> bool {
-        let listed = std::mem::take(&mut self.listed);
+    fn replace(&mut self, listed: Vec<Option<ListedBundle>>, now: ClockReading) -> bool {
         let first = self.presence != SyncState::Synced;
         self.presence = SyncState::Synced;
-        let gone = self.held.keys().filter(|name| !listed.contains_key(*name)).cloned();
+        let names: BTreeSet<&String> = listed.iter().flatten().map(|(name, ..)| name).collect();
+        let gone = self.held.keys().filter(|name| !names.contains(name)).cloned();
         let mut changed = first;
         for name in gone.collect::<Vec<_>>() {
             changed |= self.remove(&name);
         }
-        for (name, (held, made)) in listed {
-            // How long those of the first list took to come here, nobody knows.
-            let arrival = (!first).then_some(BundleArrival { received: now, written: made });
+        for (name, held, written) in listed.into_iter().flatten() {
+            // When those of the first list were received is not known.
+            let arrival = (!first).then_some(BundleArrival { received: now, written });
             changed |= self.set(name, held, arrival);
         }
         changed

@@ -308,7 +308,7 @@ async fn a_real_server_takes_what_a_node_reports() {
     let theirs: Api<DynamicObject> = Api::all_with(node, &resource());
     let other = DynamicObject::new("n2", &resource());
     let refused = theirs.create(&PostParams::default(), &other).await.unwrap_err();
-    assert!(explain(&refused).contains("the same name as the requesting node"), "{refused}");
+    assert!(describe(&refused).contains("the same name as the requesting node"), "{refused}");
     let delete = kube::api::DeleteParams::default();
     assert!(theirs.delete("n1", &delete).await.is_err());
     assert!(theirs.list(&kube::api::ListParams::default()).await.is_err());

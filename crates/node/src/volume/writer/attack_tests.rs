@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::tests::{expected, names, payload, visible, volume};
 use super::{VolumeWriter, WriteOutcome};
-use crate::files::{FileOperation, FileSystem};
 use crate::testing::START;
+use windlass_runtime::durable::{DiskOperation, FileSystem};
 
 /// A directory that is nobody's business. It looks like the volume, and has the same in it, so that
 /// everything would fit.
@@ -218,7 +218,7 @@ fn links_swapped_in_before_any_operation_are_not_followed() {
             let attacked = {
                 let (done, outside) = (done.clone(), outside.clone());
                 let directory = writer.directory().to_owned();
-                FileSystem::with_hook(Arc::new(move |_: FileOperation, _: &Path| {
+                FileSystem::with_hook(Arc::new(move |_: DiskOperation, _: &Path| {
                     if done.fetch_add(1, SeqCst) == at {
                         swap(&directory, &outside);
                     }
@@ -285,8 +285,8 @@ fn a_link_swapped_in_for_a_new_directory_gets_no_mode() {
         let before = facts(&secret);
         let files = {
             let (secret, swapped) = (secret.clone(), swapped.clone());
-            FileSystem::with_hook(Arc::new(move |operation: FileOperation, path: &Path| {
-                if operation == FileOperation::SetPermissions && path == swapped {
+            FileSystem::with_hook(Arc::new(move |operation: DiskOperation, path: &Path| {
+                if operation == DiskOperation::SetAccess && path == swapped {
                     fs::rename(&swapped, swapped.with_extension("moved")).unwrap();
                     symlink(&secret, &swapped).unwrap();
                     change_owner(&swapped);
@@ -327,7 +327,7 @@ fn links_swapped_in_above_a_volume_of_another_user_are_not_followed() {
             let done = Arc::new(AtomicUsize::new(0));
             let attacked = {
                 let (done, outside, app) = (done.clone(), outside.clone(), home.join("app"));
-                FileSystem::with_hook(Arc::new(move |_: FileOperation, _: &Path| {
+                FileSystem::with_hook(Arc::new(move |_: DiskOperation, _: &Path| {
                     if done.fetch_add(1, SeqCst) == at {
                         let _ = fs::rename(&app, app.with_extension("moved"));
                         symlink(&outside, &app).unwrap();

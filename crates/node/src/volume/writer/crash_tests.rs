@@ -14,9 +14,9 @@ use windlass_pki::PrivateKey;
 use super::super::payload::{PayloadFile, VolumePayload};
 use super::tests::{add, expected, names, payload, visible, volume};
 use super::{VolumeWriter, WriteOutcome};
-use crate::files::{FileOperation, FileSystem};
 use crate::key_pair::CertificateKeyPair;
 use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
+use windlass_runtime::durable::{DiskOperation, FileSystem};
 
 /// What a volume has when a write begins, and what it should have afterwards.
 struct KillScenario {
@@ -93,7 +93,7 @@ fn watched(
     let old = scenario.old.as_ref().map(expected).unwrap_or_default();
     let new = expected(&scenario.new);
     let what = scenario.what;
-    FileSystem::with_hook(Arc::new(move |operation: FileOperation, _: &Path| {
+    FileSystem::with_hook(Arc::new(move |operation: DiskOperation, _: &Path| {
         let number = done.fetch_add(1, SeqCst);
         if number > at {
             return Err(io::Error::other("dead"));

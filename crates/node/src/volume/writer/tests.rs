@@ -12,8 +12,8 @@ use time::Duration;
 use super::super::path::VolumePath;
 use super::super::payload::{PayloadFile, VolumePayload};
 use super::{VolumeWriter, WriteOutcome};
-use crate::files::FileSystem;
 use crate::testing::START;
+use windlass_runtime::durable::FileSystem;
 
 /// A directory for a volume, and the volume. It is in memory where it can be, as volumes of pods
 /// are; a thousand lives on a disk that really syncs would take minutes.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::node_certificates::Backoff;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::truncate_note;
 
 /// The condition that says how the pod's volumes are.
 pub const CONDITION: &str = "windlass.dev/VolumesReady";
@@ -14,14 +15,13 @@ pub const CONDITION: &str = "windlass.dev/VolumesReady";
 /// token or a certificate.
 const GRACE: Duration = Duration::from_secs(1);
 /// How soon an event is repeated, and how soon after many.
-const REPEAT: Backoff =
-    Backoff { initial: Duration::from_secs(60), max: Duration::from_secs(1800) };
+const REPEAT: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(1800));
 /// How soon a condition is written again when only its words are others.
 const REWORD: Duration = Duration::from_secs(30);
 /// How long a pod may still come as it was before its condition was written.
 const ECHO: Duration = Duration::from_secs(5);
 /// How soon a condition is tried again.
-const RETRY: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(300) };
+const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
 
 /// The mount state of one volume, as reported to its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct VolumesCondition {
 /// One API write that reports to a pod: an event or the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusUpdate {
-    /// An event about a volume, for the so-many-eth time.
+    /// An event about a volume, and how often it has been recorded with this.
     Event { volume: String, note: String, count: u32 },
     /// Write the `VolumesReady` condition to the pod's status.
     Condition(VolumesCondition),
@@ -150,7 +150,7 @@ impl PodReportState {
 
     /// An event was written, or could not be: it is repeated in any case.
     pub fn event_written(&mut self, volume: &str, note: &str, count: u32, now: Duration) {
-        let next = now + REPEAT.after(count.saturating_sub(1), 0.5);
+        let next = now + REPEAT.delay(count.saturating_sub(1), 0.5);
         let event = MountEvent { note: note.to_owned(), count, next };
         self.events.insert(volume.to_owned(), event);
     }
@@ -164,7 +164,7 @@ impl PodReportState {
 
     /// The condition could not be written.
     pub fn condition_failed(&mut self, now: Duration, random: f64) {
-        self.retry_at = now + RETRY.after(self.failures, random);
+        self.retry_at = now + RETRY.delay(self.failures, random);
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -200,7 +200,7 @@ impl PodReportState {
         let failed = trouble.clone().any(|(mount, _)| matches!(mount, MountState::Failed(_)));
         let reason = if failed { "FailedMount" } else { "KeepingOldContent" };
         let notes = trouble.filter_map(|(mount, _)| mount.failure()).collect::<Vec<_>>();
-        let message = truncate_message(notes.join("; "));
+        let message = truncate_note(&notes.join("; ")).to_owned();
         DesiredCondition::Known(VolumesCondition { status: false, reason: reason.into(), message })
     }
 }
@@ -223,16 +223,6 @@ impl MountState {
             Self::Stale(why) | Self::Failed(why) => Some(why),
         }
     }
-}
-
-/// Shortens what may be too long for the server.
-pub fn truncate_message(mut text: String) -> String {
-    let mut end = 1024.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
 }
 
 fn condition_of(pod: &Pod) -> Option<VolumesCondition> {

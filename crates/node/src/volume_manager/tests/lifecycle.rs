@@ -10,11 +10,11 @@ use serde_json::json;
 
 use super::{VolumeTestNode, bundle, named, pod, pod_of, text};
 use crate::clock;
-use crate::files::{FileOperation, FileSystem};
 use crate::projections::HostProjection;
 use crate::testing::START;
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::plan::VolumeReaders;
+use windlass_runtime::durable::{DiskOperation, FileSystem};
 
 /// A node with one bundle and one pod, `u1`, whose volume is there.
 async fn start_with_pod() -> (VolumeTestNode, super::RunningVolumeManager, Pod) {
@@ -146,7 +146,7 @@ async fn a_disk_that_fails_is_tried_again_and_told_of() {
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = broken.clone();
     node.files = FileSystem::with_hook(Arc::new(move |operation, _| match operation {
-        FileOperation::Write if breaks.load(SeqCst) => Err(std::io::ErrorKind::StorageFull.into()),
+        DiskOperation::Write if breaks.load(SeqCst) => Err(std::io::ErrorKind::StorageFull.into()),
         _ => Ok(()),
     }));
     node.set_bundles(&[bundle("a", "", &[])]);

@@ -20,13 +20,13 @@ async fn one_that_is_missing_is_told_of_until_it_comes() {
     node.set_pods(&[pod("u1", json!([named("a", false)]))]);
     let events = node.until_asked(Method::POST, "/events", 1).await;
     let event = &events[0].body;
-    assert_eq!(events[0].path, "/api/v1/namespaces/default/events");
+    assert_eq!(events[0].path, "/apis/events.k8s.io/v1/namespaces/default/events");
     assert_eq!(event["type"], "Warning");
     assert_eq!(event["reason"], "FailedMount");
-    assert_eq!(event["involvedObject"]["uid"], "u1");
+    assert_eq!(event["regarding"]["uid"], "u1");
     let why = "MountVolume.SetUp failed for volume \"v\" : while getting ClusterTrustBundle: \
                clustertrustbundle.certificates.k8s.io \"a\" not found";
-    assert_eq!(event["message"], why);
+    assert_eq!(event["note"], why);
     let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 1).await;
     assert_eq!(patches[0].body["metadata"]["uid"], "u1");
     let told = condition(&patches[0]);
@@ -36,7 +36,8 @@ async fn one_that_is_missing_is_told_of_until_it_comes() {
     assert!(told["lastTransitionTime"].is_string());
     // It is repeated on the same event.
     let repeated = node.until_asked(Method::PATCH, "/events/event-1", 2).await;
-    assert_eq!((&repeated[0].body["count"], &repeated[1].body["count"]), (&json!(2), &json!(3)));
+    let count = |asked: &RecordedRequest| asked.body["series"]["count"].clone();
+    assert_eq!((count(&repeated[0]), count(&repeated[1])), (json!(2), json!(3)));
     node.set_bundles(&[bundle("a", "", &[])]);
     let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 2).await;
     assert_eq!(condition(&patches[1])["status"], "True");

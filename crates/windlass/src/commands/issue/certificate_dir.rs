@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use uuid::Uuid;
-use windlass_node::files::{DirectoryEntry, FilePermissions, FileSystem, OpenDirectory};
+use windlass_runtime::durable::{DirectoryEntry, FileAccess, FileSystem, OpenDirectory};
 use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{ForeignCertificate, parse_certificate_blocks};
 use zeroize::Zeroizing;
@@ -96,7 +96,7 @@ impl CertificateDir {
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
-        let folder = FileSystem::default().within(lock.try_clone().with_context(cannot)?, &root);
+        let folder = FileSystem::default().wrap_directory(lock.try_clone().with_context(cannot)?, &root);
         clean(&folder).with_context(cannot)?;
         let set_name = format!("{SETS}{}", Uuid::new_v4());
         let set = folder.create_directory(OsStr::new(&set_name), &access(DIRECTORY));
@@ -155,7 +155,7 @@ impl CertificateDir {
     /// A file that need not be there.
     fn read(&self, name: &str) -> Result<Option<String>> {
         let cannot = || format!("cannot read {}", self.file(name).display());
-        let DirectoryEntry::Link(current) =
+        let DirectoryEntry::Symlink(current) =
             self.folder.entry(OsStr::new(DATA)).with_context(cannot)?
         else {
             return Ok(None);
@@ -190,7 +190,7 @@ impl CertificateDir {
         if !has_anchors {
             let _ = self.folder.remove(OsStr::new("ca.crt"));
         }
-        if let DirectoryEntry::Link(before) = before
+        if let DirectoryEntry::Symlink(before) = before
             && is_set_name(&before)
         {
             let _ = self.folder.remove_all(before.as_os_str());
@@ -201,7 +201,7 @@ impl CertificateDir {
     /// Makes the links that are missing. Without a set, or in an old one, they may lead nowhere.
     fn link(&self, has_anchors: bool) -> Result<()> {
         for name in FILES.into_iter().filter(|name| has_anchors || *name != "ca.crt") {
-            match self.folder.link(OsStr::new(name), &Path::new(DATA).join(name)) {
+            match self.folder.symlink(OsStr::new(name), &Path::new(DATA).join(name)) {
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
                 made => made?,
             }
@@ -211,7 +211,7 @@ impl CertificateDir {
 
     /// Makes the new set the current one.
     fn swap(&self) -> Result<()> {
-        self.folder.link(OsStr::new(NEXT), Path::new(&self.set_name))?;
+        self.folder.symlink(OsStr::new(NEXT), Path::new(&self.set_name))?;
         // The links and the new directory first: a crash must not keep the rename and lose them.
         self.folder.sync()?;
         self.folder.rename(OsStr::new(NEXT), OsStr::new(DATA))?;
@@ -224,7 +224,7 @@ impl CertificateDir {
 
     fn is_managed_link(&self, name: &str) -> bool {
         let found = self.folder.entry(OsStr::new(name));
-        found.is_ok_and(|found| found == DirectoryEntry::Link(Path::new(DATA).join(name)))
+        found.is_ok_and(|found| found == DirectoryEntry::Symlink(Path::new(DATA).join(name)))
     }
 }
 
@@ -242,16 +242,16 @@ impl Drop for CertificateDir {
     }
 }
 
-fn access(mode: u32) -> FilePermissions {
-    FilePermissions { mode, owner: None, group: None }
+fn access(mode: u32) -> FileAccess {
+    FileAccess { mode, owner: None, group: None }
 }
 
 /// Removes what killed runs left: sets that are not the current one, with their keys.
 fn clean(folder: &OpenDirectory) -> Result<()> {
     let current = folder.entry(OsStr::new(DATA))?;
     folder.remove(OsStr::new(NEXT))?;
-    for name in folder.names()? {
-        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Link(PathBuf::from(&name)) {
+    for name in folder.list_names()? {
+        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Symlink(PathBuf::from(&name)) {
             folder.remove_all(&name)?;
         }
     }

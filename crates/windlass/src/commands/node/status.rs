@@ -352,7 +352,7 @@ mod tests {
             server: RegistrationStatus::default(),
             volumes: VolumesStatus::default(),
         };
-        status.write(directory, &windlass_node::files::FileSystem::default()).unwrap();
+        status.write(directory, &windlass_runtime::durable::FileSystem::default()).unwrap();
         status
     }
 
@@ -362,8 +362,8 @@ mod tests {
         let (root, pki) = (place.path().to_owned(), place.path().join("pki"));
         let other = place.path().join("other");
         fs::create_dir_all(&other).unwrap();
-        let files = windlass_node::files::FileSystem::default();
-        let lock = windlass_node::cert_store::DirectoryLock::acquire(&pki, &files).unwrap();
+        fs::create_dir_all(&pki).unwrap();
+        let lock = windlass_runtime::file_lock::DirectoryLock::acquire(&pki).unwrap();
         let status = write_status(&root, &pki);
         // Whichever of the two is named, it is the agent that runs.
         for given in [&root, &pki] {

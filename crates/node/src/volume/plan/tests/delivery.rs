@@ -11,8 +11,8 @@ use super::{
     CredentialBundle, CredentialState, OptionalApi, TestPlanInputs, TrustAnchors, VolumeAction,
     VolumePath, VolumeReaders, Zeroizing, bundle, certificates, decide, sources,
 };
-use crate::files::FileSystem;
 use crate::testing::START;
+use windlass_runtime::durable::FileSystem;
 
 /// A volume, and what a loop would do with it.
 struct DeliveryFixture {
