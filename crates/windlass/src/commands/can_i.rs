@@ -27,7 +27,7 @@ pub fn run(arguments: CanIArgs) -> Result<()> {
 }
 
 async fn review_access(arguments: CanIArgs) -> Result<Value> {
-    let client = api_client::from_kubeconfig(arguments.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let mut spec = Map::new();
     if arguments.resource.starts_with('/') {
         if arguments.name.is_some() {

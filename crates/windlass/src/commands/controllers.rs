@@ -46,7 +46,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     let bundles = arguments.bundles.settings()?;
     let node_monitor = arguments.nodes.monitor().map_err(anyhow::Error::msg)?;
     let election = election(&arguments.election)?;
-    let config = api_client::config(Some(&arguments.kubeconfig)).await?;
+    let config = api_client::config(&arguments.server()).await?;
     let roots = config.root_cert.clone();
     if arguments.issuing.approve_kubelet_serving {
         warn_of_shared_ca(&built_in, roots.as_deref().unwrap_or_default());

@@ -38,8 +38,7 @@ pub fn run(command: CsrCommand) -> Result<()> {
 }
 
 async fn list(arguments: CsrListArgs) -> Result<()> {
-    let api: Api<CsrObject> =
-        Api::all(api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?);
+    let api: Api<CsrObject> = Api::all(api_client::connect(&arguments.server).await?);
     let mut wanted = ListParams::default().limit(PAGE);
     if let Some(signer) = &arguments.signer {
         wanted = wanted.fields(&format!("spec.signerName={signer}"));
@@ -67,15 +66,14 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
 }
 
 async fn show(arguments: CsrShowArgs) -> Result<()> {
-    let api: Api<CsrObject> =
-        Api::all(api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?);
+    let api: Api<CsrObject> = Api::all(api_client::connect(&arguments.server).await?);
     let request = get(&api, &arguments.name).await?;
     let view = CsrView::from_csr(&request, OffsetDateTime::now_utc());
     print::show(&view, arguments.output.format, |format| text::show(&view, &request, format))
 }
 
 async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let api: Api<CsrObject> = Api::all(client.clone());
     let reason = DecisionReason::from_flags(decision, arguments.reason, arguments.message);
     let mut failed = 0;

@@ -44,7 +44,7 @@ pub fn run(arguments: IssueArgs) -> Result<()> {
 }
 
 async fn issue(arguments: IssueArgs) -> Result<()> {
-    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let config = api_client::config(&arguments.server).await?;
     let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)

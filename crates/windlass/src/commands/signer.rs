@@ -39,18 +39,17 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
     known.extend(places.custom()?.iter().map(LocalSigner::custom));
-    let (seen, left_out) =
-        match server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await {
-            Ok(seen) => {
-                let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
-                (Some(seen), left_out)
-            }
-            Err(SnapshotError::NotRequested) => (None, Vec::new()),
-            Err(SnapshotError::NoServer(why)) => {
-                (None, vec![format!("no server was looked at: {why}")])
-            }
-            Err(SnapshotError::Unreachable(why)) => bail!(why),
-        };
+    let (seen, left_out) = match server::fetch_snapshot(&arguments.server).await {
+        Ok(seen) => {
+            let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
+            (Some(seen), left_out)
+        }
+        Err(SnapshotError::NotRequested) => (None, Vec::new()),
+        Err(SnapshotError::NoServer(why)) => {
+            (None, vec![format!("no server was looked at: {why}")])
+        }
+        Err(SnapshotError::Unreachable(why)) => bail!(why),
+    };
     let rows = list::rows(&known, seen.as_ref());
     if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         left_out.iter().for_each(|said| eprintln!("windlass: {}", print::plain(said)));
@@ -72,9 +71,9 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
     };
     let server = match arguments.files_only {
         true => Err(SnapshotError::NotRequested),
-        false => api_client::block_on(async {
-            Ok(server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await)
-        })?,
+        false => {
+            api_client::block_on(async { Ok(server::fetch_snapshot(&arguments.server).await) })?
+        }
     };
     let own = places.own_certificates();
     let facts = CheckInputs { bad_file, known, own, server };

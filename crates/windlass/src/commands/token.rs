@@ -40,7 +40,7 @@ pub fn run(command: TokenCommand) -> Result<()> {
 }
 
 async fn create(arguments: TokenCreateArgs) -> Result<()> {
-    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let config = api_client::config(&arguments.server).await?;
     let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_bootstrap_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
@@ -182,7 +182,7 @@ impl CreatedToken<'_> {
 }
 
 async fn list(arguments: TokenListArgs) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
     let found =
@@ -239,7 +239,7 @@ fn remaining_ttl(entry: &TokenEntry) -> String {
 }
 
 async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let tokens = Api::namespaced(client, NAMESPACE);
     let mut failed = 0;
     let mut deleted = Vec::new();

@@ -53,7 +53,7 @@ struct TrustAnswer {
 async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     let TrustStatusArgs { bundle, signer, gone, wait, timeout, output, server } = arguments;
     let question = TrustQuery { bundle, signer, gone, wait };
-    let client = api_client::from_kubeconfig(server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&server).await?;
     let mut server = TrustWatcher::start(client).await?;
     let mut answer = question.evaluate(&server.world);
     if wait && !answer.well {

@@ -125,7 +125,7 @@ impl CsrWaiter<'_> {
             progress.report(&format!(
                 "trying to watch {}: {}",
                 self.name,
-                plain(&windlass_client_error::describe(error))
+                plain(&windlass_runtime::client_error::describe(error))
             ));
         }
     }

@@ -199,7 +199,10 @@ fn watch(
 }
 
 fn log(error: &watcher::Error) {
-    tracing::debug!(error = windlass_client_error::describe(error), "watch ended; resuming");
+    tracing::debug!(
+        error = windlass_runtime::client_error::describe(error),
+        "watch ended; resuming"
+    );
 }
 
 fn explain_list_error(what: WatchedKind, error: kube::Error) -> anyhow::Error {
