@@ -82,13 +82,16 @@ fn error_summary(error: impl Into<Error>) -> String {
 /// Describes a failed request on one line. Every command formats client errors here.
 pub fn explain(error: kube::Error) -> Error {
     match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            anyhow!(
-                "the server rejected the credentials (401 Unauthorized): check the user of the kubeconfig"
-            )
-        }
+        kube::Error::Api(status) if status.code == 401 => unauthorized(),
         error => anyhow!("{}", print::plain(&windlass_runtime::client_error::describe(&error))),
     }
+}
+
+/// The error for credentials that the server rejects.
+pub fn unauthorized() -> Error {
+    anyhow!(
+        "the server rejected the credentials (401 Unauthorized): check the user of the kubeconfig"
+    )
 }
 
 /// Applies the timeout of requests. Not a setting of the client, because watches last longer.

@@ -261,7 +261,7 @@ fn a_kubeconfig_that_is_not_written_is_not_announced() {
             command.current_dir(place.path()).output().unwrap()
         };
         let told = String::from_utf8(user(&[]).stderr).unwrap();
-        assert!(told.contains("name its URL with --server"), "{told}");
+        assert!(told.contains("set its URL with --server"), "{told}");
         let ca = pki("ca.crt");
         let added = user(&["--server", url, "--certificate-authority", ca.to_str().unwrap()]);
         assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));

@@ -118,14 +118,14 @@ impl ServerSnapshot {
             ("PodCertificateRequests", &self.pod_request_access),
             ("ClusterTrustBundles", &self.bundle_access),
         ];
-        let left_out = kinds.into_iter().filter_map(|(kind, sight)| match sight {
+        let skipped = kinds.into_iter().filter_map(|(kind, sight)| match sight {
             ListOutcome::Complete => None,
             ListOutcome::NotServed => {
-                Some((sight, format!("the server has no {kind}; they are left out")))
+                Some((sight, format!("the server does not serve {kind}; skipped")))
             }
-            ListOutcome::Forbidden(why) => Some((sight, format!("{kind} are left out: {why}"))),
+            ListOutcome::Forbidden(why) => Some((sight, format!("{kind} skipped: {why}"))),
         });
-        left_out.collect()
+        skipped.collect()
     }
 }
 
