@@ -139,7 +139,7 @@ impl ServerIdentity {
             };
             match store.commit(write).await {
                 Ok(_) => {
-                    tracing::info!("the authorities of this server are recorded in {name}");
+                    tracing::info!("recorded the certificate authorities of this server in {name}");
                     self.warn_of_kubelet_serving(&record);
                     return Ok(self.kubelet_serving(&record));
                 }
@@ -148,7 +148,7 @@ impl ServerIdentity {
                 Err(error) => return Err(error.into()),
             }
         }
-        bail!("{name}: other servers change the record of its authorities all the time")
+        bail!("{name}: the record of certificate authorities changes continuously; retry later")
     }
 
     fn compare(&self, record: &ClusterIdentityRecord, name: &str) -> Result<()> {
@@ -183,8 +183,8 @@ impl ServerIdentity {
         let Some(wanted) = self.kubelet_serving(record) else { return };
         if !self.fingerprints(part).is_ok_and(|found| found.contains(&wanted)) {
             tracing::warn!(
-                "{} is not the CA that the other servers sign kubelets' serving certificates with; this \
-                 server does not sign them until it is copied, as with\n{}",
+                "{} differs from the CA with which the other servers sign serving certificates of nodes; this \
+                 server does not sign them until the CA is copied:\n{}",
                 self.layout.pki_file(first_file(part)).display(),
                 self.commands(record, &part.files())
             );
@@ -195,8 +195,8 @@ impl ServerIdentity {
     fn warn_of_another(&self, part: IdentityPart, wanted: &String, found: &[String]) {
         if part == IdentityPart::Accounts && found.first() != Some(wanted) {
             tracing::warn!(
-                "service-account tokens are signed with another key than the recorded one: every \
-                 server must have it among its --service-account-key-file"
+                "service-account tokens are signed with another key than the recorded one; add it to \
+                 --service-account-key-file of every server"
             );
         }
     }
@@ -272,17 +272,18 @@ impl ServerIdentity {
         let missing = list(|fault| matches!(fault, IdentityMismatch::Missing(_)));
         let differs = list(|fault| matches!(fault, IdentityMismatch::Differs(_)));
         let pki = self.pki_dir();
-        let mut text = format!("{name} belongs to servers with other authorities.");
+        let mut text =
+            format!("{name} belongs to servers with other certificate authorities or keys.");
         if !missing.is_empty() {
-            text += &format!("\nIn {} there is no {missing}.", pki.display());
+            text += &format!("\nMissing files: {missing} in {}", pki.display());
         }
         if !differs.is_empty() {
-            text += &format!("\nIn {}, not theirs: {differs}.", pki.display());
+            text += &format!("\nDifferent files: {differs} in {}", pki.display());
         }
         let named =
             self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
         if named {
-            text += "\nThe key that signs their service-account tokens is not among those of \
+            text += "\nThe key of their service-account tokens is missing in \
                      --service-account-signing-key-file and --service-account-key-file.";
         }
         let wanted = faults
@@ -291,10 +292,10 @@ impl ServerIdentity {
             .filter(|part| !named || *part != IdentityPart::Accounts);
         let files: Vec<_> = wanted.flat_map(IdentityPart::files).collect();
         if !files.is_empty() {
-            text += "\nAll servers on one etcd must have the same. Copy them from one that has, as with\n";
+            text += "\nAll servers on one etcd must share these files. Copy them from another server:\n";
             text += &self.commands(record, &files);
         }
-        text += "\nTo let the authorities of this server take their place, start it with --record-authorities.";
+        text += "\nTo replace the recorded ones by those of this server, start it with --record-authorities.";
         text
     }
 
@@ -322,7 +323,7 @@ pub fn recorded_ca(wanted: String) -> CaCheck {
     Box::new(move |ca| {
         ensure!(
             fingerprint(ca.public_key().as_der()) == wanted,
-            "is not the CA that the other servers use"
+            "differs from the CA that the other servers use"
         );
         Ok(())
     })

@@ -1,54 +1,49 @@
-//! The data directory: made on the first start, completed after a crash, used again ever after.
+//! The data directory: created on the first start, completed after a crash, reused by later starts.
 //!
 //! ```text
 //! D/lock                   held while a process uses the directory
 //! D/admin.kubeconfig       for kubectl, with everything in it
-//! D/pki/ca.crt, .key       what clients verify the server with
-//! D/pki/server.crt, .key   what the server shows
-//! D/pki/client-ca.crt, .key   what the server verifies clients with
-//! D/pki/kubelet-serving-ca.crt, .key   what serving certificates of nodes are signed with
-//! D/pki/admin.crt, .key    the administrator's, as in admin.kubeconfig
-//! D/pki/sa.key, .pub       signs service-account tokens
-//! D/store/                 the database
-//! D/node/                  this machine's certificates as a node, if it is one
+//! D/pki/ca.crt, .key       CA of the serving certificate
+//! D/pki/server.crt, .key   serving certificate
+//! D/pki/client-ca.crt, .key   CA of client certificates
+//! D/pki/kubelet-serving-ca.crt, .key   CA of the serving certificates of nodes
+//! D/pki/admin.crt, .key    client certificate of the administrator, also in admin.kubeconfig
+//! D/pki/sa.key, .pub       key of service-account tokens
+//! D/store/                 embedded database
+//! D/node/                  state of the node agent, if it runs here
 //! ```
 //!
-//! Clients and servers have different authorities. With one for both, whatever is issued to a
-//! server is one forgotten usage check away from being a login. The server and the nodes have
-//! different ones, too: a node chooses the names that it asks for, and with the server's authority
-//! behind them it could impersonate the server.
+//! Clients and servers have separate CAs. With a common one, a missing check of the key usage would turn every serving
+//! certificate into a client credential. The server and the nodes have separate CAs, too: a node chooses the names that it
+//! requests, and with the CA of the server it could impersonate the server.
 //!
-//! Keys are kept for good; a certificate that has lived for two thirds of its time is renewed for the
-//! same key, at the start and while the server runs, and so is at the start one that says the wrong
-//! thing. So a change is always one rename, and there is no moment at which a key
-//! and its certificate do not belong together. If they do not, somebody put them there, and we say
-//! so rather than overwrite them.
+//! Keys are never replaced. A certificate is renewed for the same key after two thirds of its lifetime, at start and while
+//! the server runs; at start also if its contents are wrong. So a change is always one rename, and a key always matches its
+//! certificate. If they do not match, a person put them there, which is reported instead of overwriting them.
 
-pub mod atomic_file;
 mod kubeconfig;
-mod lock;
 mod renewal;
 mod user;
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
     AltName, Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial,
     Subject, SystemRandom, Validity, issue,
 };
 
+use windlass_runtime::durable::{DiskError, FileSystem, NewFile};
+use windlass_runtime::file_lock::{LockError, PidFileLock};
 use zeroize::Zeroizing;
 
 pub use renewal::CertificateRenewal;
 pub use user::{NewUser, create_user_credential, write_new};
-
-use atomic_file::NewFile;
-use lock::DataDirLock;
 
 const AUTHORITY_LIFETIME: Duration = Duration::days(3650);
 const LEAF_LIFETIME: Duration = Duration::days(365);
@@ -110,7 +105,7 @@ impl DataDirLayout {
     }
 }
 
-/// What a server can be told about itself.
+/// Addresses and names of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSite {
     /// The address it listens on, with its real port.
@@ -148,7 +143,7 @@ pub struct DataDir {
     /// Files that were written now, in order. Empty when everything was there.
     pub written: Vec<PathBuf>,
     site: ServerSite,
-    _lock: DataDirLock,
+    _lock: PidFileLock,
 }
 
 impl DataDir {
@@ -169,15 +164,16 @@ struct CertificateKeyPair {
     key: PrivateKey,
 }
 
-/// Makes what is missing in a data directory and reads the rest.
+/// Creates the missing files of a data directory and validates the others.
 pub fn prepare(layout: DataDirLayout, site: ServerSite, now: OffsetDateTime) -> Result<DataDir> {
-    atomic_file::create_directory(layout.root())?;
+    let disk = FileSystem::default();
+    disk.create_directory(layout.root()).map_err(disk_error)?;
     if let Ok(Some(untrusted)) = windlass_safe_path::find_untrusted_directory(layout.root()) {
         let directory = layout.root().display();
         tracing::warn!(%directory, "other users can replace the data directory: {untrusted}");
     }
-    let lock = DataDirLock::acquire(&layout.root().join("lock"))?;
-    atomic_file::create_directory(&layout.root().join("pki"))?;
+    let lock = lock(&layout)?;
+    disk.create_directory(&layout.root().join("pki")).map_err(disk_error)?;
 
     let mut making = PkiBuilder { layout: &layout, now, files: Vec::new() };
     let serving = serving_request(&site)?;
@@ -185,7 +181,7 @@ pub fn prepare(layout: DataDirLayout, site: ServerSite, now: OffsetDateTime) -> 
     making.service_account_key()?;
     making.credentials(&site, &serving, &admin_request()?)?;
     let files = making.files;
-    atomic_file::write_all(&files)?;
+    disk.write_all(&files).map_err(disk_error)?;
 
     let written = files.into_iter().map(|file| file.path).collect();
     let (url, server_names) = (site.client_url(), serving.alt_names);
@@ -225,18 +221,18 @@ impl LeafRequest {
             names
         };
         if !certificate.validity().contains(now) {
-            Some("it is not valid now")
+            Some("not valid now")
         } else if renewal::is_renewal_due(certificate, authority.certificate(), now) {
-            Some("it is due for renewal")
+            Some("due for renewal")
         } else if !authority.has_issued(certificate) {
-            Some("its authority has changed")
+            Some("issued by another CA")
         } else if sorted(certificate.alt_names()) != sorted(&self.alt_names) {
-            Some("the server has other names now")
+            Some("names of the server changed")
         } else if certificate.common_name() != Some(self.common_name)
             || certificate.organizations() != self.organizations
             || !certificate.allows(&self.purpose)
         {
-            Some("it is for somebody else")
+            Some("subject or usages differ")
         } else {
             None
         }
@@ -329,15 +325,15 @@ impl PkiBuilder<'_> {
             .with_context(|| format!("cannot read {}", paths.certificate.display()))?;
         if !certificate.validity().contains(self.now) {
             bail!(
-                "the certificate authority in {} is not valid now: it is valid from {} to {}. \
-                 Put a valid one and its key there, or move both away to have a new one made",
+                "CA certificate {} is valid from {} to {} only; replace it and its key, or move both away to \
+                 create a new CA",
                 paths.certificate.display(),
                 certificate.validity().not_before(),
                 certificate.validity().not_after(),
             );
         }
         CertificateAuthority::new(certificate, key)
-            .with_context(|| format!("cannot use {} together", paths.both()))
+            .with_context(|| format!("{} do not match", paths.both()))
     }
 
     /// Makes the CA of kubelets' serving certificates if it is missing. Nothing but its signers
@@ -350,7 +346,8 @@ impl PkiBuilder<'_> {
         }
         if let Err(error) = self.authority(name, "windlass-kubelet-serving-ca") {
             self.files.truncate(before);
-            tracing::error!("no serving certificates of nodes are signed: {error:#}");
+            let error = format!("{error:#}");
+            tracing::error!(error, "no CA for serving certificates of nodes");
         }
     }
 
@@ -367,15 +364,14 @@ impl PkiBuilder<'_> {
                 .with_context(|| format!("cannot read {}", paths.certificate.display()))?;
             if certificate.public_key() != key.public_key() {
                 bail!(
-                    "{} do not belong together: put the right ones there, or move both away to \
-                     have new ones made",
+                    "{} do not match; restore the right ones, or move both away to create new ones",
                     paths.both()
                 );
             }
             match request.objection(&certificate, authority, self.now) {
                 None => return Ok(CertificateKeyPair { certificate, key }),
                 Some(reason) => {
-                    tracing::info!(file = %paths.certificate.display(), reason, "renewing");
+                    tracing::info!(file = %paths.certificate.display(), reason, "renewing certificate");
                 }
             }
         }
@@ -400,8 +396,8 @@ impl PkiBuilder<'_> {
             None => self.files.push(NewFile::public(public, expected)),
             Some(text) if *text == expected.as_bytes() => {}
             Some(_) => bail!(
-                "{} is not the public key of {}: put the right ones there, or move both away to \
-                 have new ones made",
+                "{} is not the public key of {}; restore the right ones, or move both away to \
+                 create new ones",
                 public.display(),
                 path.display()
             ),
@@ -412,24 +408,24 @@ impl PkiBuilder<'_> {
     /// Reads a private key, or makes one if neither it nor what goes with it is there.
     fn read_or_create_key(&mut self, path: &Path, companion: &Path) -> Result<PrivateKey> {
         if let Some(text) = read(path)? {
-            atomic_file::warn_if_exposed(path)?;
+            warn_if_exposed(path)?;
             let key = PrivateKey::from_pem(&text);
             return key.with_context(|| format!("cannot read {}", path.display()));
         }
         if companion
             .try_exists()
-            .with_context(|| format!("cannot look at {}", companion.display()))?
+            .with_context(|| format!("cannot read metadata of {}", companion.display()))?
         {
             // Keys are written first, so this is no half-made directory: the key was taken away.
             bail!(
-                "{} is there, but its private key {} is not: put the key back, or move the other \
-                 away too to have new ones made",
+                "{} exists, but its private key {} does not; restore the key, or move the other file \
+                 away to create new ones",
                 companion.display(),
                 path.display()
             );
         }
         let key = PrivateKey::generate()?;
-        self.files.push(NewFile::private(path.to_owned(), key.to_pem()?));
+        self.files.push(private_file(path.to_owned(), &key.to_pem()?));
         Ok(key)
     }
 
@@ -443,11 +439,11 @@ impl PkiBuilder<'_> {
         let contents = kubeconfig::KubeconfigContents::new(url, ca.certificate(), ADMIN, admin)?;
         if let Some(text) = read(&path)? {
             if contents.matches_file(&text) {
-                return atomic_file::warn_if_exposed(&path);
+                return warn_if_exposed(&path);
             }
-            tracing::info!(file = %path.display(), "writing anew: it no longer fits this server");
+            tracing::info!(file = %path.display(), "rewriting kubeconfig: server, CA or certificate changed");
         }
-        self.files.push(NewFile::private(path, contents.render()));
+        self.files.push(private_file(path, &contents.render()));
         Ok(())
     }
 
@@ -459,6 +455,39 @@ impl PkiBuilder<'_> {
 
 fn serial() -> Result<Serial> {
     Ok(Serial::random(&SystemRandom::new())?)
+}
+
+/// Keeps a second process out of the directory.
+fn lock(layout: &DataDirLayout) -> Result<PidFileLock> {
+    PidFileLock::acquire(&layout.root().join("lock")).map_err(|error| match error {
+        LockError::Held { holder, .. } => {
+            let holder = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let directory = layout.root().display();
+            anyhow!("another windlass{holder} is using the data directory {directory}")
+        }
+        error @ LockError::Io { .. } => Error::msg(error),
+    })
+}
+
+/// Its text contains that of its source, which would otherwise be printed twice.
+fn disk_error(error: DiskError) -> Error {
+    Error::msg(error)
+}
+
+fn private_file(path: PathBuf, contents: &str) -> NewFile {
+    NewFile::private(path, Zeroizing::new(contents.as_bytes().to_vec()))
+}
+
+/// Warns if users other than the owner can read a private file. Its mode is not changed: it may be deliberate.
+fn warn_if_exposed(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path)
+        .with_context(|| format!("cannot read metadata of {}", path.display()))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let (file, mode) = (path.display(), format!("{mode:04o}"));
+        tracing::warn!(%file, mode, "private file can be read by other users");
+    }
+    Ok(())
 }
 
 /// The contents of a file, if there is one.

@@ -37,7 +37,13 @@ pub fn connection_limits(arguments: &ConnectionArgs, descriptors: usize) -> Conn
     // What the default comes to is nobody's concern until it is little.
     if possible < arguments.max_connections.map_or(FEW, NonZeroUsize::get) {
         let (limit, reserved) = (descriptors, RESERVED);
-        tracing::warn!(limit, reserved, possible, wanted, "open files limit the connections");
+        tracing::warn!(
+            limit,
+            reserved,
+            possible,
+            wanted,
+            "limit on open files reduces the limit on connections"
+        );
     }
     let mut chosen = ConnectionLimits::new(wanted.min(possible));
     if let Some(per_address) = arguments.max_connections_per_address {

@@ -1,11 +1,10 @@
-//! When certificates end, and how early that is reported: in the log, as a metric and by
+//! Expiry of certificates, and how early it is reported: in the log, as a metric and by
 //! `windlass signer check`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use time::{Duration, OffsetDateTime};
@@ -13,20 +12,21 @@ use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 use windlass_controllers::Clock;
 use windlass_pki::{ForeignCertificate, pem};
+use windlass_runtime::metrics::MetricsRegistry;
 
-/// How often the same warning is repeated.
+/// Interval between repetitions of a warning.
 const REPEAT: Duration = Duration::DAY;
-/// How early the end of a certificate is reported.
+/// Time before its expiry at which a certificate is reported.
 const LEAF_PERIOD: Duration = Duration::days(30);
-/// How early the end of a long-lived CA is: replacing one takes planning.
+/// The same for a long-lived CA: replacing one takes planning.
 const AUTHORITY_PERIOD: Duration = Duration::days(180);
-/// A period is at most this part of the lifetime, so that certificates that others renew every day
-/// are not reported every day.
+/// The period is at most this fraction of the lifetime, so that certificates that are renewed daily are not
+/// reported daily.
 const PERIODS_PER_LIFETIME: i32 = 5;
 
 const METRIC: &str = "windlass_certificate_expiration_timestamp_seconds";
 
-/// What a certificate is for, as far as its end matters.
+/// Who replaces a certificate before it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateRole {
     /// Windlass issues it to itself and renews it.
@@ -52,13 +52,13 @@ impl CertificateRole {
     const fn remedy(self) -> &'static str {
         match self {
             CertificateRole::Renewed => {
-                "windlass renews it while it runs: start it, or see its log for why that fails"
+                "renew it by starting windlass, or see the log for the reason why the renewal fails"
             }
             CertificateRole::Provided | CertificateRole::Authority => {
-                "replace the file; a running server reads it again"
+                "renew it by replacing the file, which a running server reloads"
             }
             CertificateRole::OwnAuthority => {
-                "it is not replaced automatically: see \"Replacing a CA\" in docs/certificates.md"
+                "replace it as described in docs/certificates.md, \"Replacing a CA\""
             }
         }
     }
@@ -103,7 +103,9 @@ impl MonitoredCertificate {
     /// Reads the certificate now; of several in a file, the one that expires first counts.
     pub fn read(&self) -> Result<CertificateLifetime> {
         let (text, origin) = match &self.source {
-            CertificateSource::Text(text) => (text.clone(), "the kubeconfig".to_owned()),
+            CertificateSource::Text(text) => {
+                (text.clone(), "certificate of the kubeconfig".to_owned())
+            }
             CertificateSource::File(path) => {
                 let text =
                     fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -123,7 +125,7 @@ impl MonitoredCertificate {
                 });
             }
         }
-        ends_first.with_context(|| format!("{origin} holds no certificate"))
+        ends_first.with_context(|| format!("{origin} contains no certificate"))
     }
 }
 
@@ -162,24 +164,30 @@ impl CertificateLifetime {
 
 /// Reports certificates before and after their end.
 pub struct ExpiryMonitor {
-    monitored: Vec<MonitoredCertificate>,
+    monitored: Arc<[MonitoredCertificate]>,
     clock: Clock,
     reported: Mutex<BTreeMap<String, (OffsetDateTime, ExpiryUrgency)>>,
+    registry: MetricsRegistry,
 }
 
 impl ExpiryMonitor {
     /// Reports on these. [`ExpiryMonitor::check`] does it.
     pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
-        Self { monitored, clock, reported: Mutex::default() }
+        let monitored: Arc<[MonitoredCertificate]> = monitored.into();
+        let registry = MetricsRegistry::new();
+        let scraped = monitored.clone();
+        let help = "Expiry of the certificate; of several, the earliest";
+        registry.register_scraped_gauge(METRIC, help, move || expiry_samples(&scraped));
+        Self { monitored, clock, reported: Mutex::default(), registry }
     }
 
-    /// Logs what is to be said now: at first, when it becomes worse, and once a day. Returns how many
-    /// lines were logged. Reads from disk: not for async code.
+    /// Logs certificates that expire soon or have expired: at first, when the urgency rises, and once a day. Returns the
+    /// number of lines. Blocks on the disk.
     pub fn check(&self) -> usize {
         let now = (self.clock)();
-        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut logged = 0;
-        for monitored in &self.monitored {
+        for monitored in self.monitored.iter() {
             let name = monitored.name.as_str();
             let report = match monitored.read() {
                 Ok(lifetime) => lifetime.report(now),
@@ -187,10 +195,10 @@ impl ExpiryMonitor {
                 Err(_) => continue,
             };
             let Some((urgency, text)) = report else {
-                told.remove(name);
+                reported.remove(name);
                 continue;
             };
-            let silent = told.get(name).is_some_and(|(when, last)| {
+            let silent = reported.get(name).is_some_and(|(when, last)| {
                 *last == urgency && now >= *when && now - *when < REPEAT
             });
             if silent {
@@ -200,25 +208,26 @@ impl ExpiryMonitor {
                 ExpiryUrgency::Soon => tracing::warn!(certificate = name, "{text}"),
                 ExpiryUrgency::Over => tracing::error!(certificate = name, "{text}"),
             }
-            told.insert(name.to_owned(), (now, urgency));
+            reported.insert(name.to_owned(), (now, urgency));
             logged += 1;
         }
         logged
     }
 
-    /// Writes when each certificate ends, as Prometheus text. One that cannot be read has no sample.
+    /// Appends the expiry of each certificate as Prometheus text.
     pub fn metrics(&self, out: &mut String) {
-        // Writing to a string does not fail.
-        let _ =
-            writeln!(out, "# HELP {METRIC} When the certificate expires; of several, the first");
-        let _ = writeln!(out, "# TYPE {METRIC} gauge");
-        for monitored in self.monitored.iter().filter(|each| each.metric) {
-            if let Ok(CertificateLifetime { ends, .. }) = monitored.read() {
-                let (name, ends) = (&monitored.name, ends.unix_timestamp());
-                let _ = writeln!(out, "{METRIC}{{certificate=\"{name}\"}} {ends}");
-            }
-        }
+        out.push_str(&self.registry.encode());
     }
+}
+
+/// Reads the expiry of each certificate. One that cannot be read has no sample.
+fn expiry_samples(monitored: &[MonitoredCertificate]) -> Vec<(Vec<(String, String)>, i64)> {
+    let exposed = monitored.iter().filter(|each| each.metric);
+    let sample = |each: &MonitoredCertificate| {
+        let CertificateLifetime { ends, .. } = each.read().ok()?;
+        Some((vec![("certificate".to_owned(), each.name.clone())], ends.unix_timestamp()))
+    };
+    exposed.filter_map(sample).collect()
 }
 
 #[cfg(test)]

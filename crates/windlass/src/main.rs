@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("windlass: {}", windlass_client_error::describe(error.as_ref()));
+            eprintln!("windlass: {}", windlass_runtime::client_error::describe(error.as_ref()));
             match error.chain().any(|cause| cause.is::<commands::InterruptedError>()) {
                 true => ExitCode::from(INTERRUPTED),
                 false => ExitCode::FAILURE,

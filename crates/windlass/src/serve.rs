@@ -186,7 +186,7 @@ async fn run(settings: ServerSettings) -> Result<()> {
     }
     let ended = tokio::select! {
         () = told => Ok(()),
-        error = store.failed() => Err(error).context("the store cannot go on"),
+        error = store.failed() => Err(error).context("store failed"),
     };
     tracing::info!("shutting down");
     let again = signals()?;
@@ -205,11 +205,11 @@ async fn run(settings: ServerSettings) -> Result<()> {
     if let Some(node) = node
         && node.await.is_err()
     {
-        tracing::error!("the node agent ended badly");
+        tracing::error!("node agent panicked");
     }
-    serving.await.context("serving ended badly")?;
+    serving.await.context("server task panicked")?;
     if let Some(controllers) = controllers {
-        controllers.await.context("the controllers ended badly")?;
+        controllers.await.context("controllers panicked")?;
     }
     // Nobody is answered any more: what was is on the disk before the process ends.
     server.audit.close();
@@ -253,6 +253,7 @@ async fn assemble(
     (metrics, metrics_sources): (MetricsRegistry, Vec<windlass_server::MetricsSource>),
     (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
+    let reloader = reload::FileReloader::new(settings);
     let tls = files::load_tls_config(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
@@ -275,7 +276,7 @@ async fn assemble(
     })
     .await?;
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
-    reload::watch_files(settings, server.clone(), tls.clone());
+    tokio::spawn(reloader.run(server.clone(), tls.clone()));
     Ok((server, tls))
 }
 
@@ -297,7 +298,7 @@ fn plugins(access: &AccessArgs) -> Result<AdmissionPlugins> {
     let mut plugins = AdmissionPlugins::default();
     for plugin in &access.disable_admission_plugins {
         match plugin {
-            AdmissionPlugin::NamespaceLifecycle => bail!("NamespaceLifecycle cannot be left out"),
+            AdmissionPlugin::NamespaceLifecycle => bail!("NamespaceLifecycle cannot be disabled"),
             AdmissionPlugin::NodeRestriction => plugins.node_restriction = false,
             AdmissionPlugin::ServiceAccount => plugins.service_account = false,
         }
@@ -413,8 +414,7 @@ fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
         let Some(ca) = ca.current() else { continue };
         if ca.certificate().public_key() == server.public_key() {
             let (signer, file) = (custom.name.as_str(), root_ca.display());
-            tracing::warn!(signer, %file, "the signer uses the CA that clients verify the API server \
-                with: whoever gets a serving certificate from it can impersonate the API server");
+            tracing::warn!(signer, %file, "signer shares the CA of the API server; its serving certificates can impersonate the API server");
         }
     }
     Ok(())
@@ -451,7 +451,7 @@ fn log_join_command(data: &DataDir) {
     let kubeconfig = data.layout.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
     let kubeconfig = shell::word(&kubeconfig);
-    tracing::info!("to let a node join, run: windlass token create --kubeconfig {kubeconfig}");
+    tracing::info!("to join a node, run: windlass token create --kubeconfig {kubeconfig}");
 }
 
 /// From now on SIGTERM and SIGINT do not end the process but what this returns.

@@ -1,5 +1,4 @@
-//! Flags about who may call, what is checked, how much at a time, and what is written down; kube-apiserver's
-//! names and meanings.
+//! Flags for authentication, admission, limits and the audit log, with kube-apiserver's names and meanings.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,54 +7,54 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::values::{self, AdmissionPlugin};
 
-/// Who may call, and what is checked before anything is written.
+/// Authentication and admission.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Access")]
+#[command(next_help_heading = "Authentication and admission")]
 pub struct AccessArgs {
-    /// Whether requests without a credential are those of the user system:anonymous, who may read health
-    /// and version; else they are refused.
+    /// Anonymous access: requests without credentials run as system:anonymous, which may read health and
+    /// version. If false, they are rejected.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub anonymous_auth: bool,
-    /// Whether bootstrap tokens, which are secrets in kube-system, may be used to log in.
+    /// Authentication with bootstrap tokens, which are Secrets in kube-system.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_bootstrap_token_auth: bool,
-    /// Who the service-account tokens say issued them. May be given several times: the first issues,
-    /// tokens of the others are accepted too.
+    /// Issuer of service-account tokens; may be repeated: the first one issues, tokens of the others are
+    /// accepted.
     #[arg(long, value_name = "URL", value_parser = values::issuer)]
     #[arg(default_value = "https://kubernetes.default.svc.cluster.local")]
     pub service_account_issuer: Vec<String>,
-    /// Audiences of this server: service-account tokens must be for one of them [default: the issuers].
+    /// Audiences of this server, one of which a service-account token must have [default: the issuers].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Where the discovery document says the keys of service-account tokens are [default: under the issuer].
+    /// URL of the service-account keys in the discovery document [default: derived from the issuer].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// Authorities of proxies that say in headers who calls (PEM). Without it such headers mean nothing.
-    /// Read again when it changes.
+    /// CA certificates that verify authenticating proxies, which pass the user in headers (PEM); reloaded on
+    /// change. Without it such headers are ignored.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that a proxy's certificate may have [default: any].
+    /// Allowed common names of proxy certificates [default: any].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(requires = "requestheader_client_ca_file")]
     pub requestheader_allowed_names: Vec<String>,
-    /// Headers with the user's name; the first that is there counts.
+    /// Headers with the user name; the first one present is used.
     #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-User")]
     pub requestheader_username_headers: Vec<String>,
-    /// Headers with the user's uid; the first that is there counts.
+    /// Headers with the user's UID; the first one present is used.
     #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-Uid")]
     pub requestheader_uid_headers: Vec<String>,
     /// Headers with the user's groups.
     #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-Group")]
     pub requestheader_group_headers: Vec<String>,
-    /// What headers with more about the user begin with.
+    /// Prefixes of headers with extra attributes of the user.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
-    /// Checks on writes to leave out: NodeRestriction, ServiceAccount.
+    /// Admission plugins to disable: NodeRestriction, ServiceAccount.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPlugin>,
-    /// Checks on writes to make. All there are are made anyway, unless they are left out.
+    /// Admission plugins to enable. All are enabled by default; accepted for compatibility.
     #[arg(
         long,
         value_name = "NAME",
@@ -65,19 +64,19 @@ pub struct AccessArgs {
     pub enable_admission_plugins: Vec<AdmissionPlugin>,
 }
 
-/// How much is worked on at a time.
+/// Limits on concurrent requests.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct InflightArgs {
-    /// How many requests that read are worked on at a time; more wait, each user's in a queue of
-    /// their own, or are told to come again. Nodes and leader leases have room besides.
+    /// Maximum number of concurrent read requests. Further ones wait in a queue per user or are rejected with
+    /// 429. Nodes and leader election have separate seats.
     #[arg(long, value_name = "NUMBER", default_value = "400")]
     pub max_requests_inflight: NonZeroUsize,
-    /// The same for requests that write.
+    /// Maximum number of concurrent write requests.
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     pub max_mutating_requests_inflight: NonZeroUsize,
-    /// Least time in seconds before the server ends a watch, unless its timeoutSeconds is less. Every watch
-    /// ends within twice this time.
+    /// Minimum duration of a watch in seconds, unless its timeoutSeconds is lower. The server ends a watch within
+    /// twice this time.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -87,25 +86,25 @@ pub struct InflightArgs {
     pub min_request_timeout: u32,
 }
 
-/// How many connections are open at a time.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct ConnectionArgs {
-    /// Connections open at a time. At the limit, the oldest idle connection that was never authenticated
-    /// makes room for a new one [default: 32768, or what the limit on open files allows].
+    /// Maximum number of open connections. At the limit, a new connection evicts the oldest idle one that never
+    /// authenticated [default: 32768, or fewer if the limit on open files requires it].
     #[arg(long, value_name = "NUMBER")]
     pub max_connections: Option<NonZeroUsize>,
-    /// Connections open at a time from one address, or one /64 of IPv6. A proxy is one address
+    /// Maximum number of open connections per IPv4 address or IPv6 /64; a proxy counts as one address
     /// [default: three quarters of --max-connections].
     #[arg(long, value_name = "NUMBER")]
     pub max_connections_per_address: Option<NonZeroUsize>,
 }
 
-/// Where requests are written down.
+/// Audit log.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub struct AuditArgs {
-    /// Audit log: a file with one audit.k8s.io/v1 event for every request; - is standard output
+    /// Audit log file with one audit.k8s.io/v1 event per request; - is standard output
     /// [default: no audit log].
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<PathBuf>,
@@ -118,7 +117,7 @@ pub struct AuditArgs {
     /// Days to keep rotated files; 0 sets no limit.
     #[arg(long, value_name = "DAYS", default_value_t = 0, requires = "audit_log_path")]
     pub audit_log_maxage: u32,
-    /// How requests depend on their audit events.
+    /// Mode of audit logging.
     #[arg(
         long,
         value_enum,
@@ -127,7 +126,7 @@ pub struct AuditArgs {
         requires = "audit_log_path"
     )]
     pub audit_log_mode: AuditModeArg,
-    /// Audit level of permitted reads of health and version without a credential.
+    /// Audit level of anonymous reads of health and version.
     #[arg(
         long,
         value_enum,
@@ -138,18 +137,18 @@ pub struct AuditArgs {
     pub audit_anonymous_reads: AuditLevelArg,
 }
 
-/// How requests depend on their audit events.
+/// Mode of audit logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuditModeArg {
-    /// Answer when the event is queued; wait if the queue is full.
+    /// Respond when the event is queued; wait if the queue is full.
     Batch,
-    /// Answer when the event is written, or could not be.
+    /// Respond after the attempt to write the event.
     Blocking,
-    /// Also write an event before the request has any effect, and reject the request if that fails.
+    /// As blocking, and write an event before the request takes effect; reject the request if that fails.
     BlockingStrict,
 }
 
-/// What is logged of a request.
+/// Audit level of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuditLevelArg {
     /// No audit event is written.

@@ -1,4 +1,4 @@
-//! Flags about Bundles, called as trust-manager's.
+//! Flags about Bundles, with the names of trust-manager's flags.
 
 use std::path::PathBuf;
 
@@ -12,19 +12,19 @@ use super::values;
 
 const STATUS_EXAMPLE: &str = "\
 Examples:
-  What a Bundle gathered, where it is, and what is wrong:
+  Show the sources, targets and problems of a Bundle:
     windlass bundle status my-org.com
 
-  All about its certificates, for a program:
+  Print all details as JSON:
     windlass bundle status my-org.com -o json";
 
-/// What can be asked about Bundles.
+/// Subcommands of `windlass bundle`.
 #[derive(Debug, Subcommand)]
 pub enum BundleCommand {
-    /// Show a Bundle: its sources, its certificates, its targets, and what is wrong and where.
-    /// Exits with 1 if something is wrong.
+    /// Show the sources, certificates, targets and problems of a Bundle.
     ///
-    /// Certificates are those that the targets hold. Each target is compared with what the Bundle says.
+    /// The certificates are those in the targets. Each target is compared with the specification of
+    /// the Bundle. Exits with 1 if there are problems.
     Status(BundleStatusArgs),
 }
 
@@ -41,37 +41,37 @@ pub struct BundleStatusArgs {
     pub server: ApiServerArgs,
 }
 
-/// What `controllers` and `up` are told about Bundles.
+/// Options of the Bundle controller.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bundles")]
 pub struct BundleSyncArgs {
-    /// The namespace that sources of Bundles are in.
+    /// Namespace of the sources of Bundles.
     #[arg(long, value_name = "NAMESPACE", default_value = TRUST_NAMESPACE)]
     #[arg(value_parser = values::object_name)]
     pub trust_namespace: String,
-    /// File of the default certificates (JSON, as trust-manager's; see windlass trust package). Read
-    /// again when it changes [default: none].
+    /// Default CA package (JSON, in trust-manager's format; see `windlass trust package`); reloaded on change
+    /// [default: none].
     #[arg(long, value_name = "FILE")]
     pub default_package_location: Option<PathBuf>,
-    /// Write Bundles to Secrets, too.
+    /// Secrets as targets of Bundles.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub secret_targets_enabled: bool,
-    /// Leave out certificates that have expired.
+    /// Removal of expired certificates from Bundles.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub filter_expired_certificates: bool,
-    /// Leave out certificates that are not of authorities.
+    /// Removal of non-CA certificates from Bundles.
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub filter_non_ca_certs: bool,
-    /// The only namespaces to write Bundles to [default: all].
+    /// Target namespaces of Bundles [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::object_name)]
     pub target_namespaces: Vec<String>,
 }
 
 impl BundleSyncArgs {
-    /// What the controller is told. A package that is no good is an error.
+    /// Settings of the controller. An invalid package is an error.
     pub fn settings(&self) -> Result<BundleSettings> {
         let package = self.default_package_location.clone().map(PackageFile::open).transpose();
         Ok(BundleSettings {

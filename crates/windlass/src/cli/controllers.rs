@@ -1,4 +1,4 @@
-//! Flags of `windlass controllers`, called as kube-controller-manager's.
+//! Flags of `windlass controllers`, with the names of kube-controller-manager's flags.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,26 +8,29 @@ use clap::Args;
 use windlass_controllers::csr_signer::{KubernetesSigner, SignerFiles};
 use windlass_controllers::{ControllerName, ControllerSelection, NodeMonitor};
 
-use super::{BundleSyncArgs, FeatureGate, values};
+use super::{ApiServerArgs, BundleSyncArgs, FeatureGate, values};
 
 #[derive(Debug, Args)]
 pub struct ControllersArgs {
-    /// The API server to work for, and who to be there.
+    /// Kubeconfig of the API server.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
-    /// CAs that clients verify the API server with (PEM), published in every namespace. Read again
-    /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
+    /// Context of the kubeconfig [default: its current context].
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// CA certificates that verify the API server (PEM), published in every namespace; reloaded on change
+    /// [default: those of the kubeconfig if the server is Windlass, else none].
     #[arg(long, value_name = "FILE")]
     pub root_ca_file: Option<PathBuf>,
-    /// Names and addresses of the API server, for which --approve-kubelet-serving approves nothing,
-    /// in addition to the host of the kubeconfig.
+    /// DNS names and IP addresses of the API server, in addition to the host in the kubeconfig; requests for them are
+    /// never approved by --approve-kubelet-serving.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub api_server_names: Vec<String>,
     /// Replaced in the help by `controllers_help`, which lists all controllers.
     #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
     #[arg(help = controllers_help())]
     pub controllers: ControllerSelection,
-    /// Features to turn on or off: ClusterTrustBundle, PodCertificateRequest.
+    /// Feature gates: ClusterTrustBundle, PodCertificateRequest.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Loopback address and port to serve /metrics and /healthz on, without TLS.
@@ -45,38 +48,46 @@ pub struct ControllersArgs {
     pub election: ElectionArgs,
 }
 
+impl ControllersArgs {
+    /// API server that the controllers work on.
+    pub fn server(&self) -> ApiServerArgs {
+        ApiServerArgs { kubeconfig: Some(self.kubeconfig.clone()), context: self.context.clone() }
+    }
+}
+
 /// The help of `--controllers`, with all names.
 fn controllers_help() -> String {
     let names = ControllerName::ALL.map(ControllerName::name).join(", ");
-    format!("Controllers to run: * for all, NAME for one, -NAME for all but one. Names: {names}")
+    format!(
+        "Controllers to run: * enables all, NAME enables one, -NAME disables one. Names: {names}"
+    )
 }
 
-/// What `controllers` and `up` have in common.
+/// Options that `controllers` and `up` share.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Certificates")]
+#[command(next_help_heading = "Signers")]
 pub struct IssuingArgs {
-    /// File that describes signers of your own (YAML). `up` takes signers.yaml of the data directory
-    /// if it is there.
+    /// Custom signers file (YAML) [default: for `up`, signers.yaml of the data directory, if it exists].
     #[arg(long, value_name = "FILE")]
     pub signers: Option<PathBuf>,
-    /// Approve kubelet-serving requests whose names all match the Node and none is reserved (names
-    /// of the API server, loopback, link-local, wildcards).
+    /// Approve kubelet-serving requests whose names all match the Node and are not reserved (names of the API
+    /// server, loopback, link-local, wildcards).
     #[arg(long)]
     pub approve_kubelet_serving: bool,
-    /// The longest that a certificate of Kubernetes' own signers lasts; requests can ask for less.
+    /// Maximum lifetime of certificates from built-in signers; requests can ask for less.
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = values::duration)]
     pub cluster_signing_duration: Duration,
-    /// Time that a replaced trust anchor stays published; for custom signers, after the last
+    /// Time for which a replaced trust anchor stays published; for custom signers, after the last
     /// certificate issued under it has expired.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
     pub ca_overlap: Duration,
-    /// Longest time that a custom signer's new CA waits for its trust anchor to be published and
-    /// delivered to nodes before it signs; 0s does not wait.
+    /// Maximum wait for the delivery of a custom signer's new trust anchor to nodes before the new CA signs;
+    /// 0s disables the wait.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = values::duration)]
     pub ca_delivery_timeout: Duration,
 }
 
-/// When a node counts as lost.
+/// Health checks of nodes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Node health")]
 pub struct NodeMonitorArgs {
@@ -93,7 +104,7 @@ pub struct NodeMonitorArgs {
 }
 
 impl NodeMonitorArgs {
-    /// The settings, if they fit together.
+    /// Settings of the node monitor; an error if they contradict each other.
     pub fn monitor(&self) -> Result<NodeMonitor, String> {
         let (period, grace) = (self.node_monitor_period, self.node_monitor_grace_period);
         if period.is_zero() || grace <= period {
@@ -106,24 +117,24 @@ impl NodeMonitorArgs {
     }
 }
 
-/// How one of several processes is chosen to work.
+/// Leader election among several processes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Leader election")]
 pub struct ElectionArgs {
-    /// Work only while holding a lease, so that several processes can stand by.
+    /// Leader election: controllers run only while the process holds a lease.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub leader_elect: bool,
-    /// Who to be in the lease; no two processes may say the same [default: HOSTNAME_UUID].
+    /// Unique identity of this process in the lease [default: HOSTNAME_UUID].
     #[arg(long, value_name = "IDENTITY", value_parser = values::user_name)]
     pub leader_elect_identity: Option<String>,
-    /// How long others wait after the last renewal that they saw.
+    /// Time after the last observed renewal until another process can acquire the lease.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = values::duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long the leader works after its last renewal.
+    /// Time after its last renewal until the leader stops.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// How long to wait between attempts.
+    /// Interval between attempts to acquire or renew the lease.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub leader_elect_retry_period: Duration,
     /// Name of the leader election lease.
@@ -136,11 +147,11 @@ pub struct ElectionArgs {
     pub leader_elect_resource_namespace: String,
 }
 
-/// The CAs of Kubernetes' own signers.
+/// CAs of the built-in signers.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Signing")]
+#[command(next_help_heading = "Signer CAs")]
 pub struct SigningArgs {
-    /// CA certificate of all signers of Kubernetes' own (PEM). Read again when it changes, as all of these.
+    /// CA certificate of all built-in signers (PEM). Files of CAs are reloaded on change.
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_cert_file: Option<PathBuf>,
     /// Private key of --cluster-signing-cert-file (PEM).
@@ -149,31 +160,31 @@ pub struct SigningArgs {
     /// CA certificate for the signer kubernetes.io/kubelet-serving (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the CA for the signer kubernetes.io/kubelet-serving (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/kube-apiserver-client-kubelet (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the CA for the signer kubernetes.io/kube-apiserver-client-kubelet (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/kube-apiserver-client (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the CA for the signer kubernetes.io/kube-apiserver-client (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/legacy-unknown (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the CA for the signer kubernetes.io/legacy-unknown (PEM).
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
 }
 
 impl SigningArgs {
-    /// Which signers have a CA, by kube-controller-manager's rules.
+    /// Files of the signers that have a CA, by kube-controller-manager's rules.
     pub fn files(&self) -> Result<Vec<SignerFiles>, String> {
         let specific = self.specific();
         if specific.iter().all(|(_, _, certificate, key)| certificate.is_none() && key.is_none()) {
@@ -194,7 +205,7 @@ impl SigningArgs {
                 }),
                 (None, None) => tracing::info!(
                     signer = signer.name(),
-                    "no CA: nothing is signed for this signer"
+                    "signer has no CA; its requests will not be signed"
                 ),
                 (None, Some(_)) => {
                     return Err(format!("--{flag}: cannot specify key without cert"));
@@ -207,17 +218,18 @@ impl SigningArgs {
         Ok(files)
     }
 
-    /// The one CA for all of them, if there is one. Half of it is none, which is no error.
+    /// The CA that all signers share, if there is one. A certificate without its key, or the reverse, counts as none,
+    /// as in kube-controller-manager.
     fn shared(&self) -> Vec<SignerFiles> {
         let (Some(certificate), Some(key)) =
             (&self.cluster_signing_cert_file, &self.cluster_signing_key_file)
         else {
-            tracing::info!("no CA for signers of Kubernetes' own: nothing is signed for them");
+            tracing::info!("built-in signers have no CA; their requests will not be signed");
             return Vec::new();
         };
-        let of =
+        let with_shared_files =
             |signer| SignerFiles { signer, certificate: certificate.clone(), key: key.clone() };
-        KubernetesSigner::ALL.map(of).to_vec()
+        KubernetesSigner::ALL.map(with_shared_files).to_vec()
     }
 
     fn specific(

@@ -1,4 +1,4 @@
-//! Flags that put the store on an etcd cluster, called as kube-apiserver's.
+//! Flags for a store on etcd, with the names of kube-apiserver's flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use windlass_store::{EtcdOptions, EtcdTlsFiles};
 
 use super::values;
 
-/// Where etcd is, and how to talk to it.
+/// Connection to an etcd cluster.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store on etcd")]
 pub struct EtcdArgs {
-    /// Members of an etcd cluster to keep all objects in, as https://HOST:PORT, separated by commas. Any number of
-    /// servers can share one. The data directory then holds certificates and keys only.
+    /// URLs of the etcd members that store all objects, https://HOST:PORT, separated by commas. Any number of
+    /// servers can share one etcd cluster. The data directory then holds certificates and keys only.
     #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = parse_etcd_url)]
     pub etcd_servers: Vec<String>,
-    /// Authorities that the members' certificates are verified with (PEM).
+    /// CA certificates that verify the etcd members (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
-    /// Certificate to show to etcd (PEM).
+    /// Client certificate for etcd (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_servers", requires = "etcd_keyfile")]
     pub etcd_certfile: Option<PathBuf>,
     /// Private key of --etcd-certfile (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_servers", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
-    /// What all keys in etcd begin with.
+    /// Prefix of all keys in etcd.
     #[arg(long, value_name = "PREFIX", requires = "etcd_servers", value_parser = parse_etcd_prefix)]
     #[arg(default_value = "/windlass")]
     pub etcd_prefix: String,
-    /// How often to have etcd forget history that is older than five minutes; 0 leaves that to etcd or to
-    /// another of its users. One of all servers does it.
+    /// Compaction interval; 0 disables compaction. History older than five minutes is compacted, by one of all
+    /// servers.
     #[arg(long, value_name = "DURATION", requires = "etcd_servers", value_parser = values::duration)]
     #[arg(default_value = "5m")]
     pub etcd_compaction_interval: Duration,
 }
 
 impl EtcdArgs {
-    /// How to reach the cluster; `None` if there is to be none.
+    /// Options of the connection; `None` without `--etcd-servers`.
     pub fn options(self) -> Option<EtcdOptions> {
         if self.etcd_servers.is_empty() {
             return None;
@@ -75,7 +75,7 @@ fn parse_etcd_prefix(text: &str) -> Result<String, &'static str> {
     if text.len() > 1 && text.starts_with('/') {
         Ok(text.to_owned())
     } else {
-        Err("must begin with / and be more than that")
+        Err("must start with / and have at least one more character")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Flags of `windlass node`, called as kubelet's.
+//! Flags of `windlass node`, with the names of kubelet's flags.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use super::values::{self, FeatureGate};
 
 const EXAMPLE: &str = "\
 Examples:
-  Make this machine a node, with the file that `windlass token create` wrote:
+  Join this machine as a node with a bootstrap kubeconfig from `windlass token create`:
     windlass node --bootstrap-kubeconfig bootstrap.kubeconfig --kubeconfig node/kubeconfig --cert-dir node/pki
 
-  The same with a serving certificate, and something to serve with it:
+  Also obtain a serving certificate and serve health and metrics with it:
     windlass node --kubeconfig node/kubeconfig --cert-dir node/pki --rotate-server-certificates --listen 0.0.0.0:10250
 
-  The same for a machine without pods, whose services get anchors and certificates from volumes of its own:
+  Deliver trust anchors and certificates to services of this machine, which runs no pods:
     windlass node --kubeconfig node/kubeconfig --cert-dir node/pki --projections projections.yaml
 
-  See what it holds and what it waits for:
+  Show the state of the agent:
     windlass node status --cert-dir node/pki";
 
 const STATUS_EXAMPLE: &str = "\
@@ -27,7 +27,7 @@ Examples:
   windlass node status --cert-dir windlass-node/pki
   windlass node status --cert-dir windlass-node/pki -o json";
 
-/// Flags of `windlass node`, or what else can be done with one.
+/// Flags of `windlass node`, or one of its subcommands.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = EXAMPLE)]
@@ -38,10 +38,10 @@ pub struct NodeArgs {
     pub run: Option<NodeRunArgs>,
 }
 
-/// What else can be done with a node.
+/// Subcommands of `windlass node`.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Show what the node of this machine holds, until when, what it waits for and why.
+    /// Show the certificates, pending requests and volumes of this machine's node agent.
     ///
     /// Exits with 1 if the agent is not running, or if the node has no valid client certificate.
     Status(NodeStatusArgs),
@@ -50,28 +50,27 @@ pub enum NodeCommand {
 /// Flags of `windlass node` itself.
 #[derive(Debug, Args)]
 pub struct NodeRunArgs {
-    /// The API server, and who to be there. Written if it is not there or its certificate has
-    /// expired, from --bootstrap-kubeconfig.
+    /// Kubeconfig of the API server; created from --bootstrap-kubeconfig if it is missing or its certificate
+    /// has expired.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
-    /// Whom to be until there is a certificate: a kubeconfig with a bootstrap token, for example.
+    /// Kubeconfig with bootstrap credentials, for example a bootstrap token.
     #[arg(long, value_name = "FILE")]
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Directory for certificates and their keys. Made if it is not there.
+    /// Directory for certificates and keys; created if missing.
     #[arg(long, value_name = "DIR")]
     pub cert_dir: PathBuf,
-    /// Directory for everything else that is kept [default: that of --cert-dir].
+    /// Directory for all other state [default: the parent of --cert-dir].
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Name of the node [default: that of the machine].
+    /// Name of the node [default: the host name].
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     pub node_name: Option<String>,
-    /// An address by which the node is reached. May be given several times [default: the one with
-    /// which it reaches the server].
+    /// IP address of the node; may be repeated [default: the source address of the connection to the server].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_node_address)]
     pub node_ip: Vec<IpAddr>,
-    /// Get a serving certificate as well, and keep it good. Somebody has to approve it, unless the
-    /// controllers run with --approve-kubelet-serving.
+    /// Request and renew a serving certificate. An approver must approve each request, unless the controllers
+    /// run with --approve-kubelet-serving.
     #[arg(long)]
     pub rotate_server_certificates: bool,
     /// Address and port to serve /healthz, /readyz and /metrics on with the serving certificate.
@@ -81,11 +80,10 @@ pub struct NodeRunArgs {
     /// Loopback address and port to serve /healthz, /readyz and /metrics on, without TLS.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
     pub metrics_listen: Option<SocketAddr>,
-    /// Volumes of the machine itself: a file that says what is to be in which directory. Read again
-    /// when it changes.
+    /// Host projections file; reloaded on change.
     #[arg(long, value_name = "FILE")]
     pub projections: Option<PathBuf>,
-    /// Features to turn on or off: ClusterTrustBundleProjection, PodCertificateRequest.
+    /// Feature gates: ClusterTrustBundleProjection, PodCertificateRequest.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
 }
@@ -97,7 +95,7 @@ pub struct NodeStatusArgs {
     /// Certificate directory of the agent (its --cert-dir).
     #[arg(long, value_name = "DIR")]
     pub cert_dir: PathBuf,
-    /// The node's --root-dir, if it has one.
+    /// State directory of the agent (its --root-dir), if set.
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -112,10 +110,10 @@ fn node_name(text: &str) -> Result<String, &'static str> {
 fn parse_node_address(text: &str) -> Result<IpAddr, &'static str> {
     match text.parse::<IpAddr>() {
         Ok(address) if address.is_unspecified() || address.is_multicast() => {
-            Err("must be the address of one machine")
+            Err("must be a unicast address")
         }
         Ok(address) => Ok(address),
-        Err(_) => Err("must be an address like 192.0.2.7 or 2001:db8::7"),
+        Err(_) => Err("must be an IP address such as 192.0.2.7 or 2001:db8::7"),
     }
 }
 
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_runs_or_is_looked_at() {
+    fn node_runs_the_agent_or_a_subcommand() {
         let node = parse(
             "--kubeconfig k --cert-dir d --node-name N1.Example --node-ip 192.0.2.7,2001:db8::7",
         );

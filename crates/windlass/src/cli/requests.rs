@@ -11,13 +11,13 @@ use super::values;
 
 const ISSUE_EXAMPLE: &str = "\
 Examples:
-  A client certificate for the API server, approved by yourself:
+  Request a client certificate for the API server, and approve the request:
     windlass issue --signer kubernetes.io/kube-apiserver-client --cn alice --approve --out alice
 
-  A serving certificate from a signer of your own; somebody else approves it:
+  A serving certificate from a custom signer, approved by an administrator:
     windlass issue --signer example.com/web --dns web.example.com --ip 192.0.2.7 --out /etc/web/tls
 
-  The same again, with a new key, in place:
+  Renew it in place, with a new key:
     windlass issue --renew --out /etc/web/tls";
 
 const LIST_EXAMPLE: &str = "\
@@ -33,18 +33,21 @@ Examples:
 const APPROVE_EXAMPLE: &str = "\
 Examples:
   windlass csr approve csr-x7k2p
-  windlass csr approve csr-x7k2p csr-9fq4z --reason Checked --message 'asked for by phone'";
+  windlass csr approve csr-x7k2p csr-9fq4z --reason Verified --message 'requested in ticket 4711'";
 
 const DENY_EXAMPLE: &str = "\
 Examples:
-  windlass csr deny csr-x7k2p --reason Unknown --message 'nobody knows this machine'";
+  windlass csr deny csr-x7k2p --reason UnknownRequester --message 'not in the inventory'";
 
-/// The server of a command.
+/// API server of a command.
 #[derive(Debug, Args)]
 pub struct ApiServerArgs {
-    /// The server to ask, and who to be there [default: as kubectl].
+    /// Kubeconfig of the API server [default: $KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current context].
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
 }
 
 /// Output format of commands; each command accepts a subset.
@@ -54,22 +57,22 @@ pub enum OutputFormat {
     Json,
     /// The JSON document converted to YAML.
     Yaml,
-    /// For people, with more in it.
+    /// Text with additional columns.
     Wide,
     /// One `KIND/NAME` per line, for scripts.
     Name,
 }
 
-/// Flags that say how to print.
+/// Output format of lists and objects.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// How to print: json, yaml, wide or name [default: for people].
+    /// Output format: json, yaml, wide or name [default: text].
     #[arg(long = "output", short = 'o', value_name = "FORMAT", hide_possible_values = true)]
     #[arg(value_enum)]
     pub format: Option<OutputFormat>,
 }
 
-/// Flags that say how to print what is one document and has no names.
+/// Output format of reports, which have no object names.
 #[derive(Debug, Default, Args)]
 pub struct DocumentArgs {
     /// Output format: json or yaml [default: text].
@@ -77,7 +80,7 @@ pub struct DocumentArgs {
     pub format: Option<OutputFormat>,
 }
 
-/// Flags that say how to print what was done to objects.
+/// Output format of commands that change objects.
 #[derive(Debug, Args)]
 pub struct ResultArgs {
     /// Output format: json, yaml or name [default: text].
@@ -103,40 +106,39 @@ fn result_format(text: &str) -> Result<OutputFormat, &'static str> {
 #[derive(Debug, Args)]
 #[command(after_help = ISSUE_EXAMPLE)]
 pub struct IssueArgs {
-    /// Who is to sign, for example kubernetes.io/kube-apiserver-client.
+    /// Name of the signer, for example kubernetes.io/kube-apiserver-client.
     #[arg(long, value_name = "SIGNER", value_parser = values::signer_name)]
     #[arg(required_unless_present = "renew")]
     pub signer: Option<String>,
     #[command(flatten)]
     pub names: NameArgs,
-    /// What the certificate is for, for example 'server auth'. May be given several times [default: what
-    /// fits the signer].
+    /// Key usage, for example 'server auth'; may be repeated [default: the usages of the signer].
     #[arg(long, value_name = "USAGE", value_delimiter = ',', value_parser = values::usage)]
     pub usage: Vec<String>,
-    /// How long the certificate is to last, for example 24h or 90d; at least 10m. The signer may give less
-    /// [default: as long as the signer gives].
+    /// Requested lifetime, for example 24h or 90d; at least 10m. The signer may issue a shorter one
+    /// [default: the signer's default lifetime].
     #[arg(long, value_name = "DURATION", value_parser = values::lifetime)]
     pub duration: Option<Duration>,
-    /// Kind of key to make: ecdsa-p256, ecdsa-p384, rsa-3072, rsa-4096 or ed25519 [default: ecdsa-p256, or as
-    /// before with --renew].
+    /// Key type: ecdsa-p256, ecdsa-p384, rsa-3072, rsa-4096 or ed25519 [default: ecdsa-p256; with --renew, the
+    /// type of the previous key].
     #[arg(long, value_name = "KIND", value_enum, hide_possible_values = true)]
     pub key_type: Option<KeyType>,
-    /// Approve the request, if you may. Else it waits for somebody who may.
+    /// Approve the request; without permission, leave it pending for an authorized approver.
     #[arg(long)]
     pub approve: bool,
-    /// Name of the request [default: one that the server makes up].
+    /// Name of the request [default: generated by the server].
     #[arg(long, value_name = "NAME", value_parser = values::object_name)]
     pub name: Option<String>,
-    /// How long to wait for the certificate; 0 for as long as it takes.
+    /// Timeout of the wait for the certificate; 0 disables it.
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = values::duration)]
     pub timeout: Duration,
-    /// Directory for tls.key, tls.crt and ca.crt. Made if it is not there.
+    /// Directory for tls.key, tls.crt and ca.crt; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Replace the certificate in --out by a new one for the same names, with a new key.
+    /// Renew the certificate in --out: same names, new key.
     #[arg(long, conflicts_with_all = ["cn", "org", "dns", "ip", "uri", "email"])]
     pub renew: bool,
-    /// Also write a kubeconfig that uses the certificate with this server. It must not exist.
+    /// Kubeconfig to create for this server with the certificate. The file must not exist.
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -145,16 +147,16 @@ pub struct IssueArgs {
     pub server: ApiServerArgs,
 }
 
-/// Who a certificate is for.
+/// Subject and alternative names of a certificate.
 #[derive(Debug, Args)]
 pub struct NameArgs {
-    /// Common name: of a client, the user.
+    /// Common name; for client certificates, the user.
     #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub cn: Option<String>,
-    /// Organization: of a client, a group. May be given several times.
+    /// Organization; for client certificates, a group; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub org: Vec<String>,
-    /// DNS name. May be given several times, as all of these.
+    /// DNS name; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub dns: Vec<String>,
     /// IP address; may be given several times.
@@ -168,7 +170,7 @@ pub struct NameArgs {
     pub email: Vec<String>,
 }
 
-/// Kinds of key to make.
+/// Key types that can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyType {
     /// ECDSA key on the curve P-256.
@@ -197,17 +199,23 @@ impl KeyType {
     }
 }
 
-/// What can be done with requests for certificates.
+/// Subcommands of `windlass csr`.
 #[derive(Debug, Subcommand)]
 pub enum CsrCommand {
     /// List certificate signing requests and their state.
     List(CsrListArgs),
-    /// Show a request for a certificate: what is asked for, by whom, and what became of it.
+    /// Show a certificate signing request.
+    ///
+    /// Shows the requested names and usages, the requester, the conditions and the certificate.
     Show(CsrShowArgs),
-    /// Approve requests, as kubectl certificate approve does.
+    /// Approve certificate signing requests.
+    ///
+    /// Equivalent to `kubectl certificate approve`.
     #[command(after_help = APPROVE_EXAMPLE)]
     Approve(CsrDecideArgs),
-    /// Deny requests, as kubectl certificate deny does.
+    /// Deny certificate signing requests.
+    ///
+    /// Equivalent to `kubectl certificate deny`.
     #[command(after_help = DENY_EXAMPLE)]
     Deny(CsrDecideArgs),
 }
@@ -216,10 +224,10 @@ pub enum CsrCommand {
 #[derive(Debug, Args)]
 #[command(after_help = LIST_EXAMPLE)]
 pub struct CsrListArgs {
-    /// Only requests to this signer.
+    /// Signer whose requests are listed [default: all].
     #[arg(long, value_name = "SIGNER", value_parser = values::signer_name)]
     pub signer: Option<String>,
-    /// Only requests that are neither approved nor denied.
+    /// Pending requests only: neither approved nor denied.
     #[arg(long)]
     pub pending: bool,
     #[command(flatten)]
@@ -247,10 +255,10 @@ pub struct CsrDecideArgs {
     /// Names of the certificate signing requests.
     #[arg(value_name = "NAME", required = true, value_parser = values::csr_name)]
     pub names: Vec<String>,
-    /// Why, in one word, to be kept on the request.
+    /// Reason of the condition, one word in CamelCase.
     #[arg(long, value_name = "WORD")]
     pub reason: Option<String>,
-    /// Explanation for people, stored in the request's condition.
+    /// Message of the condition.
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
     #[command(flatten)]

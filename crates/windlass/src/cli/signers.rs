@@ -18,34 +18,35 @@ Examples:
 
 const CHECK_EXAMPLE: &str = "\
 Examples:
-  Everything, with the server that kubectl uses:
+  Check files and the API server of the current context:
     windlass signer check
 
-  A file before it is used, and no server:
+  Check a file without contacting a server:
     windlass signer check --files-only --signers signers.yaml";
 
-/// What can be asked about signers.
+/// Subcommands of `windlass signer`.
 #[derive(Debug, Subcommand)]
 pub enum SignerCommand {
-    /// List signers: Kubernetes' own, yours, and others that somebody asks on the server.
+    /// List built-in signers, custom signers and other signers with requests on the server.
     List(SignerListArgs),
-    /// Check your signers, their CAs, and what waits for them. Exits with 1 if something is wrong.
+    /// Check signers, their CAs and their pending requests.
     ///
-    /// Nothing is written. Warnings alone are no failure.
+    /// Writes nothing. Exits with 1 if there are errors; warnings do not count.
     Check(SignerCheckArgs),
-    /// Show what a signer signs: subjects, extensions, usages, lifetime, the CA bit, and how what it
-    /// signs is trusted.
+    /// Show the signing policy of a signer.
+    ///
+    /// Shows permitted subjects, extensions, usages and lifetime, the CA bit, and the distribution of
+    /// the trust anchor.
     Show(SignerShowArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct SignerSourceArgs {
-    /// File that describes signers of your own [default: signers.yaml of the data directory, if it is
-    /// there].
+    /// Custom signers file (YAML) [default: signers.yaml of the data directory, if it exists].
     #[arg(long, value_name = "FILE")]
     pub signers: Option<PathBuf>,
-    /// Data directory of `windlass up`, with the CAs of Kubernetes' own signers. It is only read [default:
-    /// that of `windlass up`, if it is there].
+    /// Data directory of `windlass up` with the CAs of the built-in signers; only read [default: the default of
+    /// `windlass up`, if it exists].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
@@ -68,8 +69,8 @@ pub struct SignerListArgs {
 pub struct SignerCheckArgs {
     #[command(flatten)]
     pub places: SignerSourceArgs,
-    /// Check files only; do not contact a server.
-    #[arg(long, conflicts_with = "kubeconfig")]
+    /// Check of files only, without contacting a server.
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     pub files_only: bool,
     #[command(flatten)]
     pub output: DocumentArgs,

@@ -4,34 +4,42 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{DataDirArgs, DocumentArgs, EtcdArgs};
+use super::{DataDirArgs, DocumentArgs, EtcdArgs, examples};
 
-/// What can be done with a database.
+/// Subcommands of `windlass store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Read everything in the database and verify it. A server may be using it.
+    /// Verify the integrity of the database.
+    ///
+    /// Reads all data. The server can be running.
+    #[command(after_help = examples::STORE_CHECK)]
     Check {
         #[command(flatten)]
         data: DataDirArgs,
-        /// A backup to check instead of a data directory.
+        /// Backup file to check instead of a data directory.
         #[arg(value_name = "FILE", conflicts_with = "data_dir")]
         file: Option<PathBuf>,
         #[command(flatten)]
         output: DocumentArgs,
     },
-    /// Copy the database into one file. A server may be using it.
+    /// Back up the database to one file.
+    ///
+    /// The server can be running.
+    #[command(after_help = examples::STORE_BACKUP)]
     Backup {
         #[command(flatten)]
         data: DataDirArgs,
-        /// The file to write. It must not exist.
+        /// Backup file to create. It must not exist.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
         output: DocumentArgs,
     },
-    /// Make a database from a backup. The data directory must not have one.
+    /// Restore the database from a backup.
     ///
-    /// Only the database is restored. Certificates and keys are in the data directory's pki/.
+    /// The data directory must not contain a database. Certificates and keys in pki/ of the data
+    /// directory are not part of a backup.
+    #[command(after_help = examples::STORE_RESTORE)]
     Restore {
         #[command(flatten)]
         data: DataDirArgs,
@@ -41,16 +49,16 @@ pub enum StoreCommand {
         #[command(flatten)]
         output: DocumentArgs,
     },
-    /// Write all objects into a file, from which a store of any engine can be made. Servers may be using
-    /// the store.
+    /// Export all objects to a file that both storage engines can import.
     ///
-    /// The file holds Secrets in the clear. An export that is interrupted goes on when it is started
-    /// again.
+    /// Servers can be running. The file contains Secrets in clear text. An interrupted export resumes
+    /// when it is started again.
+    #[command(after_help = examples::STORE_EXPORT)]
     Export {
-        /// The file to write. It must not exist.
+        /// Export file to create. It must not exist.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Do not tell how far it is.
+        /// Suppress progress output.
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
@@ -58,18 +66,19 @@ pub enum StoreCommand {
         #[command(flatten)]
         place: StoreLocationArgs,
     },
-    /// Make a store of the file of an export. There must be none yet.
+    /// Import all objects from an export file into an empty store.
     ///
-    /// The file is checked first, and what was written is read back at the end; until then no server opens
-    /// the store. An import that is interrupted goes on when it is started again.
+    /// The file is verified first, and the written objects are verified at the end; until then no
+    /// server opens the store. An interrupted import resumes when it is started again.
+    #[command(after_help = examples::STORE_IMPORT)]
     Import {
         /// Export file to import the objects from.
         #[arg(value_name = "FILE", required_unless_present = "undo")]
         file: Option<PathBuf>,
-        /// Take back an import that was not finished: remove what it has written.
+        /// Undo an unfinished import: remove the objects that it has written.
         #[arg(long, conflicts_with = "file")]
         undo: bool,
-        /// Do not tell how far it is.
+        /// Suppress progress output.
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
@@ -77,12 +86,14 @@ pub enum StoreCommand {
         #[command(flatten)]
         place: StoreLocationArgs,
     },
-    /// Raise the revisions of a store on etcd, after etcd was restored from a snapshot.
+    /// Raise the revision of a store on etcd after etcd was restored from a snapshot.
     ///
-    /// A restored etcd counts on from the snapshot. Clients would meet resourceVersions that they know, with
-    /// another meaning. Do this before a server is started; one that runs stops.
+    /// A restored etcd continues to count at the revision of the snapshot, so clients would see
+    /// resourceVersions that they know with different contents. Run this before starting a server;
+    /// running servers stop.
+    #[command(after_help = examples::STORE_RAISE_REVISION)]
     RaiseRevision {
-        /// By how much. More than there can have been changes since the snapshot.
+        /// Increment of the revision; must exceed the number of changes since the snapshot.
         #[arg(long, value_name = "NUMBER", default_value_t = windlass_store::RESTORE_JUMP)]
         #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
         by: u64,
@@ -93,7 +104,7 @@ pub enum StoreCommand {
     },
 }
 
-/// Where a store is: in a data directory, or on etcd.
+/// Location of a store: a data directory or etcd.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("place").args(["data_dir", "etcd_servers"]))]
 pub struct StoreLocationArgs {

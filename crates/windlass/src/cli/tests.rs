@@ -155,7 +155,7 @@ fn refuses_names_that_no_certificate_should_hold() {
 
 /// The options of `up`, `server` and `controllers` that have a heading. All others stand under "Options".
 const HEADINGS: [(&str, &[&str]); 11] = [
-    ("Log", &["log-format", "log-level", "verbose"]),
+    ("Logging", &["log-format", "log-level", "verbose"]),
     ("Audit", &["audit-*"]),
     ("Store on etcd", &["etcd-*", "record-authorities"]),
     ("Leader election", &["leader-elect", "leader-elect-*"]),
@@ -178,7 +178,7 @@ const HEADINGS: [(&str, &[&str]); 11] = [
     ),
     ("Limits", &["max-*", "min-request-timeout"]),
     (
-        "Access",
+        "Authentication and admission",
         &[
             "anonymous-auth",
             "enable-*",
@@ -193,8 +193,8 @@ const HEADINGS: [(&str, &[&str]); 11] = [
 
 /// Of `up` and `controllers`, as above.
 const SIGNING_HEADINGS: [(&str, &[&str]); 2] = [
-    ("Certificates", &["signers", "approve-kubelet-serving", "cluster-signing-duration", "ca-*"]),
-    ("Signing", &["cluster-signing-*"]),
+    ("Signers", &["signers", "approve-kubelet-serving", "cluster-signing-duration", "ca-*"]),
+    ("Signer CAs", &["cluster-signing-*"]),
 ];
 
 fn heading(command: &str, option: &str) -> Option<&'static str> {
@@ -206,7 +206,7 @@ fn heading(command: &str, option: &str) -> Option<&'static str> {
     let found = all.into_iter().find(|(_, options)| options.iter().any(matches));
     let found = found.map(|(heading, _)| *heading);
     let servers = ["up", "server", "controllers"].contains(&command);
-    found.filter(|found| servers || ["Log", "Store on etcd"].contains(found))
+    found.filter(|found| servers || ["Logging", "Store on etcd"].contains(found))
 }
 
 fn each_command(check: impl Fn(&clap::Command)) {
@@ -264,6 +264,80 @@ fn the_short_option_o_is_the_output_format_everywhere() {
             assert_eq!(parsed.is_ok(), wanted, "{line} -o {format}: {parsed:?}");
         }
     }
+}
+
+/// Verbs that summaries may start with.
+const IMPERATIVES: [&str; 19] = [
+    "Approve", "Back", "Check", "Create", "Delete", "Deny", "Export", "Import", "List", "Print",
+    "Raise", "Renew", "Request", "Restore", "Revoke", "Rotate", "Run", "Show", "Verify",
+];
+
+#[test]
+fn summaries_are_imperative_phrases() {
+    each_command(|command| {
+        let (name, about) = (command.get_name(), command.get_about().unwrap().to_string());
+        let verb = about.split([' ', ',']).next().unwrap();
+        assert!(IMPERATIVES.contains(&verb), "{name}: {about}");
+        assert!(!about.ends_with('.') && !about.contains(". "), "{name}: {about}");
+    });
+}
+
+#[test]
+fn every_leaf_command_has_an_example() {
+    each_command(|command| {
+        if command.has_subcommands() && !command.is_args_conflicts_with_subcommands_set() {
+            return;
+        }
+        let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let name = command.get_name();
+        assert!(examples.starts_with("Examples:\n") && examples.contains("windlass "), "{name}");
+        // Options in examples exist.
+        for word in examples.split_whitespace().filter(|word| word.starts_with("--")) {
+            let word = word.trim_start_matches("--").split('=').next().unwrap();
+            let known = |command: &clap::Command| {
+                command.get_arguments().any(|argument| argument.get_long() == Some(word))
+            };
+            let mut root = Cli::command();
+            root.build();
+            let up = root.find_subcommand("up").unwrap();
+            assert!(known(command) || known(up), "{name}: --{word}");
+        }
+    });
+}
+
+/// Commands that send requests to an API server. The node agent has `--kubeconfig` only: it writes this file itself,
+/// with one context.
+#[test]
+fn commands_with_a_kubeconfig_have_a_context() {
+    let servers = std::cell::RefCell::new(Vec::new());
+    each_command(|command| {
+        let has = |long: &str| command.get_arguments().any(|each| each.get_long() == Some(long));
+        if has("bootstrap-kubeconfig") {
+            return;
+        }
+        assert_eq!(has("kubeconfig"), has("context"), "{}", command.get_name());
+        if has("kubeconfig") {
+            servers.borrow_mut().push(command.get_name().to_owned());
+        }
+    });
+    let wanted = [
+        "controllers",
+        "issue",
+        "list",
+        "show",
+        "approve",
+        "deny",
+        "list",
+        "check",
+        "status",
+        "status",
+        "create",
+        "list",
+        "delete",
+        "can-i",
+    ];
+    assert_eq!(servers.into_inner(), wanted);
+    assert!(parse("windlass signer check --files-only --context a").is_err());
 }
 
 #[test]

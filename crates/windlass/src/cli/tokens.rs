@@ -1,4 +1,4 @@
-//! Flags of `windlass token`: bootstrap tokens, with which machines join.
+//! Flags of `windlass token`: bootstrap tokens for nodes that join.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::values::{self, ExpiryTime};
 
 const CREATE_EXAMPLE: &str = "\
 Examples:
-  A token for a day, and the command that makes another machine a node with it:
+  Create a token for 24 hours, and print the command that joins a machine:
     windlass token create --server https://192.0.2.1:6443
 
-  The same, with a file to copy instead of a command that holds the token:
+  Write the token to a bootstrap kubeconfig instead of printing it:
     windlass token create --ttl 1h --write-bootstrap-kubeconfig bootstrap.kubeconfig";
 
 const LIST_EXAMPLE: &str = "\
@@ -25,21 +25,23 @@ const DELETE_EXAMPLE: &str = "\
 Examples:
   windlass token delete 07401b f395ac";
 
-/// The group of tokens that nothing else is said about.
+/// Default group of tokens.
 pub const DEFAULT_GROUP: &str = "system:bootstrappers:windlass:default-node-token";
 
-/// What can be done with bootstrap tokens.
+/// Subcommands of `windlass token`.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token with which machines can join, and print the command that joins one.
+    /// Create a bootstrap token and print the command that joins a machine.
     ///
-    /// Whoever has the token can get a certificate for a node of any name until it expires or is
-    /// deleted. The first time this also makes the role bindings that let tokens ask for
-    /// certificates and have them approved, and says so.
+    /// The token authorizes a certificate for a node of any name until the token expires or is
+    /// deleted. If missing, role bindings that allow tokens to request certificates and have them
+    /// approved are created and reported.
     Create(Box<TokenCreateArgs>),
-    /// List tokens, without their secrets.
+    /// List bootstrap tokens.
     List(TokenListArgs),
-    /// Delete tokens. Nobody can join with them any more; who has joined stays.
+    /// Delete bootstrap tokens.
+    ///
+    /// Nodes that have already joined are not affected.
     Delete(TokenDeleteArgs),
 }
 
@@ -47,25 +49,24 @@ pub enum TokenCommand {
 #[derive(Debug, Args)]
 #[command(after_help = CREATE_EXAMPLE)]
 pub struct TokenCreateArgs {
-    /// How long the token can be used, for example 2h or 7d; 0 for ever.
+    /// Lifetime of the token, for example 2h or 7d; 0 disables expiry.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_ttl)]
     pub ttl: TokenTtl,
-    /// Groups of those who come with the token, all beginning with system:bootstrappers:. May be given
-    /// several times.
+    /// Group that the token authenticates as, with the prefix system:bootstrappers:; may be repeated.
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = parse_group)]
     #[arg(default_value = DEFAULT_GROUP)]
     pub groups: Vec<String>,
-    /// What the token is for.
+    /// Description of the token.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_description)]
     pub description: String,
-    /// Where nodes reach the server [default: as in the kubeconfig].
+    /// URL of the server for nodes [default: the URL in the kubeconfig].
     #[arg(long = "server", value_name = "URL", value_parser = parse_server_url)]
     pub url: Option<String>,
-    /// Also write a kubeconfig with the token, to be copied to nodes. It must not exist.
+    /// Bootstrap kubeconfig to create, for copying to nodes. The file must not exist.
     #[arg(long, value_name = "FILE")]
     pub write_bootstrap_kubeconfig: Option<PathBuf>,
-    /// Do not make role bindings: somebody else decides what the token is good for.
+    /// Skip the creation of role bindings.
     #[arg(long)]
     pub no_bindings: bool,
     #[command(flatten)]
@@ -78,7 +79,7 @@ pub struct TokenCreateArgs {
 #[derive(Debug, Args)]
 #[command(after_help = LIST_EXAMPLE)]
 pub struct TokenListArgs {
-    /// Print whole tokens. Whoever sees one can join with it.
+    /// Print complete tokens, including their secrets.
     #[arg(long)]
     pub show_secrets: bool,
     #[command(flatten)]
@@ -91,7 +92,7 @@ pub struct TokenListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = DELETE_EXAMPLE)]
 pub struct TokenDeleteArgs {
-    /// The tokens: what stands before the dot.
+    /// Token ID: the part before the dot.
     #[arg(value_name = "ID", required = true, value_parser = parse_token_id)]
     pub ids: Vec<String>,
     #[command(flatten)]
@@ -100,7 +101,7 @@ pub struct TokenDeleteArgs {
     pub server: ApiServerArgs,
 }
 
-/// How long a token can be used.
+/// Lifetime of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenTtl {
     /// Expires this long after its creation; at least one second.
@@ -115,7 +116,9 @@ fn parse_ttl(text: &str) -> Result<TokenTtl, &'static str> {
         // Times in tokens have whole seconds.
         Ok(ExpiryTime::After(lasts)) if lasts.as_secs() == 0 => Err("must be at least 1s"),
         Ok(ExpiryTime::After(lasts)) => Ok(TokenTtl::For(lasts)),
-        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be like 24h, 7d or 1d12h, or 0 for ever"),
+        Ok(ExpiryTime::At(_)) | Err(_) => {
+            Err("must be a duration such as 24h, 7d or 1d12h, or 0 for no expiry")
+        }
     }
 }
 
@@ -130,7 +133,7 @@ fn parse_group(text: &str) -> Result<String, &'static str> {
         return Ok(text.to_owned());
     }
     Err(
-        "must be like system:bootstrappers:web: lower-case letters, digits, ':' and '-' after the second colon",
+        "must have the form system:bootstrappers:NAME; NAME consists of lower-case letters, digits, ':' and '-'",
     )
 }
 

@@ -11,16 +11,16 @@ use super::values;
 
 const STATUS_EXAMPLE: &str = "\
 Examples:
-  All bundles:
+  Show all bundles:
     windlass trust status
 
-  Which nodes do not have a bundle yet, and why:
+  Show the nodes that a bundle has not reached, and the reasons:
     windlass trust status example.com:web:v2
 
-  Go on when all nodes have it, for example to begin to sign with its CA:
+  Wait until all nodes have a bundle, for example before signing with its CA:
     windlass trust status example.com:web:v2 --wait --timeout 10m && ...
 
-  Go on when no node has it any more:
+  Wait until no node has a bundle any more:
     windlass trust status example.com:web:v1 --gone --wait";
 
 const PACKAGE_EXAMPLE: &str = "\
@@ -28,18 +28,19 @@ Examples:
   windlass trust package > package.json
   windlass up --default-package-location package.json";
 
-/// What can be asked about trust.
+/// Subcommands of `windlass trust`.
 #[derive(Debug, Subcommand)]
 pub enum TrustCommand {
-    /// Show how many nodes have each trust bundle in their volumes, or which do not have one of them.
-    /// Exits with 1 if a node does not have what it should have.
+    /// Show the delivery of trust bundles to the volumes of nodes.
     ///
-    /// Nodes report what is in their volumes, by digest. A node should have a bundle if one of its volumes
-    /// selects it, and has it if all of those do. A node that is blocked, stale or silent does not have it.
+    /// Nodes report the contents of their volumes by digest. A node should have a bundle if one of its
+    /// volumes selects it, and has it if all of these contain it. Blocked, stale and silent nodes
+    /// count as not having it. Exits with 1 if a node lacks a bundle that it should have.
     Status(TrustStatusArgs),
-    /// Print whom this machine trusts, as the default package of Bundles.
+    /// Print the CAs that this machine trusts as the default package of Bundles.
     ///
-    /// It is JSON, as trust-manager's: see --default-package-location of up and controllers.
+    /// The output is JSON in trust-manager's format, for --default-package-location of `windlass up`
+    /// and `windlass controllers`.
     Package(TrustPackageArgs),
 }
 
@@ -50,10 +51,10 @@ pub struct TrustPackageArgs {
     /// PEM file with the certificates to package.
     #[arg(long, value_name = "FILE", default_value = SYSTEM_STORE)]
     pub from: PathBuf,
-    /// What the package is called.
+    /// Name of the package.
     #[arg(long, value_name = "NAME", default_value = "system")]
     pub name: String,
-    /// Which edition it is [default: the day on which the file was last changed].
+    /// Version of the package [default: the date of the file's last change].
     #[arg(long, value_name = "VERSION")]
     pub edition: Option<String>,
 }
@@ -62,20 +63,21 @@ pub struct TrustPackageArgs {
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLE)]
 pub struct TrustStatusArgs {
-    /// The bundle: a ClusterTrustBundle [default: all].
+    /// Name of a ClusterTrustBundle [default: all].
     #[arg(value_name = "BUNDLE", value_parser = values::trust_bundle_name)]
     pub bundle: Option<String>,
-    /// Only bundles of this signer.
+    /// Signer whose bundles are shown [default: all].
     #[arg(long, value_name = "SIGNER", value_parser = values::signer_name)]
     #[arg(conflicts_with = "bundle")]
     pub signer: Option<String>,
-    /// Ask whether no node has the bundle any more, whether or not it is still there.
+    /// Check that no node has the bundle any more, whether or not the object exists.
     #[arg(long, requires = "bundle")]
     pub gone: bool,
-    /// Wait until it is so; for a bundle by name, until at least one node asks for it, too.
+    /// Wait until all nodes have the bundles that they should have; with a name, at least one node must select
+    /// the bundle.
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait; 0 for as long as it takes.
+    /// Timeout of --wait; 0 disables it.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = values::duration)]
     #[arg(requires = "wait")]
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! Values of flags that are more than a path or a number.
+//! Parsers of flag values.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
@@ -28,7 +28,7 @@ impl FromStr for FeatureGate {
         let (name, value) = text.split_once('=').ok_or("must be NAME=true or NAME=false")?;
         let (name, value) = (name.trim(), value.trim());
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err("a feature's name has letters and digits");
+            return Err("a feature name consists of letters and digits");
         }
         let enabled = match value {
             "true" | "True" | "TRUE" | "t" | "T" | "1" => true,
@@ -122,7 +122,7 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// When something is to end.
+/// Time at which a credential expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryTime {
     /// Relative to the time at which the command runs.
@@ -143,7 +143,8 @@ impl ExpiryTime {
 
 /// Reads `90d`, `1d12h`, `12h30m`, a date, or a time as in RFC 3339.
 pub fn expiry(text: &str) -> Result<ExpiryTime, &'static str> {
-    const WRONG: &str = "must be like 90d, 12h or 1d12h, or a date like 2027-01-31";
+    const WRONG: &str =
+        "must be a duration such as 90d, 12h or 1d12h, or a date such as 2027-01-31";
     if text.contains('T') {
         let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| WRONG)?;
         return Ok(ExpiryTime::At(time));
@@ -162,13 +163,13 @@ pub fn expiry(text: &str) -> Result<ExpiryTime, &'static str> {
         rest => duration(rest).map_err(|_| WRONG)?,
     };
     let lasts = Duration::from_secs(u64::from(days) * 24 * 60 * 60) + rest;
-    if lasts.is_zero() { Err("must be more than nothing") } else { Ok(ExpiryTime::After(lasts)) }
+    if lasts.is_zero() { Err("must be greater than 0") } else { Ok(ExpiryTime::After(lasts)) }
 }
 
 /// Reads the name of a user or group, which a certificate must be able to hold.
 pub fn user_name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.trim() != text {
-        Err("must not be empty, nor begin or end with a space")
+        Err("must not be empty, start or end with a space")
     } else if text.chars().any(char::is_control) {
         Err("must not contain control characters")
     } else {
@@ -180,11 +181,11 @@ pub fn user_name(text: &str) -> Result<String, &'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum AdmissionPlugin {
-    /// Nothing new in namespaces that are missing or going away. Cannot be left out.
+    /// Rejects new objects in namespaces that are missing or terminating. Cannot be disabled.
     NamespaceLifecycle,
-    /// Nodes write about themselves and their pods only.
+    /// Restricts nodes to objects of their own and of their pods.
     NodeRestriction,
-    /// Pods run as an account of their namespace and find a token.
+    /// Sets the service account of pods and mounts its token.
     ServiceAccount,
 }
 
@@ -204,7 +205,7 @@ pub fn signer_name(text: &str) -> Result<String, String> {
     let mut errors = FieldErrors::new();
     match SignerName::parse(&FieldPath::new("signer"), text, &mut errors) {
         Some(_) => Ok(text.to_owned()),
-        None => Err("must be like example.com/signer-name: a domain, a slash and a name".into()),
+        None => Err("must have the form DOMAIN/NAME, for example example.com/web".into()),
     }
 }
 
@@ -213,7 +214,10 @@ pub fn usage(text: &str) -> Result<String, String> {
     let name = text.trim();
     match CertificateUsages::from_names(&[name]) {
         Ok(_) => Ok(name.to_owned()),
-        Err(_) => Err("must be like 'digital signature', 'server auth' or 'client auth'".into()),
+        Err(_) => {
+            Err("must be a key usage such as 'digital signature', 'server auth' or 'client auth'"
+                .into())
+        }
     }
 }
 
@@ -225,7 +229,7 @@ pub fn lifetime(text: &str) -> Result<Duration, &'static str> {
             Err("must be at least 10m")
         }
         Ok(ExpiryTime::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
-        Ok(ExpiryTime::After(_)) => Err("is too long"),
-        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be like 24h, 90d or 1d12h"),
+        Ok(ExpiryTime::After(_)) => Err("must be at most 24855d"),
+        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be a duration such as 24h, 90d or 1d12h"),
     }
 }

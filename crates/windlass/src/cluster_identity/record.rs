@@ -47,10 +47,10 @@ impl ClusterIdentityRecord {
     /// Parses the stored JSON; fails if its version is not supported.
     pub fn read(value: &[u8]) -> Result<Self> {
         let record: Self = serde_json::from_slice(value)
-            .context("the record of the store's authorities cannot be read")?;
+            .context("cannot read the record of certificate authorities in the store")?;
         if record.version != VERSION {
             bail!(
-                "the record of the store's authorities has version {}, but this program supports \
+                "the record of certificate authorities in the store has version {}, this program supports \
                  version {VERSION}; use the release that wrote it, or a newer one",
                 record.version
             );

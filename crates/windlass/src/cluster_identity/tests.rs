@@ -76,7 +76,7 @@ async fn the_first_is_recorded_and_the_others_must_have_the_same() {
     scene.start(&first).await.unwrap();
 
     let said = scene.reconcile_error(&second).await;
-    let all = "there is no ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt.";
+    let all = "Missing files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in ";
     assert!(said.contains(all), "{said}");
     assert!(!second.layout.root().exists(), "nothing may be made: {said}");
     for file in SHARED {
@@ -105,14 +105,14 @@ async fn differing_parts_are_named() {
         copy(&first, &second, &same);
         let said = scene.reconcile_error(&second).await;
         let wanted = PARTS[index].files();
-        assert!(said.contains(&format!("there is no {}.", wanted[0])), "{said}");
+        assert!(said.contains(&format!("Missing files: {} in ", wanted[0])), "{said}");
         // With one of its own in that place.
         let foreign = scene.server_identity("foreign");
         let elsewhere = IdentityFixture::new();
         elsewhere.start(&foreign).await.unwrap();
         copy(&foreign, &second, &wanted);
         let said = scene.reconcile_error(&second).await;
-        assert!(said.contains(&format!("not theirs: {}.", wanted[0])), "{said}");
+        assert!(said.contains(&format!("Different files: {} in ", wanted[0])), "{said}");
         for file in SHARED {
             let told = said.contains(&first.layout.pki_file(file).display().to_string());
             assert_eq!(told, wanted.contains(&file), "{file}: {said}");
@@ -151,12 +151,12 @@ async fn flag_authorities_are_not_recorded_and_the_next_server_completes_the_rec
     other.start(&named).await.unwrap();
     // The serving authority is not recorded yet; the key of tokens is.
     let said = other.reconcile_error(&other.server_identity("empty")).await;
-    assert!(said.contains("there is no sa.pub."), "{said}");
+    assert!(said.contains("Missing files: sa.pub in "), "{said}");
     let joins = other.server_identity("joins");
     copy(&own, &joins, &SHARED);
     other.start(&joins).await.unwrap();
     let said = other.reconcile_error(&other.server_identity("empty")).await;
-    let all = "there is no ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt.";
+    let all = "Missing files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in ";
     assert!(said.contains(all), "{said}");
 }
 

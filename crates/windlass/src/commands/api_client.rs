@@ -1,6 +1,5 @@
 //! A client for the server of a kubeconfig.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow, bail};
@@ -11,42 +10,48 @@ use serde_json::{Value, json};
 use windlass_pki::pem;
 
 use super::print;
+use crate::cli::ApiServerArgs;
 
-/// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a connection may take to be established. Shorter than a request, so that the error names the server.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Timeout of connecting. Shorter than that of a request, so that the error names the server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client for the server of `kubeconfig`, or of the one that kubectl would use.
-pub async fn from_kubeconfig(kubeconfig: Option<&Path>) -> Result<kube::Client> {
-    from_config(config(kubeconfig).await?)
+/// A client for the server that the flags or kubectl's configuration select.
+pub async fn connect(server: &ApiServerArgs) -> Result<kube::Client> {
+    from_config(config(server).await?)
 }
 
 /// A client for a server. Its connection errors name the server's URL.
 pub fn from_config(config: kube::Config) -> Result<kube::Client> {
-    windlass_client_error::connect(config).map_err(explain)
+    windlass_runtime::client_error::connect(config).map_err(explain)
 }
 
-/// How to reach the server of `kubeconfig`, or of the one that kubectl would use.
-pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
-    let mut config = match kubeconfig {
+/// Reads the client configuration from the kubeconfig and context of the flags, or from kubectl's defaults.
+pub async fn config(server: &ApiServerArgs) -> Result<kube::Config> {
+    let options = KubeConfigOptions { context: server.context.clone(), ..Default::default() };
+    let mut config = match &server.kubeconfig {
         Some(path) => {
             let cannot = |error| anyhow!("cannot use {}: {}", path.display(), error_summary(error));
             let file = Kubeconfig::read_from(path).map_err(cannot)?;
-            let options = KubeConfigOptions::default();
             kube::Config::from_custom_kubeconfig(file, &options).await.map_err(cannot)?
         }
-        None => kube::Config::infer().await.map_err(|error| {
-            let error = error_summary(error);
-            anyhow!("no kubeconfig: name one with --kubeconfig or in KUBECONFIG ({error})")
-        })?,
+        // The configuration of a pod has no contexts.
+        None if options.context.is_some() => {
+            kube::Config::from_kubeconfig(&options).await.map_err(no_kubeconfig)?
+        }
+        None => kube::Config::infer().await.map_err(no_kubeconfig)?,
     };
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     Ok(config)
 }
 
-/// How to reach the same server, as a kubeconfig says it of a cluster.
+fn no_kubeconfig(error: impl Into<Error>) -> Error {
+    anyhow!("no usable kubeconfig: set --kubeconfig or KUBECONFIG ({})", error_summary(error))
+}
+
+/// Formats the connection as the `cluster` of a kubeconfig.
 pub fn cluster(config: &kube::Config) -> Value {
     let mut cluster = json!({ "server": config.cluster_url.to_string().trim_end_matches('/') });
     if let Some(file) = &config.root_cert_file {
@@ -67,32 +72,37 @@ pub fn cluster(config: &kube::Config) -> Value {
     cluster
 }
 
-/// The first line of what it comes down to.
+/// Returns the first line of the root cause.
 fn error_summary(error: impl Into<Error>) -> String {
     let error = error.into();
     let cause = error.root_cause().to_string();
     print::plain(cause.lines().next().unwrap_or_default())
 }
 
-/// Why a request failed, on one line. Every command formats client errors here.
+/// Describes a failed request on one line. Every command formats client errors here.
 pub fn explain(error: kube::Error) -> Error {
     match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            anyhow!("the server does not know who you are: check the user of the kubeconfig")
-        }
-        error => anyhow!("{}", print::plain(&windlass_client_error::describe(&error))),
+        kube::Error::Api(status) if status.code == 401 => unauthorized(),
+        error => anyhow!("{}", print::plain(&windlass_runtime::client_error::describe(&error))),
     }
 }
 
-/// What a server answers, if it does. Watches go on for longer, so this is not the client's affair.
+/// The error for credentials that the server rejects.
+pub fn unauthorized() -> Error {
+    anyhow!(
+        "the server rejected the credentials (401 Unauthorized): check the user of the kubeconfig"
+    )
+}
+
+/// Applies the timeout of requests. Not a setting of the client, because watches last longer.
 pub async fn with_timeout<T>(request: impl Future<Output = T>) -> Result<T> {
-    match tokio::time::timeout(PATIENCE, request).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => Ok(answer),
-        Err(_) => bail!("the server of the kubeconfig did not answer for {PATIENCE:?}"),
+        Err(_) => bail!("the server did not respond within {REQUEST_TIMEOUT:?}"),
     }
 }
 
-/// Runs what needs a client to its end.
+/// Runs a future that uses a client to completion.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

@@ -28,7 +28,7 @@ pub fn run(command: BundleCommand) -> Result<()> {
 
 async fn status(arguments: BundleStatusArgs) -> Result<bool> {
     let BundleStatusArgs { name, output, server } = arguments;
-    let client = api_client::from_kubeconfig(server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&server).await?;
     let seen = snapshot::fetch_snapshot(&client, &name).await?;
     let now = OffsetDateTime::now_utc();
     let verdict = BundleStatusReport::from_snapshot(&seen, now);

@@ -27,11 +27,11 @@ pub fn run(arguments: CanIArgs) -> Result<()> {
 }
 
 async fn review_access(arguments: CanIArgs) -> Result<Value> {
-    let client = api_client::from_kubeconfig(arguments.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let mut spec = Map::new();
     if arguments.resource.starts_with('/') {
         if arguments.name.is_some() {
-            bail!("a path has no name: say only {}", arguments.resource);
+            bail!("a path takes no name; omit it after {}", arguments.resource);
         }
         let path = json!({"verb": arguments.verb, "path": arguments.resource});
         spec.insert("nonResourceAttributes".into(), path);

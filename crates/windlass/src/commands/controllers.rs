@@ -46,7 +46,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     let bundles = arguments.bundles.settings()?;
     let node_monitor = arguments.nodes.monitor().map_err(anyhow::Error::msg)?;
     let election = election(&arguments.election)?;
-    let config = api_client::config(Some(&arguments.kubeconfig)).await?;
+    let config = api_client::config(&arguments.server()).await?;
     let roots = config.root_cert.clone();
     if arguments.issuing.approve_kubelet_serving {
         warn_of_shared_ca(&built_in, roots.as_deref().unwrap_or_default());
@@ -57,7 +57,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     if !ours {
         tracing::info!(
             version,
-            "the server is not Windlass: what its kube-controller-manager does is left to that"
+            "server is not Windlass; controllers that kube-controller-manager runs are disabled"
         );
     }
     let root_ca = match (arguments.root_ca_file.clone(), roots) {
@@ -116,7 +116,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     let controllers = tokio::spawn(windlass_controllers::run(client, options, shutdown));
     told.await;
     down.send_replace(true);
-    controllers.await.context("the controllers ended badly")?;
+    controllers.await.context("controllers panicked")?;
     drop(monitor);
     Ok(())
 }
@@ -194,5 +194,5 @@ fn election(arguments: &ElectionArgs) -> Result<Option<LeaderElection>> {
 /// The CAs of a kubeconfig.
 fn fixed(roots: &[Vec<u8>]) -> Result<Arc<RootCa>> {
     let text = pem::encode_certificates(roots.iter().map(Vec::as_slice));
-    RootCa::from_pem(text.as_bytes()).context("the CAs of the kubeconfig")
+    RootCa::from_pem(text.as_bytes()).context("CA certificates of the kubeconfig")
 }

@@ -1,4 +1,4 @@
-//! `windlass csr`: requests for certificates, on any server.
+//! `windlass csr`: certificate signing requests, on any server.
 
 pub mod decision;
 mod text;
@@ -17,15 +17,14 @@ use crate::cli::{CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, OutputForm
 use decision::{CsrDecision, DecisionOutcome, DecisionReason};
 use view::CsrView;
 
-pub use text::{line, names_summary, object};
+pub use text::{names_summary, object, summarize};
 
-/// A request for a certificate.
+/// A CertificateSigningRequest.
 pub type CsrObject = CertificateSigningRequest;
 
-/// Requests to get at a time.
+/// Page size of lists.
 const PAGE: u32 = 500;
 
-/// Does what was asked with requests.
 pub fn run(command: CsrCommand) -> Result<()> {
     api_client::block_on(async {
         match command {
@@ -38,8 +37,7 @@ pub fn run(command: CsrCommand) -> Result<()> {
 }
 
 async fn list(arguments: CsrListArgs) -> Result<()> {
-    let api: Api<CsrObject> =
-        Api::all(api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?);
+    let api: Api<CsrObject> = Api::all(api_client::connect(&arguments.server).await?);
     let mut wanted = ListParams::default().limit(PAGE);
     if let Some(signer) = &arguments.signer {
         wanted = wanted.fields(&format!("spec.signerName={signer}"));
@@ -56,10 +54,10 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
         }
     }
     if arguments.pending {
-        views.retain(CsrView::is_pending);
+        views.retain(|view| view.is_pending);
     }
     if views.is_empty() && matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
-        eprintln!("windlass: there are no such requests");
+        eprintln!("windlass: no requests found");
         return Ok(());
     }
     let items = json!({ "items": views });
@@ -67,15 +65,14 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
 }
 
 async fn show(arguments: CsrShowArgs) -> Result<()> {
-    let api: Api<CsrObject> =
-        Api::all(api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?);
+    let api: Api<CsrObject> = Api::all(api_client::connect(&arguments.server).await?);
     let request = get(&api, &arguments.name).await?;
     let view = CsrView::from_csr(&request, OffsetDateTime::now_utc());
     print::show(&view, arguments.output.format, |format| text::show(&view, &request, format))
 }
 
 async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let api: Api<CsrObject> = Api::all(client.clone());
     let reason = DecisionReason::from_flags(decision, arguments.reason, arguments.message);
     let mut failed = 0;
@@ -93,11 +90,9 @@ async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
                 let what = decision.done();
                 match format {
                     None => {
-                        let (already, asked) = (if already { " already" } else { "" }, line(&view));
-                        print::write_stdout(&format!(
-                            "{} {what}{already}: {asked}\n",
-                            object(name)
-                        ))?;
+                        let already = if already { "already " } else { "" };
+                        let (name, summary) = (object(name), summarize(&view));
+                        print::write_stdout(&format!("{name} {already}{what}: {summary}\n"))?;
                     }
                     Some(OutputFormat::Name) => {
                         print::write_stdout(&format!("{}\n", object(name)))?
@@ -117,14 +112,13 @@ async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
     print::show(&json!({ "items": done }), format, |_| String::new())?;
     match failed {
         0 => Ok(()),
-        _ => bail!("{failed} of {} not {}", arguments.names.len(), decision.done()),
+        _ => bail!("{failed} of {} requests not {}", arguments.names.len(), decision.done()),
     }
 }
 
-/// The request of this name.
 async fn get(api: &Api<CsrObject>, name: &str) -> Result<CsrObject> {
     match api_client::with_timeout(api.get_opt(name)).await?.map_err(api_client::explain)? {
         Some(request) => Ok(request),
-        None => bail!("there is no request {name:?}; see windlass csr list"),
+        None => bail!("request {name:?} not found; list requests with windlass csr list"),
     }
 }

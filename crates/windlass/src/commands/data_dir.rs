@@ -20,7 +20,7 @@ pub fn layout(arguments: &DataDirArgs) -> Result<DataDirLayout> {
     let root = match &arguments.data_dir {
         Some(root) => root.clone(),
         None => default_root(std::env::var_os("XDG_DATA_HOME"), std::env::home_dir())
-            .context("there is no home directory to keep data in: say where with --data-dir")?,
+            .context("no home directory for the data directory; set --data-dir")?,
     };
     let root = std::path::absolute(&root)
         .with_context(|| format!("cannot use {} as data directory", root.display()))?;
@@ -74,7 +74,7 @@ pub fn open(
     };
     let data = datadir::prepare(own.layout.clone(), site, OffsetDateTime::now_utc())?;
     let directory = data.layout.root().display();
-    tracing::info!(%directory, files_written = data.written.len(), "data directory is ready");
+    tracing::info!(%directory, files_written = data.written.len(), "data directory ready");
     let store = match shared {
         Some((store, name)) => {
             kubelet_serving_ca = api_client::block_on(own.ensure_recorded(&*store, &name))?;

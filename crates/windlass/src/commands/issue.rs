@@ -1,6 +1,6 @@
-//! `windlass issue`: from nothing to a key, a certificate and what to verify it with.
+//! `windlass issue`: generates a key, requests a certificate and writes both, with the trust anchors of the signer.
 //!
-//! The key is made here and stays here. Nothing on disk changes until everything is there.
+//! The key never leaves this process except to its file. Nothing on disk changes until the certificate was issued.
 
 mod certificate_dir;
 mod certificate_spec;
@@ -36,7 +36,7 @@ use certificate_dir::{CertificateDir, CertificateFiles};
 use certificate_spec::CertificateSpec;
 use progress::WaitProgress;
 
-/// What names that the server makes up begin with.
+/// Prefix of generated names.
 const PREFIX: &str = "csr-";
 
 pub fn run(arguments: IssueArgs) -> Result<()> {
@@ -44,18 +44,18 @@ pub fn run(arguments: IssueArgs) -> Result<()> {
 }
 
 async fn issue(arguments: IssueArgs) -> Result<()> {
-    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let config = api_client::config(&arguments.server).await?;
     let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
-        bail!("{} exists already: choose another --write-kubeconfig", file.display());
+        bail!("{} already exists; choose another --write-kubeconfig", file.display());
     }
     let place = CertificateDir::open(&arguments.out)?;
     let (wanted, old_anchors) = if arguments.renew {
         let there = place.renewable()?;
         let wanted = CertificateSpec::for_renewal(&there, &arguments)?;
-        // Those of another signer are of no use.
+        // Anchors of another signer do not verify the new certificate.
         let same = there.note.is_some_and(|note| note.signer == wanted.signer);
         (wanted, there.anchors.filter(|_| same))
     } else {
@@ -71,19 +71,19 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     let api = Api::all(client.clone());
     let text = csr_wait::wait(&api, &request, arguments.timeout, &mut progress).await?;
     let chain = parse_certificate_blocks(&text)
-        .with_context(|| format!("{} has a certificate that is none", request.name_any()))?;
+        .with_context(|| format!("certificate of {} is invalid", request.name_any()))?;
     let leaf = find_leaf(&chain, &key, &request, &mut progress)?;
     must_be_valid((leaf.not_before(), leaf.not_after()), OffsetDateTime::now_utc())?;
     let anchors = trust_anchors::fetch_anchors(&client, &wanted.signer).await;
-    let (anchors, said) = anchors.or_previous(old_anchors, &wanted.signer);
-    if let Some(said) = said {
-        progress.print_note(&said);
+    let (anchors, note) = anchors.or_previous(old_anchors, &wanted.signer);
+    if let Some(note) = note {
+        progress.print_note(&note);
     }
     drop(progress);
 
     let made = IssueResult {
         request: request.name_any(),
-        signer: wanted.signer.clone(),
+        signer_name: wanted.signer.clone(),
         certificate: IssuedCertificate::from_certificate(
             leaf,
             chain.len(),
@@ -109,12 +109,12 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     print::show(&made, arguments.output.format, |format| made.text(format))
 }
 
-/// What was made, and where it is.
+/// Result of the command, as `-o json` prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct IssueResult {
     request: String,
-    signer: String,
+    signer_name: String,
     #[serde(flatten)]
     certificate: IssuedCertificate,
     key_file: PathBuf,
@@ -127,17 +127,17 @@ struct IssueResult {
 
 impl IssueResult {
     fn text(&self, format: Option<OutputFormat>) -> String {
-        let Self { request, signer, certificate, .. } = self;
+        let Self { request, signer_name, certificate, .. } = self;
         if format == Some(OutputFormat::Name) {
             return csr::object(request) + "\n";
         }
         let names = csr::names_summary(&certificate.names);
-        let (file, until) = (self.certificate_file.display(), &certificate.not_after);
-        let mut text = format!("{file} is for {names} until {until}\n");
+        let (file, expiry) = (self.certificate_file.display(), &certificate.not_after);
+        let mut text = format!("wrote {file}: {names}, expires {expiry}\n");
         if format == Some(OutputFormat::Wide) {
             let rows = [
                 ("request", Some(request.clone())),
-                ("signer", Some(signer.clone())),
+                ("signer", Some(signer_name.clone())),
                 ("serial", Some(certificate.serial.clone())),
                 ("issuer", Some(print::plain(&certificate.issuer))),
                 ("key", Some(format!("{} in {}", certificate.key, self.key_file.display()))),
@@ -180,24 +180,28 @@ async fn create_csr(
         Ok(created) => Ok(created),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let name = name.unwrap_or_default();
-            bail!("there is a request {name:?} already: choose another --name, or leave it out")
+            bail!("request {name:?} already exists; choose another --name or omit it")
         }
-        Err(error) => Err(api_client::explain(error)).context("cannot ask for a certificate"),
+        Err(error) => {
+            Err(api_client::explain(error)).context("cannot create the certificate signing request")
+        }
     }
 }
 
-/// Approves the request, or says what is missing to do so. It then waits for somebody else.
+/// Approves the request. Without permission, reports what is missing and leaves the request pending.
 async fn approve(client: &Client, request: &CsrObject, progress: &mut WaitProgress) {
     let message = "This CSR was approved by windlass issue --approve.".to_owned();
     let reason = DecisionReason::from_flags(CsrDecision::Approve, None, Some(message));
-    let asked = csr::line(&CsrView::from_csr(request, OffsetDateTime::now_utc()));
+    let summary = csr::summarize(&CsrView::from_csr(request, OffsetDateTime::now_utc()));
     match decision::decide(client, request, CsrDecision::Approve, &reason).await {
-        Ok(_) => progress.print_note(&format!("approved {}: {asked}", request.name_any())),
-        Err(error) => progress.print_note(&format!("{error:#}; it is left for somebody who may")),
+        Ok(_) => progress.print_note(&format!("approved {}: {summary}", request.name_any())),
+        Err(error) => {
+            progress.print_note(&format!("{error:#}; leaving it for an authorized approver"))
+        }
     }
 }
 
-/// That a certificate is valid by the local clock: installing any other would replace one that works.
+/// Rejects a certificate that is not valid by the local clock: it would replace one that works.
 fn must_be_valid(
     (not_before, not_after): (OffsetDateTime, OffsetDateTime),
     now: OffsetDateTime,
@@ -215,24 +219,23 @@ fn must_be_valid(
     )
 }
 
-/// The certificate, which must be for our key. Signers may leave names out or add some, and it is
-/// good to know.
+/// Returns the leaf, which must have our key. Signers may omit or add names, which is reported.
 fn find_leaf<'a>(
     chain: &'a [ForeignCertificate],
     key: &PrivateKey,
     request: &CsrObject,
     progress: &mut WaitProgress,
 ) -> Result<&'a ForeignCertificate> {
-    let leaf = chain.first().context("there is no certificate")?;
+    let leaf = chain.first().context("the chain is empty")?;
     if *leaf.public_key() != SubjectKey::from_der(key.public_key().as_der())? {
-        bail!("the certificate is for another key than the one that was asked for; it is not used");
+        bail!("the issued certificate has a different key than the request; not installed");
     }
     let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
     let same = IssuedSubject::from_name(leaf.subject())
         == IssuedSubject::from_name(asked.subject())
         && leaf.alt_names() == asked.alt_names();
     if !same {
-        progress.print_note("the certificate has other names than were asked for");
+        progress.print_note("the issued certificate has different names than the request");
     }
     Ok(leaf)
 }

@@ -19,7 +19,7 @@ pub fn run(arguments: NodeArgs) -> Result<()> {
     match (arguments.command, arguments.run) {
         (Some(NodeCommand::Status(arguments)), _) => status::show(&arguments),
         (None, Some(arguments)) => api_client::block_on(run_agent(arguments)),
-        (None, None) => Err(anyhow!("--kubeconfig and --cert-dir are needed")),
+        (None, None) => Err(anyhow!("--kubeconfig and --cert-dir are required")),
     }
 }
 
@@ -64,7 +64,7 @@ fn default_node_name() -> Result<String> {
     if windlass_api::names::dns1123_subdomain(&name).is_empty() {
         return Ok(name);
     }
-    Err(anyhow!("this machine's name {name:?} cannot be a node's: choose one with --node-name"))
+    Err(anyhow!("host name {name:?} is not a valid node name; set --node-name"))
 }
 
 async fn bind(flag: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>> {

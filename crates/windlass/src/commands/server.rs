@@ -69,13 +69,13 @@ fn explain_missing_kubeconfig(own: &cluster_identity::ServerIdentity, data: &Dat
         let directory = data.layout.root().to_string_lossy();
         let (directory, url) = (shell::word(&directory), shell::word(&data.url));
         tracing::info!(
-            "admin.kubeconfig is not written, because the CA of --tls-cert-file is not known; to get a kubeconfig, \
+            "admin.kubeconfig not written: the CA of --tls-cert-file is unknown; to create a kubeconfig, \
              run: windlass user add NAME --group {MASTERS} --data-dir {directory} --server {url} \
              --certificate-authority FILE"
         );
     } else {
         tracing::info!(
-            "admin.kubeconfig is not written, because clients need a certificate of the CA in --client-ca-file"
+            "admin.kubeconfig not written: client certificates must be signed by the CA in --client-ca-file"
         );
     }
 }

@@ -26,7 +26,7 @@ pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
         match EtcdStore::open(options.clone()) {
             Ok(store) => return Ok(Arc::new(store)),
             Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
-                tracing::warn!(%error, "etcd does not answer yet{}", tls_hint(&options));
+                tracing::warn!(%error, "etcd is not reachable; retrying{}", tls_hint(&options));
                 std::thread::sleep(PAUSE);
             }
             Err(error) => {
@@ -40,7 +40,7 @@ pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
 fn tls_hint(options: &EtcdOptions) -> &'static str {
     let shown = options.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
     if !shown && options.endpoints.iter().any(|url| url.starts_with("https:")) {
-        " (it may want a certificate: --etcd-certfile, --etcd-keyfile)"
+        " (it may require a client certificate: --etcd-certfile, --etcd-keyfile)"
     } else {
         ""
     }

@@ -39,24 +39,21 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
     known.extend(places.custom()?.iter().map(LocalSigner::custom));
-    let (seen, left_out) =
-        match server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await {
-            Ok(seen) => {
-                let left_out = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
-                (Some(seen), left_out)
-            }
-            Err(SnapshotError::NotRequested) => (None, Vec::new()),
-            Err(SnapshotError::NoServer(why)) => {
-                (None, vec![format!("no server was looked at: {why}")])
-            }
-            Err(SnapshotError::Unreachable(why)) => bail!(why),
-        };
+    let (seen, skipped) = match server::fetch_snapshot(&arguments.server).await {
+        Ok(seen) => {
+            let skipped = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
+            (Some(seen), skipped)
+        }
+        Err(SnapshotError::NotRequested) => (None, Vec::new()),
+        Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server checked: {why}")]),
+        Err(SnapshotError::Unreachable(why)) => bail!(why),
+    };
     let rows = list::rows(&known, seen.as_ref());
     if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
-        left_out.iter().for_each(|said| eprintln!("windlass: {}", print::plain(said)));
+        skipped.iter().for_each(|note| eprintln!("windlass: {}", print::plain(note)));
     }
     let now = OffsetDateTime::now_utc();
-    let document = json!({ "items": rows, "leftOut": left_out });
+    let document = json!({ "items": rows, "skipped": skipped });
     print::show(&document, arguments.output.format, |format| list::text(&rows, format, now))
 }
 
@@ -72,9 +69,9 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
     };
     let server = match arguments.files_only {
         true => Err(SnapshotError::NotRequested),
-        false => api_client::block_on(async {
-            Ok(server::fetch_snapshot(arguments.server.kubeconfig.as_deref()).await)
-        })?,
+        false => {
+            api_client::block_on(async { Ok(server::fetch_snapshot(&arguments.server).await) })?
+        }
     };
     let own = places.own_certificates();
     let facts = CheckInputs { bad_file, known, own, server };
@@ -105,8 +102,8 @@ fn report(facts: &CheckInputs, found: &[SignerFinding], places: &SignerSources) 
     };
     let signers = facts.known.len();
     let well = found.iter().all(|finding| finding.severity == FindingSeverity::Note);
-    let verdict = if well { "nothing is wrong: " } else { "" };
-    text.push_str(&format!("{verdict}looked at {file}, signers: {signers}, {asked}\n"));
+    let verdict = if well { "no problems found; " } else { "" };
+    text.push_str(&format!("{verdict}checked {file}, signers: {signers}, {asked}\n"));
     text
 }
 
@@ -122,9 +119,9 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
         let names = known.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
         let file = match places.signers {
             Some(_) => "",
-            None => "; name the file of others with --signers",
+            None => "; for custom signers, set --signers",
         };
-        bail!("there is no signer {name:?} here; there are {names}{file}");
+        bail!("signer {name:?} not found; known signers: {names}{file}");
     };
     print::show(&found.document, arguments.output.format, |format| match format {
         Some(OutputFormat::Name) => format!("{name}\n"),
@@ -138,11 +135,9 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
 fn ca_text(ca: &SignerCa) -> String {
     let mut text = String::new();
     match ca {
-        SignerCa::Elsewhere => {
-            signing_policy::field(&mut text, "", "CA", &["not known here".into()])
-        }
+        SignerCa::Elsewhere => signing_policy::field(&mut text, "", "CA", &["unknown".into()]),
         SignerCa::ToBeMade(directory) => {
-            let said = format!("will be made at start in {}", directory.display());
+            let said = format!("to be created at start in {}", directory.display());
             signing_policy::field(&mut text, "", "CA", &[said]);
         }
         SignerCa::Unusable(why) => {

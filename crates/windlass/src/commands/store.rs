@@ -16,11 +16,11 @@ use progress::MigrationProgress;
 pub fn run(command: StoreCommand) -> Result<()> {
     match command {
         StoreCommand::Check { file: Some(file), output, .. } => {
-            print_report("sound", &windlass_store::check_file(&file)?, &output)
+            print_report("ok", &windlass_store::check_file(&file)?, &output)
         }
         StoreCommand::Check { data, file: None, output } => {
             let store = data_dir::layout(&data)?.store();
-            print_report("sound", &windlass_store::check(&store)?, &output)
+            print_report("ok", &windlass_store::check(&store)?, &output)
         }
         StoreCommand::Backup { data, file, output } => {
             let store = data_dir::layout(&data)?.store();
@@ -54,8 +54,8 @@ pub fn run(command: StoreCommand) -> Result<()> {
             let (place, _) = resolve_location(place)?;
             windlass_store::undo_import(&place)?;
             let place = describe_place(&place);
-            let document = json!({ "result": "import taken back", "store": place });
-            print::show(&document, output.format, |_| format!("import taken back: {place}\n"))
+            let document = json!({ "result": "import undone", "store": place });
+            print::show(&document, output.format, |_| format!("import undone: {place}\n"))
         }
         StoreCommand::RaiseRevision { etcd, by, output } => raise_store_revision(etcd, by, &output),
     }
@@ -76,7 +76,7 @@ fn describe_place(place: &StoreLocation) -> String {
     match place {
         StoreLocation::Directory(directory) => directory.display().to_string(),
         StoreLocation::Etcd(options) => {
-            format!("{} below {}", options.endpoints.join(","), options.prefix)
+            format!("{} with prefix {}", options.endpoints.join(","), options.prefix)
         }
     }
 }
@@ -103,7 +103,7 @@ fn migration_summary(what: &str, where_to: &str, moved: &MigrationSummary) -> St
     let MigrationSummary { objects, digest, revision, earlier } = moved;
     let earlier = match earlier {
         0 => String::new(),
-        earlier => format!(", {earlier} of them were there from an earlier run"),
+        earlier => format!(", {earlier} of them from an earlier run"),
     };
     format!(
         "{what}: {where_to}\n  {objects} objects at revision {revision}{earlier}\n  digest {digest}\n"
@@ -111,14 +111,14 @@ fn migration_summary(what: &str, where_to: &str, moved: &MigrationSummary) -> St
 }
 
 fn raise_store_revision(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
-    let options = etcd.options().context("--etcd-servers is needed")?;
+    let options = etcd.options().context("--etcd-servers is required")?;
     let place = describe_place(&StoreLocation::Etcd(options.clone()));
     let RaisedRevision { from, to } = windlass_store::raise_revision(options, by)?;
     let document = json!({ "result": "revision raised", "place": place, "from": from, "to": to });
     print::show(&document, output.format, |_| {
         format!(
-            "revision raised: {place}\n  from {from} to {to}\n  servers that had the store open stop; \
-             start them again\n"
+            "revision raised: {place}\n  from {from} to {to}\n  servers that use the store stop; \
+             restart them\n"
         )
     })
 }
@@ -155,8 +155,8 @@ fn warn_if_without_keys(root: &Path) {
         let directory = directory.display();
         tracing::warn!(
             %directory,
-            "no certificates and keys here: put the old ones there before the first start, or new \
-             ones are made and old credentials stop working"
+            "no certificates and keys found; restore them before the first start, otherwise new ones are created \
+             and existing credentials stop working"
         );
     }
 }

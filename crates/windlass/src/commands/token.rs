@@ -40,12 +40,12 @@ pub fn run(command: TokenCommand) -> Result<()> {
 }
 
 async fn create(arguments: TokenCreateArgs) -> Result<()> {
-    let config = api_client::config(arguments.server.kubeconfig.as_deref()).await?;
+    let config = api_client::config(&arguments.server).await?;
     let client = api_client::from_config(config.clone())?;
     if let Some(file) = &arguments.write_bootstrap_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
-        bail!("{} exists already: choose another --write-bootstrap-kubeconfig", file.display());
+        bail!("{} already exists; choose another --write-bootstrap-kubeconfig", file.display());
     }
     let now = OffsetDateTime::now_utc();
     let terms =
@@ -87,7 +87,7 @@ async fn bind(client: &Client, groups: &[String]) -> Result<Vec<BindingResult>> 
     let mut bound = Vec::new();
     for binding in BootstrapBinding::for_groups(groups) {
         let done = binding.ensure(client).await;
-        let done = done.context("cannot bind roles (--no-bindings leaves that to others)")?;
+        let done = done.context("cannot bind roles; to skip this, use --no-bindings")?;
         if let Some(line) = binding.line(done) {
             eprintln!("windlass: {line}");
         }
@@ -107,7 +107,7 @@ async fn store(tokens: &Api<Secret>, terms: &TokenAttributes) -> Result<Bootstra
             Err(error) => return Err(api_client::explain(error)),
         }
     }
-    bail!("found no id that is still free")
+    bail!("no free token ID found")
 }
 
 /// Puts the token where the node finds it; returns the command to run there.
@@ -128,13 +128,19 @@ fn prepare_join_command(
 /// Says what will surprise whoever uses the token.
 fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
     if join::is_local(url) {
-        eprintln!("windlass: only this machine reaches {url}: name another address with --server");
+        eprintln!(
+            "windlass: warning: {url} is reachable from this machine only; set another URL with --server"
+        );
     }
     if config.accept_invalid_certs {
-        eprintln!("windlass: the kubeconfig does not verify the server, and neither will nodes");
+        eprintln!(
+            "windlass: warning: the kubeconfig disables TLS verification of the server, and so will nodes"
+        );
     }
     if arguments.ttl == TokenTtl::Forever {
-        eprintln!("windlass: the token never expires: delete it when it is no longer needed");
+        eprintln!(
+            "windlass: warning: the token never expires; delete it when it is no longer needed"
+        );
     }
 }
 
@@ -166,23 +172,21 @@ impl CreatedToken<'_> {
         if format == Some(OutputFormat::Name) {
             return object(self.id) + "\n";
         }
-        let until = match &self.terms.expires {
-            Some(time) => format!("until {time}"),
-            None => "for ever".to_owned(),
+        let expiry = match &self.terms.expires {
+            Some(time) => format!("expires {time}"),
+            None => "never expires".to_owned(),
         };
         let run = match &self.bootstrap_kubeconfig {
-            Some(file) => format!("copy {} to it and run there", file.display()),
-            None => "run there".to_owned(),
+            Some(file) => format!("copy {} to it and run on it", file.display()),
+            None => "run on it".to_owned(),
         };
         let (token, command) = (self.token, self.command);
-        format!(
-            "token {token} can be used {until}\n\nTo make a machine a node, {run}:\n\n{command}\n"
-        )
+        format!("token {token} {expiry}\n\nTo join a machine as a node, {run}:\n\n{command}\n")
     }
 }
 
 async fn list(arguments: TokenListArgs) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
     let found =
@@ -191,7 +195,7 @@ async fn list(arguments: TokenListArgs) -> Result<()> {
     let entry = |secret: &Secret| TokenEntry::from_secret(secret, arguments.show_secrets, now);
     let entries = found.items.iter().filter_map(entry).collect::<Vec<_>>();
     if entries.is_empty() && matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
-        eprintln!("windlass: there are no tokens");
+        eprintln!("windlass: no tokens found");
         return Ok(());
     }
     let items = json!({ "items": entries });
@@ -239,7 +243,7 @@ fn remaining_ttl(entry: &TokenEntry) -> String {
 }
 
 async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
-    let client = api_client::from_kubeconfig(arguments.server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&arguments.server).await?;
     let tokens = Api::namespaced(client, NAMESPACE);
     let mut failed = 0;
     let mut deleted = Vec::new();
@@ -271,7 +275,8 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
 /// Deletes a token, and no other secret that took its name.
 async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     let name = secret::name(id);
-    let unknown = || anyhow::anyhow!("there is no token {id:?}; see windlass token list");
+    let unknown =
+        || anyhow::anyhow!("token {id:?} not found; list tokens with windlass token list");
     let found =
         api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
     let found = found.filter(|secret| secret.type_.as_deref() == Some(TYPE)).ok_or_else(unknown)?;

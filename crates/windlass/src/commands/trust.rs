@@ -53,7 +53,7 @@ struct TrustAnswer {
 async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     let TrustStatusArgs { bundle, signer, gone, wait, timeout, output, server } = arguments;
     let question = TrustQuery { bundle, signer, gone, wait };
-    let client = api_client::from_kubeconfig(server.kubeconfig.as_deref()).await?;
+    let client = api_client::connect(&server).await?;
     let mut server = TrustWatcher::start(client).await?;
     let mut answer = question.evaluate(&server.world);
     if wait && !answer.well {
@@ -129,7 +129,7 @@ fn show(question: &TrustQuery, answer: &TrustAnswer, format: Option<OutputFormat
     let deliveries = &overview.deliveries;
     let Some(name) = &question.bundle else {
         if people && deliveries.is_empty() {
-            eprintln!("windlass: there are no such bundles");
+            eprintln!("windlass: no bundles found");
         }
         let items = deliveries.iter().map(BundleDelivery::summary).collect::<Vec<_>>();
         let document = rest(json!({ "items": items }));
@@ -146,11 +146,11 @@ fn show(question: &TrustQuery, answer: &TrustAnswer, format: Option<OutputFormat
         }
         None if question.gone => {
             if people {
-                eprintln!("windlass: there is no bundle {name:?}, and no report lists it");
+                eprintln!("windlass: bundle {name:?} does not exist, and no report lists it");
             }
             let document = rest(json!({ "name": name, "exists": false }));
             print::show(&document, format, |format| text::uncertainty_notes(overview, format, now))
         }
-        None => bail!("there is no bundle {name:?}; see windlass trust status"),
+        None => bail!("bundle {name:?} not found; list bundles with windlass trust status"),
     }
 }

@@ -25,7 +25,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     }
     let layout = data_dir::layout(&arguments.data)?;
     let now = OffsetDateTime::now_utc();
-    let expires = arguments.expires.from(now).context("--expires is too far away")?;
+    let expires = arguments.expires.from(now).context("--expires is out of range")?;
     let user = NewUser {
         name: &arguments.name,
         groups: &arguments.group,
@@ -36,14 +36,14 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     let made = datadir::create_user_credential(&layout, &user, now)?;
     if arguments.group.iter().any(|group| group == MASTERS) {
         eprintln!(
-            "windlass: {MASTERS} may do everything, and this cannot be taken back before {}",
+            "windlass: warning: {MASTERS} grants full access, which cannot be revoked before {}",
             made.until
         );
     }
     // Certificates count in whole seconds.
     if made.until + time::Duration::SECOND < expires {
         eprintln!(
-            "windlass: the client authority ends before that: the certificate ends {}",
+            "windlass: warning: the client CA expires earlier; the certificate expires {}",
             made.until
         );
     }
@@ -59,7 +59,12 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
         "kubeconfig": path,
     });
     print::show(&document, arguments.output.format, |_| {
-        format!("{} is for {} until {}\n", path.display(), arguments.name, made.until.date())
+        format!(
+            "wrote {}: user {}, expires {}\n",
+            path.display(),
+            arguments.name,
+            made.until.date()
+        )
     })
 }
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{Certificate, CertificateAuthority, Validity};
+use windlass_runtime::durable::FileSystem;
 
 use super::{
-    DataDirLayout, PkiBuilder, ServerSite, admin_request, atomic_file, read, serving_request,
+    DataDirLayout, PkiBuilder, ServerSite, admin_request, disk_error, read, serving_request,
 };
 
 /// The part of a lifetime after which a certificate is renewed: as early as kubelets do it, so that
@@ -53,7 +54,7 @@ impl CertificateRenewal {
         let mut making = PkiBuilder { layout: &self.layout, now, files: Vec::new() };
         making.credentials(&self.site, &serving_request(&self.site)?, &admin_request()?)?;
         let files = making.files;
-        atomic_file::write_all(&files)?;
+        FileSystem::default().write_all(&files).map_err(disk_error)?;
         Ok(files.into_iter().map(|file| file.path).collect())
     }
 }

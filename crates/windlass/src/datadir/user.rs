@@ -1,18 +1,20 @@
-//! A credential for somebody, signed by a data directory's client authority.
+//! Client credentials for users, signed by the client CA of a data directory.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use time::OffsetDateTime;
 use windlass_pki::{
     Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity,
     issue,
 };
+use windlass_runtime::durable::{FileSystem, PRIVATE_MODE};
 use zeroize::Zeroizing;
 
-use super::{BACKDATED, CertificateKeyPair, DataDirLayout, atomic_file, kubeconfig, read, serial};
+use super::{BACKDATED, CertificateKeyPair, DataDirLayout, disk_error, kubeconfig, read, serial};
 
-/// Who is to get a credential.
+/// User that gets a credential.
 pub struct NewUser<'a> {
     /// Common name of the certificate, the Kubernetes user name.
     pub name: &'a str,
@@ -54,7 +56,7 @@ pub fn create_user_credential(
         None => server_url(layout)?,
     };
     if user.expires <= now {
-        bail!("the certificate would have ended already, at {}", user.expires);
+        bail!("expiry {} is in the past", user.expires);
     }
     let start = now.checked_sub(BACKDATED).unwrap_or(now);
     let validity = Validity::new(start, user.expires)?;
@@ -81,22 +83,20 @@ pub fn create_user_credential(
     Ok(UserCredential { kubeconfig: contents.render(), until: validity.not_after() })
 }
 
-/// Writes a file that only its owner may read and that was not there before.
+/// Creates a file that only its owner may read; an existing one is an error.
 pub fn write_new(path: &Path, contents: Zeroizing<String>) -> Result<()> {
-    if path.try_exists().with_context(|| format!("cannot look at {}", path.display()))? {
-        bail!("{} exists already; it is left alone", path.display());
-    }
-    // The folder of `alice.kubeconfig` is the current one, which has no name in it.
-    let path = std::path::absolute(path)
-        .with_context(|| format!("cannot use {} as a file", path.display()))?;
-    atomic_file::write_all(&[atomic_file::NewFile::private(path, contents)])
+    let created = FileSystem::default().create_new(path, contents.as_bytes(), PRIVATE_MODE);
+    created.map_err(|error| match error.source.kind() {
+        ErrorKind::AlreadyExists => anyhow!("{} already exists; not overwritten", path.display()),
+        _ => disk_error(error),
+    })
 }
 
 fn authority(layout: &DataDirLayout) -> Result<CertificateAuthority> {
     let paths = layout.pair("client-ca");
     let (certificate, key) = (must_read(&paths.certificate)?, must_read(&paths.key)?);
     CertificateAuthority::from_pem(&certificate, &key)
-        .with_context(|| format!("cannot use {} together", paths.both()))
+        .with_context(|| format!("{} do not match", paths.both()))
 }
 
 /// The address in the administrator's kubeconfig.
@@ -104,7 +104,7 @@ fn server_url(layout: &DataDirLayout) -> Result<String> {
     let path = layout.kubeconfig();
     let text = read(&path)?.with_context(|| {
         format!(
-            "{} does not exist: a server with --tls-cert-file or --client-ca-file writes none; name its URL with \
+            "{} does not exist, because the server runs with --tls-cert-file or --client-ca-file; set its URL with \
              --server and its CA with --certificate-authority",
             path.display()
         )
@@ -112,12 +112,12 @@ fn server_url(layout: &DataDirLayout) -> Result<String> {
     let text = String::from_utf8_lossy(&text);
     let server = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
     let server = server.map(|url| url.trim().trim_matches('"').to_owned());
-    server.with_context(|| format!("{} names no server; give one with --server", path.display()))
+    server.with_context(|| format!("{} has no server; set it with --server", path.display()))
 }
 
 fn must_read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let found = read(path)?;
     found.with_context(|| {
-        format!("{} is not there: start windlass up on this data directory once", path.display())
+        format!("{} does not exist; start windlass up on this data directory once", path.display())
     })
 }

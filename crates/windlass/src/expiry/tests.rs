@@ -96,9 +96,12 @@ fn the_earliest_expiry_in_a_file_counts() {
     assert_eq!(lifetime.report(NOW + Duration::days(7)), None);
     let (urgency, text) = lifetime.report(NOW + Duration::days(9)).unwrap();
     assert_eq!(urgency, ExpiryUrgency::Soon);
-    let wanted = "the kubeconfig expires 2026-06-11T12:00:00Z (in 24h); ";
+    let wanted = "certificate of the kubeconfig expires 2026-06-11T12:00:00Z (in 24h); ";
     assert!(text.starts_with(wanted), "{text}");
     let (urgency, text) = lifetime.report(NOW + Duration::days(11)).unwrap();
     assert_eq!(urgency, ExpiryUrgency::Over);
-    assert!(text.starts_with("the kubeconfig expired 2026-06-11T12:00:00Z (24h ago); "), "{text}");
+    assert!(
+        text.starts_with("certificate of the kubeconfig expired 2026-06-11T12:00:00Z (24h ago); "),
+        "{text}"
+    );
 }

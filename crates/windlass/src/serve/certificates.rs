@@ -69,10 +69,7 @@ impl CertificateMaintainer {
                         *last == error && now >= *when && now - *when < REPEAT
                     });
                     if !told {
-                        tracing::error!(
-                            error,
-                            "cannot renew certificates; trying again every minute"
-                        );
+                        tracing::error!(error, "certificate renewal failed; retrying every minute");
                         *failed = Some((now, error));
                     }
                 }

@@ -87,14 +87,14 @@ pub fn start(
         let down = shutdown.clone();
         let work = async {
             if let Err(error) = BootstrapBinding::rotation().ensure(&client).await {
-                tracing::warn!("the node's certificate will wait for approval: {error:#}");
+                tracing::warn!("cannot approve the node's certificate automatically: {error:#}");
             }
             loop {
                 // The server may be somewhere else than last time; the administrator's knows.
                 let _ = std::fs::remove_file(layout.node("kubeconfig"));
                 match windlass_node::run(options(&node, &layout), down.clone()).await {
                     Ok(()) => return,
-                    Err(error) => tracing::error!("the node agent ended: {error}"),
+                    Err(error) => tracing::error!("node agent failed: {error}"),
                 }
                 tokio::time::sleep(PAUSE).await;
             }

@@ -30,7 +30,7 @@ pub fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
     let made = windlass(&args, Some(("--data-dir", &place.data())));
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let told = String::from_utf8(made.stdout).unwrap();
-    assert!(told.contains(&format!("is for {name} until ")), "{told}");
+    assert!(told.contains(&format!(": user {name}, expires ")), "{told}");
     file
 }
 

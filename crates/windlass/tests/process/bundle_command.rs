@@ -37,13 +37,13 @@ fn a_bundle_is_applied_listed_and_asked_about() {
     let explained = admin.ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12"]);
     assert!(explained.contains("without one it is not encrypted"), "{explained}");
     let said = windlass_ok(&admin, &["bundle", "status", "roots"]);
-    for words in ["Synced:   True (Synced)", "inLine", "Certificates: 1", "are as they should be"] {
+    for words in ["Synced:   True (Synced)", "inLine", "Certificates: 1", "up to date"] {
         assert!(said.contains(words), "{words} in\n{said}");
     }
     let said: Value =
         serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"]))
             .unwrap();
-    assert_eq!((&said["targets"], &said["wrong"]), (&said["current"], &json!([])));
+    assert_eq!((&said["targets"], &said["outdated"]), (&said["upToDate"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
     // What is wrong is told, and so is where.
     let missing = bundle("missing", json!([{"configMap": {"name": "none", "key": "k"}}]));
@@ -55,7 +55,7 @@ fn a_bundle_is_applied_listed_and_asked_about() {
     assert!(said.contains("SourceNotFound: Bundle source was not found: "), "{said}");
     assert!(said.contains("default/missing"), "{said}");
     let said = windlass_fails(&admin, &["bundle", "status", "nobody"]);
-    assert!(said.contains("there is no Bundle \"nobody\""), "{said}");
+    assert!(said.contains("Bundle \"nobody\" not found"), "{said}");
     let printed = windlass_ok(&admin, &["crds"]);
     assert!(printed.contains("\n---\n# Bundle of trust-manager"), "{printed}");
 }

@@ -82,6 +82,56 @@ fn commands_take_the_names_and_print_the_formats() {
     assert!(windlass_ok(&admin, &["help", "issue"]).contains("--renew"));
 }
 
+/// A kubeconfig with the contexts `first` and `second`, of which `first` is the current one.
+fn two_contexts(first: &Kubectl, second: &Kubectl) -> Value {
+    let mut merged =
+        serde_json::json!({ "apiVersion": "v1", "kind": "Config", "current-context": "first" });
+    for (name, admin) in [("first", first), ("second", second)] {
+        let text =
+            fs::read_to_string(admin.server.place().data().join("admin.kubeconfig")).unwrap();
+        let read: Value = serde_saphyr::from_str(&text).unwrap();
+        let context = serde_json::json!({
+            "name": name, "context": { "cluster": name, "user": name, "namespace": name },
+        });
+        let mut add = |list: &str, mut entry: Value| {
+            entry["name"] = name.into();
+            let entries = merged[list].as_array().cloned().unwrap_or_default();
+            merged[list] = entries.into_iter().chain([entry]).collect();
+        };
+        add("clusters", read["clusters"][0].clone());
+        add("users", read["users"][0].clone());
+        add("contexts", context);
+    }
+    merged
+}
+
+#[test]
+fn context_selects_the_server() {
+    let (first, second) = (Kubectl::new(), Kubectl::new());
+    let file = first.server.place().path().join("two.kubeconfig");
+    fs::write(&file, two_contexts(&first, &second).to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let tokens = |flags: &[&str]| {
+        let args = [&["token", "list", "-o", "name"], flags].concat();
+        windlass_ok(&first, &args)
+    };
+    let created = ["token", "create", "-o", "name", "--kubeconfig", file, "--context", "second"];
+    let created = windlass_ok(&first, &created);
+    assert_eq!(tokens(&["--kubeconfig", file, "--context", "second"]), created);
+    assert_eq!(tokens(&["--kubeconfig", file, "--context", "first"]), "");
+    assert_eq!(tokens(&["--kubeconfig", file]), "", "the current context");
+    // Without --kubeconfig, the context is one of $KUBECONFIG.
+    let run = |context: &str| {
+        let mut command = windlass(&first, &["token", "list", "-o", "name", "--context", context]);
+        command.env("KUBECONFIG", file).output().unwrap()
+    };
+    assert_eq!(String::from_utf8(run("second").stdout).unwrap(), created);
+    let absent = run("third");
+    assert_eq!(absent.status.code(), Some(1));
+    let absent = String::from_utf8(absent.stderr).unwrap();
+    assert!(absent.contains("third"), "{absent}");
+}
+
 #[test]
 fn an_interrupt_ends_with_130() {
     let admin = Kubectl::new();
@@ -211,7 +261,7 @@ fn a_kubeconfig_that_is_not_written_is_not_announced() {
             command.current_dir(place.path()).output().unwrap()
         };
         let told = String::from_utf8(user(&[]).stderr).unwrap();
-        assert!(told.contains("name its URL with --server"), "{told}");
+        assert!(told.contains("set its URL with --server"), "{told}");
         let ca = pki("ca.crt");
         let added = user(&["--server", url, "--certificate-authority", ca.to_str().unwrap()]);
         assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));

@@ -40,13 +40,16 @@ fn requests_are_listed_shown_and_decided() {
     let told = windlass_ok(&admin, &["csr", "approve", "good", "--reason", "Checked"]);
     let object = "certificatesigningrequest.certificates.k8s.io/good";
     assert!(told.starts_with(&format!("{object} approved: O=dev, CN=fixture-p256 ")), "{told}");
-    assert!(told.contains("from example.com/people for client auth, 60m asked for"), "{told}");
-    assert!(windlass_ok(&admin, &["csr", "approve", "good"]).contains("approved already"));
-    assert!(windlass_fails(&admin, &["csr", "deny", "good"]).contains("good is approved for good"));
+    assert!(told.contains("from example.com/people for client auth, 60m requested"), "{told}");
+    assert!(windlass_ok(&admin, &["csr", "approve", "good"]).contains("already approved"));
+    assert!(
+        windlass_fails(&admin, &["csr", "deny", "good"])
+            .contains("good is already approved and cannot be denied")
+    );
     // One that cannot be decided does not keep the others from it.
     let output = windlass(&admin, &["csr", "deny", "good", "none", "bad"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("there is no request \"none\"") && told.contains("2 of 3"), "{told}");
+    assert!(told.contains("request \"none\" not found") && told.contains("2 of 3"), "{told}");
     assert!(!output.status.success());
     assert!(admin.ok(&["get", "csr", "bad"]).contains("Denied"));
     assert_eq!(names(&["--pending"]), ["other"]);
@@ -60,7 +63,9 @@ fn requests_are_listed_shown_and_decided() {
     assert!(wide.contains("CERTIFICATE\n") && wide.contains("ECDSA P-256"), "{wide}");
 
     let shown = windlass_ok(&admin, &["csr", "show", "good"]);
-    for words in ["Asked by:    kubernetes-admin", "ECDSA P-256", "Approved True", "Checked"] {
+    for words in
+        ["Requested by:        kubernetes-admin", "ECDSA P-256", "Approved True", "Checked"]
+    {
         assert!(shown.contains(words), "{words} in\n{shown}");
     }
     let json: Value =
@@ -69,7 +74,7 @@ fn requests_are_listed_shown_and_decided() {
         serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"]))
             .unwrap();
     assert_eq!(json, yaml);
-    assert_eq!((&json["state"], &json["requestedSeconds"]), (&"Approved".into(), &3600.into()));
+    assert_eq!((&json["state"], &json["expirationSeconds"]), (&"Approved".into(), &3600.into()));
     let all: Value =
         serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
     assert_eq!(all["items"][1], json);
@@ -94,8 +99,8 @@ fn two_who_approve_at_once_both_succeed() {
         })
     });
     let told = told.map(|thread| thread.join().unwrap()).concat();
-    let (first, already) = ("approved: ", "approved already: ");
-    assert_eq!(told.matches(first).count(), names.len(), "{told}");
+    let (all, already) = (" approved: ", " already approved: ");
+    assert_eq!(told.matches(all).count(), 2 * names.len(), "{told}");
     assert_eq!(told.matches(already).count(), names.len(), "{told}");
 }
 
@@ -114,7 +119,7 @@ fn trouble_takes_one_line() {
         ("missing", "cannot use missing: No such file"),
         ("rubbish", "cannot use rubbish: "),
         ("dead", "https://127.0.0.1:1: connection refused\n"),
-        ("nobody", "the server does not know who you are"),
+        ("nobody", "the server rejected the credentials"),
     ] {
         let issue = ["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"];
         for command in

@@ -58,7 +58,7 @@ fn ended_for_a_reason(server: &mut TestServer, outcome: &WriteOutcomes) {
         let status = server.wait(PATIENCE).expect("it ends");
         assert_eq!(status.code(), Some(1));
         let log = server.place().log();
-        assert!(log.contains("the store cannot go on"), "{log}");
+        assert!(log.contains("store failed"), "{log}");
     }
 }
 

@@ -148,7 +148,7 @@ fn a_client_certificate_logs_in() {
         "json",
     ];
     let made: Value = serde_json::from_str(&windlass_ok(&admin, &args)).unwrap();
-    assert_eq!((&made["signer"], &made["key"]), (&CLIENT.into(), &"ECDSA P-256".into()));
+    assert_eq!((&made["signerName"], &made["key"]), (&CLIENT.into(), &"ECDSA P-256".into()));
     let dir = path(&admin, "alice");
     let leaf = certificate(&dir);
     assert_eq!(leaf.subject().common_name(), "alice");
@@ -166,7 +166,7 @@ fn a_client_certificate_logs_in() {
     let before = set(&dir);
     let told =
         windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
-    assert!(told.contains("O=dev, CN=alice until ") && told.contains("request: "), "{told}");
+    assert!(told.contains("O=dev, CN=alice, expires ") && told.contains("request: "), "{told}");
     let after = set(&dir);
     assert_ne!(before["tls.key"], after["tls.key"]);
     assert_eq!(before["issue.json"], after["issue.json"]);
@@ -279,7 +279,7 @@ fn a_certificate_for_another_key_is_not_used() {
     let patch = format!("{{\"status\":{{\"certificate\":\"{}\"}}}}", STANDARD.encode(other));
     admin.ok(&["patch", "csr", "mine", "--subresource=status", "--type=merge", "-p", &patch]);
     let (good, said) = waiting.end();
-    assert!(!good && said.contains("is for another key"), "{said}");
+    assert!(!good && said.contains("has a different key"), "{said}");
     assert!(!path(&admin, "a").exists() && !path(&admin, "b").exists());
 }
 
@@ -408,14 +408,14 @@ fn existing_files_stay_until_renewal_succeeds() {
     };
 
     let refused = windlass_fails(&admin, &issue);
-    assert!(refused.contains("exists already: replace the certificate with --renew"), "{refused}");
+    assert!(refused.contains("already exists; renew the certificate with --renew"), "{refused}");
     unchanged("without --renew");
 
     let renew = ["issue", "--renew", "--out", "bob"];
     let mut waiting = PendingIssue::start(&admin, &renew);
     let name = waiting.request();
     let busy = windlass_fails(&admin, &renew);
-    assert!(busy.contains("another windlass issue is at work"), "{busy}");
+    assert!(busy.contains("another windlass issue is using"), "{busy}");
     windlass_ok(&admin, &["csr", "deny", &name, "--reason", "Unknown", "--message", "who is bob?"]);
     let (good, said) = waiting.end();
     assert!(!good && said.contains("was denied: Unknown: who is bob?"), "{said}");
@@ -435,7 +435,7 @@ fn existing_files_stay_until_renewal_succeeds() {
     unchanged("refused by the signer");
 
     let late = windlass_fails(&admin, &[&renew[..], &["--timeout", "50ms"]].concat());
-    assert!(late.contains("no certificate after 50ms"), "{late}");
+    assert!(late.contains("timed out after 50ms: "), "{late}");
     unchanged("late");
 
     let mut waiting = PendingIssue::start(&admin, &renew);
@@ -475,7 +475,7 @@ fn killed_at_any_time_there_is_a_whole_set() {
         match round % 4 {
             0 => drop(waiting.wait_for_line("approved csr-")),
             // Said just before the files are written.
-            1 => drop(waiting.wait_for_line("no ca.crt")),
+            1 => drop(waiting.wait_for_line("ca.crt not written")),
             2 => spin(&|| dir.join("..data.new").is_symlink()),
             _ => spin(&|| fs::read_link(dir.join("..data")).unwrap() != current),
         }
@@ -505,14 +505,17 @@ fn missing_approval_permission_is_reported_while_waiting() {
 
     // She may not even watch, so the command looks now and then.
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["one"]].concat());
-    let told = waiting.wait_for_line("you are not allowed to");
+    let told = waiting.wait_for_line("missing permission to");
     let both =
         format!("\"update certificatesigningrequests/approval\" and \"approve signers {CLIENT}\"");
-    assert!(told.contains(&both) && told.contains("left for somebody who may"), "{told}");
+    assert!(
+        told.contains(&both) && told.contains("leaving it for an authorized approver"),
+        "{told}"
+    );
     let name = waiting.request();
     admin.ok(&["certificate", "approve", &name]);
     let (good, said) = waiting.end();
-    assert!(good && said.contains("no ca.crt: clustertrustbundles"), "{said}");
+    assert!(good && said.contains("ca.crt not written: clustertrustbundles"), "{said}");
     assert_eq!(certificate(&path(&admin, "one")).subject().common_name(), "carol");
 
     let role = [
@@ -525,8 +528,8 @@ fn missing_approval_permission_is_reported_while_waiting() {
     admin.ok(&role);
     admin.ok(&["create", "clusterrolebinding", "half", "--clusterrole=half", "--user=alice"]);
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["two"]].concat());
-    let told = waiting.wait_for_line("you are not allowed to");
-    assert!(told.contains(&format!("allowed to \"approve signers {CLIENT}\" (")), "{told}");
+    let told = waiting.wait_for_line("missing permission to");
+    assert!(told.contains(&format!("permission to \"approve signers {CLIENT}\" (")), "{told}");
     let name = waiting.request();
     let refused = windlass_fails(&alice, &["csr", "approve", &name]);
     assert!(refused.contains("not permitted to approve requests with signerName"), "{refused}");

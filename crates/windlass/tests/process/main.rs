@@ -23,6 +23,7 @@ mod custom_signers;
 mod cves;
 mod descriptors;
 mod election;
+mod examples;
 mod faults;
 mod http;
 mod issue;

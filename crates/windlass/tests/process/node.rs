@@ -189,7 +189,7 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
     assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
 
     let said = String::from_utf8(status(&admin, &[]).stdout).unwrap();
-    for line in ["running (process ", "system:node:n1 until ", "registered with 192.0.2.7"] {
+    for line in ["running (process ", "system:node:n1, expires ", "registered with 192.0.2.7"] {
         assert!(said.contains(line), "{said}");
     }
     let metrics = page(node.listens()[0], "/metrics");
@@ -201,7 +201,7 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
     let said = status(&admin, &[]);
     assert_eq!(said.status.code(), Some(1), "the agent is not running");
     assert!(String::from_utf8(said.stdout).unwrap().contains("not running"));
-    assert!(String::from_utf8(said.stderr).unwrap().contains("the node agent is not running"));
+    assert!(String::from_utf8(said.stderr).unwrap().contains("node agent is not running"));
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn windlass_issue_works_with_a_signer_of_ones_own() {
     let place = ["--out", "tls", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let windlass = env!("CARGO_BIN_EXE_windlass");
     let told = run_ok(windlass, &[&issue[..], &place[..]].concat(), folder);
-    assert!(told.contains("is for DNS:web.example.com until"), "{told}");
+    assert!(told.contains("tls.crt: DNS:web.example.com, expires "), "{told}");
     let verified = run_ok("openssl", &["verify", "-CAfile", "tls/ca.crt", "tls/tls.crt"], folder);
     assert_eq!(verified, "tls/tls.crt: OK\n");
     let before = fs::read(folder.join("tls/tls.crt")).unwrap();

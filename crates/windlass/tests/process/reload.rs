@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use notify::{RecursiveMode, Watcher as _};
 use serde_json::Value;
 use windlass_pki::{
     AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
@@ -50,7 +53,7 @@ async fn a_token_file_is_read_again() {
     wait_until_equal(200, status).await;
     // A broken file is reported, and what was good stays in use.
     replace(&file, "newcomer-token");
-    let log = || async { server.place().log().contains("the last good one stays") };
+    let log = || async { server.place().log().contains("still using the previous contents") };
     wait_until_equal(true, log).await;
     assert_eq!(status().await, 200);
     replace(&file, &before);
@@ -92,9 +95,39 @@ async fn the_serving_certificate_is_read_again() {
     assert_ne!(first, certificate);
     // A certificate that does not go with the key is not used.
     replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
-    wait_until_equal(true, || async { server.place().log().contains("the last good one stays") })
-        .await;
+    wait_until_equal(true, || async {
+        server.place().log().contains("still using the previous contents")
+    })
+    .await;
     assert_eq!(served().await, certificate);
+}
+
+/// Reading a file is an event of its directory, which must not cause another read.
+#[tokio::test(flavor = "multi_thread")]
+async fn unchanged_files_are_not_read_again() {
+    const OBSERVATION: Duration = Duration::from_secs(3);
+    let server = TestServer::start();
+    let pki = server.place().data().join("pki");
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = reads.clone();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let event = event.unwrap();
+        let opened =
+            matches!(event.kind, notify::EventKind::Access(notify::event::AccessKind::Open(_)));
+        // No other part of the server reads the key.
+        if opened && event.paths.iter().any(|path| path.ends_with("server.key")) {
+            count.fetch_add(1, SeqCst);
+        }
+    })
+    .unwrap();
+    watcher.watch(&pki, RecursiveMode::NonRecursive).unwrap();
+    fs::read(pki.join("server.key")).unwrap();
+    wait_until_equal(true, || async { reads.load(SeqCst) > 0 }).await;
+    let before = reads.load(SeqCst);
+    tokio::time::sleep(OBSERVATION).await;
+    let reads = reads.load(SeqCst) - before;
+    // Young files are read once more: a later write could have the same timestamp.
+    assert!(reads <= 2, "{reads} reads in {OBSERVATION:?}");
 }
 
 /// Another certificate for the server, from its own authority.

@@ -110,7 +110,7 @@ fn a_file_can_be_copied_instead() {
     assert_eq!(tokens(&admin)[0]["description"], "rack 7");
 
     let refused = windlass_fails(&admin, &[&["token", "create"][..], &flags].concat());
-    assert!(refused.contains("b.kubeconfig exists already"), "{refused}");
+    assert!(refused.contains("b.kubeconfig already exists"), "{refused}");
     let nowhere = ["token", "create", "--write-bootstrap-kubeconfig", "no/such/dir/b.kubeconfig"];
     windlass_fails(&admin, &nowhere);
     assert_eq!(fs::read(&file).unwrap(), before);
@@ -145,7 +145,7 @@ async fn a_token_ends_by_itself_or_by_hand() {
     assert_eq!(deleted, format!("secret/bootstrap-token-{id} deleted\n"));
     assert_eq!(self_review_status(&admin, &kept).await, 401);
     let refused = windlass_fails(&admin, &["token", "delete", id]);
-    assert!(refused.contains(&format!("there is no token \"{id}\"")), "{refused}");
+    assert!(refused.contains(&format!("token \"{id}\" not found")), "{refused}");
     let refused = windlass_fails(&admin, &["token", "delete", id, expired]);
     assert!(refused.contains("1 of 2 not deleted"), "{refused}");
     assert_eq!(tokens(&admin), [] as [Value; 0]);

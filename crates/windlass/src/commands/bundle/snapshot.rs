@@ -65,7 +65,7 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
                 let found = api_client::with_timeout(api.get_opt(&object)).await?;
                 seen.add_targets(kind, found.map(|found| found.into_iter().collect()))?;
             }
-            Ok(None) => seen.unseen.push((kind, "the server has none".to_owned())),
+            Ok(None) => seen.unseen.push((kind, "not served".to_owned())),
             Err(error) => return Err(api_client::explain(error)),
         }
     }
@@ -76,12 +76,12 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
 async fn bundle(client: &Client, name: &str) -> Result<Bundle> {
     let served = api_client::with_timeout(discovery::discover(client, BUNDLES)).await?;
     let Some(resource) = served.map_err(api_client::explain)? else {
-        bail!("the server has no Bundles; see windlass crds");
+        bail!("the server does not serve Bundles; install them with windlass crds");
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api_client::with_timeout(api.get_opt(name)).await?.map_err(api_client::explain)? {
         Some(found) => Ok(Bundle::from_value(&serde_json::to_value(found)?)?),
-        None => bail!("there is no Bundle {name:?}"),
+        None => bail!("Bundle {name:?} not found"),
     }
 }
 

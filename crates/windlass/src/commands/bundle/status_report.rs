@@ -31,12 +31,12 @@ pub struct BundleStatusReport {
     pub sources: Vec<SourceStatus>,
     /// The certificates in its targets.
     pub certificates: Vec<BundleCertificate>,
-    /// How many targets there should be.
+    /// Number of targets that should exist.
     pub targets: usize,
-    /// How many are as they should be.
-    pub current: usize,
+    /// Number of targets that match the Bundle.
+    pub up_to_date: usize,
     /// Targets that are missing or differ from the Bundle.
-    pub wrong: Vec<TargetProblem>,
+    pub outdated: Vec<TargetProblem>,
     /// Problems that do not belong to a single target.
     pub problems: Vec<String>,
     /// What is not wrong, but good to know.
@@ -88,13 +88,15 @@ impl BundleStatusReport {
             sources: status.sources,
             certificates: pool.certificates().map(|(hash, found)| fact(hash, found)).collect(),
             targets: 0,
-            current: 0,
-            wrong: Vec::new(),
+            up_to_date: 0,
+            outdated: Vec::new(),
             problems: Vec::new(),
             notes: Vec::new(),
         };
         if let Some(Err(error)) = read {
-            verdict.problems.push(format!("a target holds something else: {error}"));
+            verdict
+                .problems
+                .push(format!("a target contains something else than certificates: {error}"));
         }
         verdict.check_status(bundle.metadata.generation);
         verdict.check_expiry(&pool, now);
@@ -103,25 +105,25 @@ impl BundleStatusReport {
             Err(error) => verdict.problems.push(format!("spec.target.namespaceSelector: {error}")),
         }
         for (kind, why) in &seen.unseen {
-            verdict.notes.push(format!("{kind}s were not looked at: {why}"));
+            verdict.notes.push(format!("{kind}s not checked: {why}"));
         }
         verdict
     }
 
     /// True if there are neither target problems nor others; otherwise the command exits with 1.
     pub fn is_healthy(&self) -> bool {
-        self.wrong.is_empty() && self.problems.is_empty()
+        self.outdated.is_empty() && self.problems.is_empty()
     }
 
     fn check_status(&mut self, generation: i64) {
         match &self.synced {
             None => {
-                let words = "no controller has looked at it: does one run, and does it lead?";
+                let words = "no controller has reconciled the Bundle; check that one is running and is the leader";
                 self.problems.push(words.to_owned());
             }
             Some(synced) => {
                 if synced.observed_generation.is_some_and(|seen| seen < generation) {
-                    let words = "the controller has not looked at it since it was changed";
+                    let words = "the controller has not reconciled the latest generation";
                     self.problems.push(words.to_owned());
                 }
                 if synced.status != "True" {
@@ -138,9 +140,9 @@ impl BundleStatusReport {
         let ends = || pool.certificates().map(|(_, certificate)| certificate.not_after());
         let expired = ends().filter(|end| *end < now).count();
         let soon = ends().filter(|end| *end >= now && *end - now < SOON).count();
-        for (count, words) in [(expired, "expired"), (soon, "about to expire")] {
+        for (count, words) in [(expired, "expired"), (soon, "expiring soon")] {
             if count > 0 {
-                self.notes.push(format!("certificates that are {words}: {count}"));
+                self.notes.push(format!("certificates {words}: {count}"));
             }
         }
     }
@@ -156,7 +158,7 @@ impl BundleStatusReport {
         let said = self.synced.as_ref().map_or("", |synced| synced.message.as_str());
         let some_only = said.contains("allowed namespaces");
         if some_only {
-            let words = "the controller writes to some namespaces only; others are not missed";
+            let words = "the controller is limited to some namespaces; targets missing in others are not reported";
             self.notes.push(words.to_owned());
         }
         let mut wanted = Vec::new();
@@ -183,7 +185,7 @@ impl BundleStatusReport {
         for (each, namespace) in &wanted {
             self.check_target(seen, each, namespace);
         }
-        self.current = self.targets - self.wrong.len();
+        self.up_to_date = self.targets - self.outdated.len();
         self.check_leftovers(seen, &wanted);
     }
 
@@ -218,25 +220,25 @@ impl BundleStatusReport {
             let found = ObservedTarget::from_metadata(*kind, metadata);
             let ours = found.belongs_to(&seen.bundle.metadata);
             if !is_wanted && ours && !(ending && *kind != TargetKind::ClusterTrustBundle) {
-                self.add(*kind, namespace, name, "it should not be there any more".to_owned());
+                self.add(*kind, namespace, name, "no longer a target; to be deleted".to_owned());
             }
         }
     }
 
     fn add(&mut self, kind: TargetKind, namespace: &str, name: &str, problem: String) {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        self.wrong.push(TargetProblem { kind: kind.to_string(), namespace, name, problem });
+        self.outdated.push(TargetProblem { kind: kind.to_string(), namespace, name, problem });
     }
 }
 
 fn words(why: DriftReason) -> &'static str {
     match why {
-        DriftReason::Missing => "it is not there, or not labelled as a target",
-        DriftReason::Owner => "its owner has been taken away",
-        DriftReason::Label => "it is labelled as another Bundle's",
-        DriftReason::Content => "it was made from something else",
-        DriftReason::Metadata => "its labels or annotations were changed",
-        DriftReason::Keys => "it has other keys, or somebody has changed one",
+        DriftReason::Missing => "missing, or without the target label",
+        DriftReason::Owner => "owner reference missing",
+        DriftReason::Label => "has the label of another Bundle",
+        DriftReason::Content => "content outdated",
+        DriftReason::Metadata => "labels or annotations changed",
+        DriftReason::Keys => "keys changed",
     }
 }
 

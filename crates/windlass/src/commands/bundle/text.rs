@@ -19,7 +19,7 @@ pub fn text(
     now: OffsetDateTime,
 ) -> String {
     if format == Some(OutputFormat::Name) {
-        return verdict.wrong.iter().map(|wrong| place(wrong) + "\n").collect();
+        return verdict.outdated.iter().map(|wrong| place(wrong) + "\n").collect();
     }
     let wide = format == Some(OutputFormat::Wide);
     let mut text = head(verdict, now);
@@ -27,10 +27,10 @@ pub fn text(
     text.push_str(&sources(verdict));
     text.push_str(&format!("\nCertificates: {}\n", verdict.certificates.len()));
     text.push_str(&certificates(verdict, wide));
-    let BundleStatusReport { targets, current, wrong, .. } = verdict;
-    text.push_str(&format!("\nTargets: {current} of {targets} are as they should be\n"));
-    text.push_str(&targets_that_are_wrong(wrong, wide));
-    for (title, lines) in [("Wrong", &verdict.problems), ("Notes", &verdict.notes)] {
+    let BundleStatusReport { targets, up_to_date, outdated, .. } = verdict;
+    text.push_str(&format!("\nTargets: {up_to_date} of {targets} up to date\n"));
+    text.push_str(&outdated_targets(outdated, wide));
+    for (title, lines) in [("Problems", &verdict.problems), ("Notes", &verdict.notes)] {
         if !lines.is_empty() {
             text.push_str(&format!("\n{title}:\n"));
             text.extend(lines.iter().map(|line| format!("  {}\n", plain(line))));
@@ -77,14 +77,14 @@ fn certificates(verdict: &BundleStatusReport, wide: bool) -> String {
     for each in &verdict.certificates {
         let digits = if wide { each.fingerprint.len() } else { DIGITS };
         let fingerprint = each.fingerprint.get(..digits).unwrap_or(&each.fingerprint);
-        let mark = if each.authority { "" } else { " (not an authority)" };
+        let mark = if each.authority { "" } else { " (not a CA)" };
         let subject = plain(&each.subject) + mark;
         rows.push(vec![fingerprint.to_owned(), each.not_after.clone(), subject]);
     }
     indented(&rows)
 }
 
-fn targets_that_are_wrong(wrong: &[TargetProblem], wide: bool) -> String {
+fn outdated_targets(wrong: &[TargetProblem], wide: bool) -> String {
     if wrong.is_empty() {
         return String::new();
     }

@@ -2,24 +2,21 @@
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use http::Request as HttpRequest;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_runtime::csr::{self, ApprovalDecision};
 
 use super::CsrObject;
-use super::view::conditions;
 use crate::commands::api_client;
 
-/// How often to try again when somebody else wrote at the same time.
+/// Attempts to write while the request changes concurrently.
 const ATTEMPTS: usize = 10;
 
-/// What to say of a request.
+/// Decision of an approver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CsrDecision {
-    /// It may have a certificate.
     Approve,
     Deny,
 }
@@ -41,15 +38,15 @@ pub struct DecisionReason {
 }
 
 impl CsrDecision {
-    /// The type of the condition that says so.
+    /// Type of the condition that records the decision.
     pub const fn condition(self) -> &'static str {
         match self {
-            Self::Approve => "Approved",
-            Self::Deny => "Denied",
+            Self::Approve => csr::APPROVED,
+            Self::Deny => csr::DENIED,
         }
     }
 
-    /// What a request is after it.
+    /// Participle for messages.
     pub const fn done(self) -> &'static str {
         match self {
             Self::Approve => "approved",
@@ -66,7 +63,7 @@ impl CsrDecision {
 }
 
 impl DecisionReason {
-    /// The reason that was given, or that it was done here.
+    /// Reason and message of the flags, or defaults that name the command.
     pub fn from_flags(
         decision: CsrDecision,
         word: Option<String>,
@@ -84,8 +81,7 @@ impl DecisionReason {
     }
 }
 
-/// Says it of this very request. If it has been said before, all is well; if the opposite has, that
-/// is an error.
+/// Records a decision on this request. Repeating a decision changes nothing; the opposite of an earlier one is an error.
 pub async fn decide(
     client: &Client,
     request: &CsrObject,
@@ -96,7 +92,7 @@ pub async fn decide(
     let name = request.name_any();
     let mut current = request.clone();
     for _ in 0..ATTEMPTS {
-        let Some(decided) = decided(&current, decision, reason, Timestamp::now())? else {
+        let Some(decided) = decided(&current, decision, reason, OffsetDateTime::now_utc())? else {
             return Ok(DecisionOutcome::Before);
         };
         let post = PostParams::default();
@@ -109,48 +105,48 @@ pub async fn decide(
                 return Err(denied_error(&name, decision, &needed, &status.message));
             }
             Err(error) => {
-                let doing = format!("{name} could not be {}", decision.done());
+                let doing = format!("{name} was not {}", decision.done());
                 return Err(api_client::explain(error)).context(doing);
             }
         }
         current = api_client::with_timeout(api.get(&name)).await?.map_err(api_client::explain)?;
         if current.metadata.uid != request.metadata.uid {
-            bail!("{name} is another request now: look at it with windlass csr show {name}");
+            bail!(
+                "{name} was replaced by another request; review it with windlass csr show {name}"
+            );
         }
     }
-    bail!("{name} keeps changing: try again")
+    bail!("{name} changes continuously; retry later")
 }
 
-/// The request with the decision on it; none if it is there.
+/// Adds the decision to a request; `None` if it has the same one already.
 fn decided(
     request: &CsrObject,
     decision: CsrDecision,
     reason: &DecisionReason,
-    now: Timestamp,
+    now: OffsetDateTime,
 ) -> Result<Option<CsrObject>> {
     let name = request.name_any();
-    let has = |kind: &str| conditions(request).iter().any(|condition| condition.type_ == kind);
-    if has(decision.opposite().condition()) {
-        let (opposite, done) = (decision.opposite().done(), decision.done());
-        bail!("{name} is {opposite} for good and cannot be {done}: a new request is needed");
-    }
-    if has(decision.condition()) {
-        return Ok(None);
+    match (csr::decision(request), decision) {
+        (ApprovalDecision::Undecided, _) => {}
+        (ApprovalDecision::Approved, CsrDecision::Approve)
+        | (ApprovalDecision::Denied, CsrDecision::Deny) => return Ok(None),
+        (ApprovalDecision::Approved | ApprovalDecision::Denied, _) => {
+            let (opposite, done) = (decision.opposite().done(), decision.done());
+            bail!("{name} is already {opposite} and cannot be {done}; create a new request");
+        }
     }
     let mut request = request.clone();
+    let mut condition =
+        csr::true_condition(decision.condition(), &reason.word, &reason.message, now);
+    // kubectl leaves it to the server.
+    condition.last_transition_time = None;
     let status = request.status.get_or_insert_default();
-    status.conditions.get_or_insert_default().push(Condition {
-        type_: decision.condition().into(),
-        status: "True".into(),
-        reason: Some(reason.word.clone()),
-        message: Some(reason.message.clone()),
-        last_update_time: Some(Time(now)),
-        last_transition_time: None,
-    });
+    status.conditions.get_or_insert_default().push(condition);
     Ok(Some(request))
 }
 
-/// What somebody who wants to decide needs and does not have.
+/// Lists the permissions that the decision needs and the user does not have.
 async fn missing(client: &Client, signer: &str) -> Vec<String> {
     let resource = "certificatesigningrequests";
     let needs = [
@@ -164,11 +160,11 @@ async fn missing(client: &Client, signer: &str) -> Vec<String> {
         ),
     ];
     let mut missing = Vec::new();
-    for (mut attributes, told) in needs {
+    for (mut attributes, permission) in needs {
         attributes["group"] = json!("certificates.k8s.io");
-        // Who cannot find out is told of both.
+        // If the check fails, both are listed.
         if !check_access(client, attributes).await.unwrap_or(false) {
-            missing.push(told);
+            missing.push(permission);
         }
     }
     missing
@@ -190,10 +186,10 @@ async fn check_access(client: &Client, attributes: Value) -> Result<bool> {
 fn denied_error(name: &str, decision: CsrDecision, missing: &[String], message: &str) -> Error {
     let done = decision.done();
     if missing.is_empty() {
-        return anyhow!("{name} could not be {done}: {message}");
+        return anyhow!("{name} was not {done}: {message}");
     }
     let missing = missing.join("\" and \"");
-    anyhow!("{name} could not be {done}: you are not allowed to \"{missing}\" ({message})")
+    anyhow!("{name} was not {done}: missing permission to \"{missing}\" ({message})")
 }
 
 #[cfg(test)]
@@ -217,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_earlier_decision_is_not_changed() {
-        let now = Timestamp::UNIX_EPOCH;
+        let now = OffsetDateTime::UNIX_EPOCH;
         let table: [Case; 7] = [
             (&[], CsrDecision::Approve, Some(&["Approved"])),
             (&[], CsrDecision::Deny, Some(&["Denied"])),
@@ -234,14 +230,16 @@ mod tests {
             match (decided(&request(before), decision, &reason, now), after) {
                 (Ok(None), Some([])) => {}
                 (Ok(Some(decided)), Some(after)) => {
-                    let found = conditions(&decided);
+                    let found = csr::conditions(&decided);
                     let kinds = found.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>();
                     assert_eq!(kinds, after);
                     let last = found.last().unwrap();
                     assert_eq!(last.reason.as_deref(), Some("Because"));
                     assert!(last.message.as_ref().unwrap().contains(decision.done()));
                 }
-                (Err(error), None) => assert!(error.to_string().contains("for good"), "{error}"),
+                (Err(error), None) => {
+                    assert!(error.to_string().contains("create a new request"), "{error}")
+                }
                 (found, _) => panic!("{before:?} {decision:?}: {found:?}"),
             }
         }

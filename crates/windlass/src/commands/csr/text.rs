@@ -1,4 +1,4 @@
-//! Requests for certificates as text for people.
+//! Certificate signing requests as text.
 
 use windlass_api::age::human_duration;
 
@@ -7,23 +7,23 @@ use super::view::{ConditionView, CsrView, DecodeOutcome, IssuedCertificate, Subj
 use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
 
-/// What an object is called in what programs read.
+/// Formats the name of a request as `-o name` prints it.
 pub fn object(name: &str) -> String {
     format!("certificatesigningrequest.certificates.k8s.io/{name}")
 }
 
-/// What a request is about, on one line.
-pub fn line(view: &CsrView) -> String {
+/// Summarizes a request on one line.
+pub fn summarize(view: &CsrView) -> String {
     let names = match &view.request {
         DecodeOutcome::Read(asked) => names_summary(&asked.names),
-        DecodeOutcome::Unreadable { unreadable } => format!("unreadable ({})", plain(unreadable)),
+        DecodeOutcome::Unreadable { error } => format!("unreadable ({})", plain(error)),
     };
     let usages = words_or(&view.usages, "no usage");
-    let (signer, who) = (word(&view.signer), word(&view.requestor.username));
-    format!("{names} from {signer} for {usages}, {}, asked by {who}", duration(view))
+    let (signer, who) = (word(&view.signer_name), word(&view.requester.username));
+    format!("{names} from {signer} for {usages}, {}, requested by {who}", duration(view))
 }
 
-/// Requests, one a line, as kubectl has them.
+/// Lists requests with the columns of kubectl, whose spelling of REQUESTOR is kept.
 pub fn list(views: &[CsrView], format: Option<OutputFormat>) -> String {
     if format == Some(OutputFormat::Name) {
         return views.iter().map(|view| object(&view.name) + "\n").collect();
@@ -38,8 +38,8 @@ pub fn list(views: &[CsrView], format: Option<OutputFormat>) -> String {
         let mut row = vec![
             word(&view.name),
             view.age.clone(),
-            word(&view.signer),
-            word(&view.requestor.username),
+            word(&view.signer_name),
+            word(&view.requester.username),
             requested_duration(view).unwrap_or_else(|| "<none>".into()),
             view.state.clone(),
         ];
@@ -49,7 +49,7 @@ pub fn list(views: &[CsrView], format: Option<OutputFormat>) -> String {
                 DecodeOutcome::Unreadable { .. } => ["<unreadable>".into(), "<unreadable>".into()],
             });
             row.push(match &view.certificate {
-                Some(DecodeOutcome::Read(issued)) => issued.standing.clone(),
+                Some(DecodeOutcome::Read(issued)) => issued.validity.clone(),
                 Some(DecodeOutcome::Unreadable { .. }) => "<unreadable>".into(),
                 None => "<none>".into(),
             });
@@ -66,10 +66,10 @@ pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -
     }
     let mut text = DescriptionWriter::default();
     text.field("Name", word(&view.name));
-    text.field("Signer", word(&view.signer));
-    let groups = words_or(&view.requestor.groups, "none");
-    let who = word(&view.requestor.username);
-    text.field("Asked by", format!("{who} (groups: {groups}), {} ago", view.age));
+    text.field("Signer", word(&view.signer_name));
+    let groups = words_or(&view.requester.groups, "none");
+    let who = word(&view.requester.username);
+    text.field("Requested by", format!("{who} (groups: {groups}), {} ago", view.age));
     text.field("Usages", words_or(&view.usages, "none"));
     text.field("Duration", duration(view));
     text.field("State", view.state.clone());
@@ -79,29 +79,27 @@ pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -
             text.names(&asked.names);
             text.field("Key", asked.key.clone());
             text.field(
-                "Proof",
-                match &asked.unproven {
-                    None => "who asks has the key".into(),
-                    Some(error) => format!("NONE: {}", plain(error)),
+                "Proof of possession",
+                match &asked.proof_error {
+                    None => "verified".into(),
+                    Some(error) => format!("FAILED: {}", plain(error)),
                 },
             );
             text.list("Extensions", &asked.other_extensions);
         }
-        DecodeOutcome::Unreadable { unreadable } => text.field("Unreadable", plain(unreadable)),
+        DecodeOutcome::Unreadable { error } => text.field("Unreadable", plain(error)),
     }
     text.heading("Certificate");
     match &view.certificate {
         Some(DecodeOutcome::Read(issued)) => text.certificate(issued),
-        Some(DecodeOutcome::Unreadable { unreadable }) => {
-            text.field("Unreadable", plain(unreadable))
-        }
+        Some(DecodeOutcome::Unreadable { error }) => text.field("Unreadable", plain(error)),
         None => text.line("none"),
     }
     text.heading("Conditions");
     if view.conditions.is_empty() {
         text.line("none");
     }
-    view.conditions.iter().for_each(|said| text.line(&condition(said)));
+    view.conditions.iter().for_each(|each| text.line(&condition(each)));
     let mut text = text.0;
     if format == Some(OutputFormat::Wide) {
         text.push('\n');
@@ -128,7 +126,7 @@ impl DescriptionWriter {
 
     fn field(&mut self, label: &str, value: String) {
         let label = format!("{label}:");
-        self.0.push_str(&format!("  {label:<12} {value}\n"));
+        self.0.push_str(&format!("  {label:<20} {value}\n"));
     }
 
     fn list(&mut self, label: &str, values: &[String]) {
@@ -150,12 +148,12 @@ impl DescriptionWriter {
         self.field("Serial", issued.serial.clone());
         self.names(&issued.names);
         let (from, until) = (&issued.not_before, &issued.not_after);
-        self.field("Validity", format!("{from} to {until}, {}", issued.standing));
+        self.field("Validity", format!("{from} to {until}, {}", issued.validity));
         self.field("Issuer", plain(&issued.issuer));
         let belongs = match issued.key_matches {
-            Some(true) => "the request's",
-            Some(false) => "NOT the request's",
-            None => "the request's cannot be read",
+            Some(true) => "matches the request",
+            Some(false) => "DOES NOT MATCH the request",
+            None => "request unreadable",
         };
         self.field("Key", format!("{}, {belongs}", issued.key));
         if issued.chain_length > 1 {
@@ -164,13 +162,13 @@ impl DescriptionWriter {
     }
 }
 
-fn condition(said: &ConditionView) -> String {
-    let (kind, status) = (word(&said.kind), word(&said.status));
-    let reason = if said.reason.is_empty() { "no reason".into() } else { plain(&said.reason) };
-    format!("{kind} {status}, {} ago, {reason}: {}", said.age, plain(&said.message))
+fn condition(view: &ConditionView) -> String {
+    let (kind, status) = (word(&view.kind), word(&view.status));
+    let reason = if view.reason.is_empty() { "no reason".into() } else { plain(&view.reason) };
+    format!("{kind} {status}, {} ago, {reason}: {}", view.age, plain(&view.message))
 }
 
-/// Whom a request or certificate names, on one line.
+/// Formats subject and alternative names on one line.
 pub fn names_summary(names: &SubjectNames) -> String {
     let kinds = [
         ("DNS", &names.dns_names),
@@ -185,11 +183,11 @@ pub fn names_summary(names: &SubjectNames) -> String {
     for (kind, values) in kinds {
         parts.extend(values.iter().map(|value| format!("{kind}:{}", word(value))));
     }
-    if parts.is_empty() { "nobody".into() } else { parts.join(", ") }
+    if parts.is_empty() { "no names".into() } else { parts.join(", ") }
 }
 
 fn words_or(all: &[String], none: &str) -> String {
-    // The spaces in usages are their own.
+    // Usages contain single spaces.
     let shown = all.iter().map(|text| {
         if text.contains(' ') && !text.starts_with(' ') && !text.contains("  ") {
             text.split(' ').map(word).collect::<Vec<_>>().join(" ")
@@ -202,16 +200,16 @@ fn words_or(all: &[String], none: &str) -> String {
 
 fn duration(view: &CsrView) -> String {
     match requested_duration(view) {
-        Some(asked) => format!("{asked} asked for"),
-        None => "as long as the signer gives".into(),
+        Some(requested) => format!("{requested} requested"),
+        None => "signer's default lifetime".into(),
     }
 }
 
 fn requested_duration(view: &CsrView) -> Option<String> {
-    view.requested_seconds.map(|seconds| human_duration(seconds.into()))
+    view.expiration_seconds.map(|seconds| human_duration(seconds.into()))
 }
 
-/// PEM may have any text around it.
+/// Removes control characters: PEM may have any text around it.
 fn sanitized_pem(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.lines().map(|line| plain(line) + "\n").collect()

@@ -1,4 +1,4 @@
-//! A request for a certificate with everything in it decoded, for people and for programs.
+//! A certificate signing request with its contents decoded, for text and structured output.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,6 +12,8 @@ use windlass_pki::{
     parse_certificate_blocks,
 };
 
+use windlass_runtime::csr::{self, ApprovalDecision};
+
 use super::CsrObject;
 
 /// A CertificateSigningRequest with its PEM fields decoded, as `-o json` prints it.
@@ -19,49 +21,50 @@ use super::CsrObject;
 #[serde(rename_all = "camelCase")]
 pub struct CsrView {
     pub name: String,
-    pub signer: String,
-    pub requestor: CsrRequester,
-    pub created: Option<String>,
-    /// How long ago that was.
+    pub signer_name: String,
+    pub requester: CsrRequester,
+    pub creation_timestamp: Option<String>,
     #[serde(skip)]
     pub age: String,
     pub usages: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_seconds: Option<i32>,
-    /// As kubectl has it: Pending, or Approved, Denied, Failed and Issued.
+    pub expiration_seconds: Option<i32>,
+    /// The column CONDITION of kubectl: Pending, or Approved, Denied, Failed and Issued.
     pub state: String,
     pub request: DecodeOutcome<CsrContents>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<DecodeOutcome<IssuedCertificate>>,
     pub conditions: Vec<ConditionView>,
+    #[serde(skip)]
+    pub is_pending: bool,
 }
 
-/// Who asked. The server knows; the requestor cannot choose.
+/// User that created the request, as authenticated by the server.
 #[derive(Debug, Serialize)]
 pub struct CsrRequester {
     pub username: String,
     pub groups: Vec<String>,
 }
 
-/// What could be read, or why it could not.
+/// Decoded contents, or the reason why they cannot be decoded.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum DecodeOutcome<T> {
     Read(T),
-    Unreadable { unreadable: String },
+    Unreadable { error: String },
 }
 
-/// What a request asks for.
+/// Decoded PKCS#10 request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsrContents {
     #[serde(flatten)]
     pub names: SubjectNames,
     pub key: String,
-    /// Why the request does not prove that who asks has the key; none if it does.
+    /// Why the proof of possession of the key failed; `None` if it is verified.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unproven: Option<String>,
-    /// Identifiers of extensions beside the names. Kubernetes' own signers leave them out.
+    pub proof_error: Option<String>,
+    /// Object identifiers of requested extensions besides names. Built-in signers ignore them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_extensions: Vec<String>,
 }
@@ -76,18 +79,18 @@ pub struct IssuedCertificate {
     pub issuer: String,
     pub not_before: String,
     pub not_after: String,
-    /// How it stands with its validity now.
+    /// Remaining validity as text.
     #[serde(skip)]
-    pub standing: String,
+    pub validity: String,
     pub key: String,
-    /// Whether its key is the request's; none if the request cannot be read.
+    /// Whether it has the key of the request; `None` if the request is unreadable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_matches: Option<bool>,
-    /// How many certificates there are, with this one.
+    /// Number of certificates in the chain, including the leaf.
     pub chain_length: usize,
 }
 
-/// Whom a request or a certificate names.
+/// Subject and alternative names of a request or certificate.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectNames {
@@ -104,75 +107,52 @@ pub struct SubjectNames {
 
 /// A condition of the request, as `-o json` prints it.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConditionView {
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
     pub reason: String,
     pub message: String,
-    pub updated: Option<String>,
-    /// How long ago that was.
+    pub last_update_time: Option<String>,
     #[serde(skip)]
     pub age: String,
 }
 
 impl CsrView {
-    /// What a request says, at this time.
+    /// Decodes a request; ages are relative to `now`.
     pub fn from_csr(request: &CsrObject, now: OffsetDateTime) -> Self {
         let asked = CertificateRequest::from_pem(&request.spec.request.0);
-        let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
-        let certificate = certificate.filter(|text| !text.0.is_empty());
         let key = asked.as_ref().ok().map(CertificateRequest::public_key);
         let created = request.metadata.creation_timestamp.as_ref();
         Self {
             name: request.name_any(),
-            signer: request.spec.signer_name.clone(),
-            requestor: CsrRequester {
+            signer_name: request.spec.signer_name.clone(),
+            requester: CsrRequester {
                 username: request.spec.username.clone().unwrap_or_default(),
                 groups: request.spec.groups.clone().unwrap_or_default(),
             },
-            created: created.and_then(to_offset_date_time).map(timestamp::format),
+            creation_timestamp: created.and_then(to_offset_date_time).map(timestamp::format),
             age: format_age(created, now),
             usages: request.spec.usages.clone().unwrap_or_default(),
-            requested_seconds: request.spec.expiration_seconds,
-            state: state(request, certificate.is_some()),
-            certificate: certificate.map(|text| issued(&text.0, key, now)),
+            expiration_seconds: request.spec.expiration_seconds,
+            state: csr::condition_column(request),
+            certificate: csr::certificate(request).map(|text| issued(text, key, now)),
             request: asked.as_ref().map(CsrContents::from_request).into(),
-            conditions: conditions(request)
+            conditions: csr::conditions(request)
                 .iter()
-                .map(|said| ConditionView::from_condition(said, now))
+                .map(|condition| ConditionView::from_condition(condition, now))
                 .collect(),
+            is_pending: csr::decision(request) == ApprovalDecision::Undecided,
         }
     }
-
-    /// Whether nobody has decided on it.
-    pub fn is_pending(&self) -> bool {
-        !self.conditions.iter().any(|said| said.kind == "Approved" || said.kind == "Denied")
-    }
-}
-
-/// The conditions of a request.
-pub fn conditions(request: &CsrObject) -> &[Condition] {
-    request.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
-}
-
-fn state(request: &CsrObject, has_certificate: bool) -> String {
-    let said = |kind: &str| conditions(request).iter().any(|condition| condition.type_ == kind);
-    let decision = match (said("Approved"), said("Denied")) {
-        (_, true) => "Denied",
-        (true, false) => "Approved",
-        (false, false) => "Pending",
-    };
-    let failed = said("Failed").then_some("Failed");
-    let issued = has_certificate.then_some("Issued");
-    [Some(decision), failed, issued].into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
 impl<T, E: std::fmt::Display> From<Result<T, E>> for DecodeOutcome<T> {
     fn from(read: Result<T, E>) -> Self {
         match read {
             Ok(read) => Self::Read(read),
-            Err(error) => Self::Unreadable { unreadable: error.to_string() },
+            Err(error) => Self::Unreadable { error: error.to_string() },
         }
     }
 }
@@ -183,7 +163,7 @@ impl CsrContents {
         Self {
             names: SubjectNames::from_subject(request.subject(), request.alt_names()),
             key: key_description(request.public_key()),
-            unproven: request.verify_signature().err().map(|error| error.to_string()),
+            proof_error: request.verify_signature().err().map(|error| error.to_string()),
             other_extensions: others.filter(|oid| oid != SUBJECT_ALT_NAME).collect(),
         }
     }
@@ -200,13 +180,13 @@ fn issued(
         Ok([leaf, rest @ ..]) => {
             DecodeOutcome::Read(IssuedCertificate::from_certificate(leaf, 1 + rest.len(), key, now))
         }
-        Ok([]) => DecodeOutcome::Unreadable { unreadable: "there is no certificate".into() },
-        Err(error) => DecodeOutcome::Unreadable { unreadable: error.to_string() },
+        Ok([]) => DecodeOutcome::Unreadable { error: "no certificate found".into() },
+        Err(error) => DecodeOutcome::Unreadable { error: error.to_string() },
     }
 }
 
 impl IssuedCertificate {
-    /// What the first certificate of a chain says, at this time.
+    /// Decodes the leaf of a chain.
     pub fn from_certificate(
         leaf: &ForeignCertificate,
         chain_length: usize,
@@ -219,7 +199,7 @@ impl IssuedCertificate {
             issuer: name(&leaf.issuer()),
             not_before: timestamp::format(leaf.not_before()),
             not_after: timestamp::format(leaf.not_after()),
-            standing: validity_status(leaf, now),
+            validity: validity_status(leaf, now),
             key: key_description(leaf.public_key()),
             key_matches: asked.map(|asked| asked == leaf.public_key()),
             chain_length,
@@ -228,7 +208,6 @@ impl IssuedCertificate {
 }
 
 impl SubjectNames {
-    /// A subject and what else it is called.
     pub fn from_subject(subject: &DistinguishedName, names: &AltNames) -> Self {
         Self {
             subject: name(subject),
@@ -248,13 +227,13 @@ impl ConditionView {
             status: condition.status.clone(),
             reason: condition.reason.clone().unwrap_or_default(),
             message: condition.message.clone().unwrap_or_default(),
-            updated: updated.and_then(to_offset_date_time).map(timestamp::format),
+            last_update_time: updated.and_then(to_offset_date_time).map(timestamp::format),
             age: format_age(updated, now),
         }
     }
 }
 
-/// A time of the API's.
+/// Converts a timestamp of the API.
 pub fn to_offset_date_time(time: &Time) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(time.0.as_second()).ok()
 }
@@ -269,21 +248,21 @@ fn format_age(time: Option<&Time>, now: OffsetDateTime) -> String {
 fn validity_status(leaf: &ForeignCertificate, now: OffsetDateTime) -> String {
     let (begins, ends) = (leaf.not_before() - now, leaf.not_after() - now);
     if ends.is_negative() {
-        format!("ended {} ago", human_duration(-ends.whole_seconds()))
+        format!("expired {} ago", human_duration(-ends.whole_seconds()))
     } else if begins.is_positive() {
-        format!("begins in {}", human_duration(begins.whole_seconds()))
+        format!("valid in {}", human_duration(begins.whole_seconds()))
     } else {
-        format!("ends in {}", human_duration(ends.whole_seconds()))
+        format!("expires in {}", human_duration(ends.whole_seconds()))
     }
 }
 
-/// A serial number, octet by octet.
+/// Formats a serial number in hex, separated by colons.
 pub fn serial(number: &[u8]) -> String {
     let octets = number.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>();
     if octets.is_empty() { "00".into() } else { octets.join(":") }
 }
 
-/// What kind of key it is.
+/// Describes the algorithm of a key.
 pub fn key_description(key: &SubjectKey) -> String {
     match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
@@ -291,12 +270,12 @@ pub fn key_description(key: &SubjectKey) -> String {
         KeyAlgorithm::Ed25519 => "Ed25519".into(),
         KeyAlgorithm::X25519 => "X25519".into(),
         KeyAlgorithm::Dsa => "DSA".into(),
-        KeyAlgorithm::Unknown => "of an unknown kind".into(),
+        KeyAlgorithm::Unknown => "unknown algorithm".into(),
     }
 }
 
-/// A distinguished name in its own order, with RFC 4514's escapes: what stands in one value cannot
-/// look like another attribute.
+/// Formats a distinguished name in its own order, with RFC 4514's escapes, so that a value cannot look like another
+/// attribute.
 pub fn name(name: &DistinguishedName) -> String {
     let attributes = name.attributes().iter().map(|attribute| {
         let oid = attribute.oid();

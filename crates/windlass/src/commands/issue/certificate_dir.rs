@@ -9,23 +9,23 @@
 //! ```
 //!
 //! A new set is written and synced beside the old one; then one rename of `..data` replaces them
-//! all. Whoever is killed before leaves the old set, whoever is killed after leaves the new one.
-//! A reader that opens two files while the rename happens may get one of each: to be sure, it
-//! resolves `..data` first and opens both in there.
+//! all. A process that is killed before the rename leaves the old set, one that is killed later the new one.
+//! A reader that opens two files during the rename may get one of each; to avoid that, it
+//! resolves `..data` first and opens both files below it.
 //!
-//! The directory may be one of another user. It is opened once, links of that user on the way to it
-//! are not followed, and everything is done below what was opened.
+//! The directory may belong to another user. It is opened once without following symlinks of that user, and all
+//! operations are relative to the open directory.
 
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use uuid::Uuid;
-use windlass_runtime::durable::{DirectoryEntry, FileAccess, FileSystem, OpenDirectory};
 use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{ForeignCertificate, parse_certificate_blocks};
+use windlass_runtime::durable::{DirectoryEntry, FileAccess, FileSystem, OpenDirectory};
+use windlass_runtime::file_lock::{DirectoryLock, LockError};
 use zeroize::Zeroizing;
 
 use super::issue_record::IssueRecord;
@@ -46,14 +46,13 @@ const PUBLIC: u32 = 0o644;
 pub struct CertificateDir {
     root: PathBuf,
     folder: OpenDirectory,
-    /// Where the new set goes. It is made at the start, so that nobody is asked for a certificate
-    /// that could not be kept.
+    /// Directory of the new set. Created first, so that no certificate is requested that cannot be stored.
     set: OpenDirectory,
     set_name: String,
-    /// Whether the directory is there because of us.
+    /// Whether this process created the directory.
     made: bool,
     written: bool,
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 /// Files of one certificate; they replace the previous set atomically.
@@ -68,35 +67,33 @@ pub struct CertificateFiles {
     pub note: String,
 }
 
-/// A certificate that can be asked for again.
+/// An installed certificate that can be renewed.
 #[derive(Debug)]
 pub struct RenewableCertificate {
     /// The leaf certificate that is installed now.
     pub certificate: ForeignCertificate,
-    /// What else was asked for, if that was written down.
+    /// Parameters of the last request, if recorded.
     pub note: Option<IssueRecord>,
     /// What it is verified with, if that is known.
     pub anchors: Option<String>,
 }
 
 impl CertificateDir {
-    /// Makes the directory if need be, and keeps others of our kind out of it.
+    /// Creates the directory if it is missing, and locks it.
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot use the directory {}", path.display());
         let root = std::path::absolute(path).with_context(cannot)?;
         let made = windlass_safe_path::open_directory_path(&root).is_err();
         let directory = windlass_safe_path::create_directory(&root, DIRECTORY);
-        let lock = directory.with_context(cannot)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!("another windlass issue is at work in {}", path.display())
+        let lock = match DirectoryLock::lock(directory.with_context(cannot)?, &root) {
+            Ok(lock) => lock,
+            Err(LockError::Held { .. }) => {
+                bail!("another windlass issue is using {}", path.display())
             }
-            // Not every file system has locks, and one at a time is the usual case.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
-        }
-        let folder = FileSystem::default().wrap_directory(lock.try_clone().with_context(cannot)?, &root);
+            Err(LockError::Io { source, .. }) => return Err(source).with_context(cannot),
+        };
+        let directory = lock.directory().try_clone().with_context(cannot)?;
+        let folder = FileSystem::default().wrap_directory(directory, &root);
         clean(&folder).with_context(cannot)?;
         let set_name = format!("{SETS}{}", Uuid::new_v4());
         let set = folder.create_directory(OsStr::new(&set_name), &access(DIRECTORY));
@@ -109,7 +106,7 @@ impl CertificateDir {
         self.root.join(name)
     }
 
-    /// That nothing here would be overwritten.
+    /// Fails if a file would be overwritten.
     pub fn must_be_free(&self) -> Result<()> {
         let current = self.exists(DATA)?;
         for name in FILES {
@@ -117,7 +114,7 @@ impl CertificateDir {
             if self.exists(name)? && (current || !self.is_managed_link(name)) {
                 let file = self.file(name);
                 bail!(
-                    "{} exists already: replace the certificate with --renew, or choose another --out",
+                    "{} already exists; renew the certificate with --renew, or choose another --out",
                     file.display()
                 );
             }
@@ -130,12 +127,12 @@ impl CertificateDir {
         for name in FILES {
             if self.exists(name)? && !self.is_managed_link(name) {
                 let file = self.file(name);
-                bail!("{} was not written by windlass issue: choose another --out", file.display());
+                bail!("{} was not written by windlass issue; choose another --out", file.display());
             }
         }
         if !self.exists(DATA)? {
             let root = self.root.display();
-            bail!("there is no certificate in {root} to renew: leave out --renew");
+            bail!("{root} has no certificate to renew; omit --renew");
         }
         let file = self.file("tls.crt");
         let cannot = || format!("cannot read {}", file.display());
@@ -251,7 +248,8 @@ fn clean(folder: &OpenDirectory) -> Result<()> {
     let current = folder.entry(OsStr::new(DATA))?;
     folder.remove(OsStr::new(NEXT))?;
     for name in folder.list_names()? {
-        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Symlink(PathBuf::from(&name)) {
+        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Symlink(PathBuf::from(&name))
+        {
             folder.remove_all(&name)?;
         }
     }

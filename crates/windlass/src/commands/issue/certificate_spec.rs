@@ -27,7 +27,7 @@ pub struct CertificateSpec {
 impl CertificateSpec {
     /// Builds the specification of a first certificate from the flags.
     pub fn from_flags(arguments: &IssueArgs) -> Result<Self> {
-        let signer = arguments.signer.clone().context("no --signer is given")?;
+        let signer = arguments.signer.clone().context("--signer is required")?;
         let key_type = arguments.key_type.unwrap_or(KeyType::EcdsaP256);
         let (subject, names) = names_from_flags(&arguments.names)?;
         let usages = match arguments.usage.as_slice() {
@@ -41,8 +41,7 @@ impl CertificateSpec {
     pub fn for_renewal(there: &RenewableCertificate, arguments: &IssueArgs) -> Result<Self> {
         let note = there.note.as_ref();
         let signer = arguments.signer.clone().or(note.map(|note| note.signer.clone()));
-        let signer =
-            signer.context("there is no issue.json that names the signer: give --signer")?;
+        let signer = signer.context("issue.json with the signer is missing; set --signer")?;
         let same_signer = note.filter(|note| note.signer == signer);
         let before = note.and_then(IssueRecord::key_type);
         let key_type = arguments.key_type.or(before).unwrap_or(KeyType::EcdsaP256);
@@ -81,7 +80,7 @@ fn names_from_flags(arguments: &NameArgs) -> Result<(IssuedSubject, AltNames)> {
         uris: arguments.uri.clone(),
     };
     if subject.is_empty() && names.is_empty() {
-        bail!("say who the certificate is for: --cn, --org, --dns, --ip, --uri or --email");
+        bail!("the certificate needs a name: set --cn, --org, --dns, --ip, --uri or --email");
     }
     Ok((subject, names))
 }

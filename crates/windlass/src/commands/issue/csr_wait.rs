@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use futures::StreamExt as _;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
+use windlass_runtime::watch::{ListTracker, ObjectWatch, TrackedEvent, WatchError};
 
 use super::issuance_step::{IssuanceStep, step};
 use super::progress::WaitProgress;
@@ -14,34 +12,37 @@ use crate::commands::csr::CsrObject;
 use crate::commands::print::plain;
 use crate::commands::{InterruptedError, api_client};
 
-/// How often what turns on a terminal turns.
+/// Interval of the animation on a terminal.
 const FRAME: Duration = Duration::from_millis(120);
-/// How often to look, for those who may not watch.
-const LOOK: Duration = Duration::from_secs(1);
-/// Waiting for as long as it takes.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// Polling interval for users without permission to watch.
+const POLL: Duration = Duration::from_secs(1);
+/// Stands for no timeout.
+const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// The certificate of this very request, once there is one. No time is all the time.
+/// Waits for the certificate of this request. A timeout of zero means none.
 pub async fn wait(
     api: &Api<CsrObject>,
     request: &CsrObject,
-    patience: Duration,
+    timeout: Duration,
     progress: &mut WaitProgress,
 ) -> Result<Vec<u8>> {
     let name = request.name_any();
-    let patience = if patience.is_zero() { FOR_EVER } else { patience };
+    let timeout = if timeout.is_zero() { UNLIMITED } else { timeout };
     let waiting = CsrWaiter { api, request, name: &name };
     tokio::select! {
         issued = waiting.watch(progress) => issued,
-        () = tokio::time::sleep(patience) => {
-            bail!("no certificate after {patience:?}: the key is thrown away, and {name} is left; \
-                   give it more time with --timeout, or see windlass csr show {name}")
+        () = tokio::time::sleep(timeout) => {
+            bail!("timed out after {timeout:?}: {name} has no certificate; the key is discarded, {name} remains; \
+                   raise --timeout, or see windlass csr show {name}")
         }
         _ = tokio::signal::ctrl_c() => {
             Err(InterruptedError(format!("the key is discarded, {name} remains")).into())
         }
     }
 }
+
+/// Status with which the server refuses a watch; the user may be allowed to get the request.
+const FORBIDDEN: u16 = 403;
 
 struct CsrWaiter<'a> {
     api: &'a Api<CsrObject>,
@@ -51,32 +52,28 @@ struct CsrWaiter<'a> {
 
 impl CsrWaiter<'_> {
     async fn watch(&self, progress: &mut WaitProgress) -> Result<Vec<u8>> {
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
+        let only = format!("metadata.name={}", self.name);
+        let mut events = ObjectWatch::with_fields(self.api.clone(), Some(&only));
+        let mut tracker = ListTracker::default();
         let mut frames = tokio::time::interval(FRAME);
-        let mut looks = tokio::time::interval(LOOK);
-        let (mut seen, mut may_watch) = (false, true);
+        let mut polls = tokio::time::interval(POLL);
+        let mut may_watch = true;
         loop {
             let issued = tokio::select! {
                 event = events.next(), if may_watch => match event {
-                    Some(Ok(Event::Init)) => {
-                        seen = false;
-                        None
-                    }
-                    Some(Ok(Event::InitApply(request) | Event::Apply(request))) => {
-                        seen = true;
-                        self.inspect(Some(&request), progress)?
-                    }
-                    Some(Ok(Event::InitDone)) if seen => None,
-                    Some(Ok(Event::InitDone | Event::Delete(_))) => self.inspect(None, progress)?,
-                    Some(Err(error)) => {
-                        may_watch = !is_forbidden(&error);
+                    Ok(event) => match tracker.track(event, CsrObject::name_any) {
+                        Some(TrackedEvent::Applied(_, request)) => self.inspect(Some(&request), progress)?,
+                        Some(TrackedEvent::Listed(names)) if names.is_empty() => self.inspect(None, progress)?,
+                        Some(TrackedEvent::Deleted(..)) => self.inspect(None, progress)?,
+                        Some(TrackedEvent::Listed(_)) | None => None,
+                    },
+                    Err(error) => {
+                        may_watch = error.status != Some(FORBIDDEN);
                         self.report_watch_error(&error, progress);
                         None
                     }
-                    None => bail!("the watch of {} ended", self.name),
                 },
-                _ = looks.tick(), if !may_watch => {
+                _ = polls.tick(), if !may_watch => {
                     let found = api_client::with_timeout(self.api.get_opt(self.name)).await?;
                     let found = found.map_err(api_client::explain)?;
                     self.inspect(found.as_ref(), progress)?
@@ -92,7 +89,7 @@ impl CsrWaiter<'_> {
         }
     }
 
-    /// The certificate, if there is one; an error if there will be none.
+    /// Returns the certificate if it was issued; an error if it never will be.
     fn inspect(
         &self,
         found: Option<&CsrObject>,
@@ -101,7 +98,7 @@ impl CsrWaiter<'_> {
         let Self { request, name, .. } = self;
         let same = |found: &&CsrObject| found.metadata.uid == request.metadata.uid;
         let Some(found) = found.filter(same) else {
-            bail!("{name} was deleted before there was a certificate: ask again");
+            bail!("{name} was deleted before a certificate was issued; create a new request");
         };
         let step = step(found);
         let text = step.text(name, &request.spec.signer_name);
@@ -109,33 +106,17 @@ impl CsrWaiter<'_> {
             IssuanceStep::Issued(certificate) => return Ok(Some(certificate)),
             IssuanceStep::Approval(_) | IssuanceStep::Signing(_) => progress.report(&text),
             IssuanceStep::Denied(_) => {
-                bail!("{text}; whoever decided it can tell what to ask for instead")
+                bail!("{text}; ask the approver which request is acceptable")
             }
-            IssuanceStep::Failed(_) => bail!("{text}; ask for what the signer signs"),
+            IssuanceStep::Failed(_) => bail!("{text}; request what the signer permits"),
         }
         Ok(None)
     }
 
-    fn report_watch_error(&self, error: &watcher::Error, progress: &mut WaitProgress) {
-        // Watches end all the time; that one does not begin is worth knowing.
-        if let watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) =
-            error
-            && !matches!(error, kube::Error::Api(status) if status.is_forbidden())
-        {
-            progress.report(&format!(
-                "trying to watch {}: {}",
-                self.name,
-                plain(&windlass_client_error::describe(error))
-            ));
+    fn report_watch_error(&self, error: &WatchError, progress: &mut WaitProgress) {
+        // Established watches end all the time and resume.
+        if !error.was_established && error.status != Some(FORBIDDEN) {
+            progress.report(&format!("retrying to watch {}: {}", self.name, plain(&error.message)));
         }
-    }
-}
-
-/// Whether we may not watch. Then we may perhaps look.
-fn is_forbidden(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.is_forbidden(),
-        _ => false,
     }
 }

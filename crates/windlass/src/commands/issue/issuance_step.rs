@@ -1,47 +1,40 @@
-//! How far a request for a certificate has come, and what it waits for.
+//! Progress of a certificate signing request, and what it waits for.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
 
+use windlass_runtime::csr::{self, CsrState};
+
 use crate::commands::csr::CsrObject;
-use crate::commands::csr::view::conditions;
 use crate::commands::print::plain;
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssuanceStep {
-    /// Somebody has to approve it; perhaps somebody said why that takes long.
+    /// Waits for approval; with the reason of a delay, if a controller reports one.
     Approval(Option<String>),
-    /// The signer has to sign it; perhaps it said why that takes long.
+    /// Waits for the signer; with the reason of a delay, if it reports one.
     Signing(Option<String>),
     /// The issued chain in PEM, leaf first.
     Issued(Vec<u8>),
-    /// Somebody does not want it to have one.
+    /// Denied by an approver, with the reason.
     Denied(String),
-    /// The signer does not want it to have one.
+    /// Rejected by the signer, with the reason.
     Failed(String),
 }
 
-/// How far this one has come. Kubernetes' own clients look in this order, too.
+/// Determines the progress of a request.
 pub fn step(request: &CsrObject) -> IssuanceStep {
-    let said = |kind: &str| conditions(request).iter().find(|said| said.type_ == kind);
-    let why = |kind: &str| said(kind).map(|said| reason_text(&said.reason, &said.message));
-    let failed = said("Failed").filter(|said| matches!(said.status.as_str(), "True" | ""));
-    let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
-    if let Some(why) = why("Denied") {
-        return IssuanceStep::Denied(why);
-    }
-    if let Some(failed) = failed {
-        return IssuanceStep::Failed(reason_text(&failed.reason, &failed.message));
-    }
-    match (said("Approved"), certificate.filter(|text| !text.0.is_empty())) {
-        (None, _) => IssuanceStep::Approval(delay(request)),
-        (Some(_), None) => IssuanceStep::Signing(delay(request)),
-        (Some(_), Some(certificate)) => IssuanceStep::Issued(certificate.0.clone()),
+    match csr::state(request) {
+        CsrState::Pending => IssuanceStep::Approval(delay(request)),
+        CsrState::Approved => IssuanceStep::Signing(delay(request)),
+        CsrState::Denied(denied) => IssuanceStep::Denied(reason_text(denied)),
+        CsrState::Failed(failed) => IssuanceStep::Failed(reason_text(failed)),
+        CsrState::Issued(chain) => IssuanceStep::Issued(chain.to_vec()),
     }
 }
 
 impl IssuanceStep {
-    /// What is waited for, or how it ended.
+    /// Describes the state.
     pub fn text(&self, name: &str, signer: &str) -> String {
         let delayed = |delay: &Option<String>| match delay {
             Some(why) => format!(" ({why})"),
@@ -55,25 +48,24 @@ impl IssuanceStep {
             Self::Signing(delay) => {
                 format!("approved {name}; waiting for signer {signer}{}", delayed(delay))
             }
-            Self::Issued(_) => format!("{name} has a certificate"),
+            Self::Issued(_) => format!("issued certificate of {name}"),
             Self::Denied(why) => format!("{name} was denied: {why}"),
-            Self::Failed(why) => format!("{signer} does not sign {name}: {why}"),
+            Self::Failed(why) => format!("signer {signer} rejected {name}: {why}"),
         }
     }
 }
 
-/// What somebody has to say beyond the three conditions that Kubernetes knows.
+/// Returns the reason of the last condition besides those of Kubernetes.
 fn delay(request: &CsrObject) -> Option<String> {
-    let known = ["Approved", "Denied", "Failed"];
-    let other = |said: &&Condition| said.status == "True" && !known.contains(&said.type_.as_str());
-    let last = conditions(request).iter().rfind(other);
-    last.map(|said| reason_text(&said.reason, &said.message))
+    let known = [csr::APPROVED, csr::DENIED, csr::FAILED];
+    let other = |condition: &&Condition| {
+        condition.status == "True" && !known.contains(&condition.type_.as_str())
+    };
+    csr::conditions(request).iter().rfind(other).map(reason_text)
 }
 
-fn reason_text(reason: &Option<String>, message: &Option<String>) -> String {
-    let given = [reason, message].map(|text| text.as_deref().unwrap_or_default().trim());
-    let given = given.into_iter().filter(|text| !text.is_empty()).map(plain).collect::<Vec<_>>();
-    if given.is_empty() { "no reason was given".into() } else { given.join(": ") }
+fn reason_text(condition: &Condition) -> String {
+    plain(&csr::describe_condition(condition))
 }
 
 #[cfg(test)]
@@ -95,7 +87,8 @@ mod tests {
     #[test]
     fn every_state_is_a_step() {
         let approved = condition_json("Approved", "True", "Checked", "fine");
-        let slow = condition_json("windlass.dev/SigningDelayed", "True", "SignerExpired", "no\nCA");
+        let slow =
+            condition_json("windlass.dev/SigningDelayed", "True", "SignerExpired", "no CA\nsince");
         let over = condition_json("windlass.dev/SigningDelayed", "False", "Fine", "");
         let failed = condition_json("Failed", "True", "SignerValidationFailure", "usages");
         let unfailed = condition_json("Failed", "False", "", "");
@@ -124,9 +117,9 @@ mod tests {
                 json!({"conditions": [approved, unfailed], "certificate": "AAAA"}),
                 IssuanceStep::Issued(vec![0; 3]),
             ),
-            (json!({"conditions": [denied]}), IssuanceStep::Denied("no reason was given".into())),
+            (json!({"conditions": [denied]}), IssuanceStep::Denied("no reason given".into())),
             (json!({"conditions": [failed, denied]}), {
-                IssuanceStep::Denied("no reason was given".into())
+                IssuanceStep::Denied("no reason given".into())
             }),
         ];
         for (status, expected) in table {
@@ -151,7 +144,10 @@ mod tests {
                 "approved csr-abc; waiting for signer example.com/a (SignerExpired: no CA)",
             ),
             (IssuanceStep::Denied("Unknown: who?".into()), "csr-abc was denied: Unknown: who?"),
-            (IssuanceStep::Failed("usages".into()), "example.com/a does not sign csr-abc: usages"),
+            (
+                IssuanceStep::Failed("usages".into()),
+                "signer example.com/a rejected csr-abc: usages",
+            ),
         ];
         for (step, text) in table {
             assert_eq!(step.text("csr-abc", "example.com/a"), text);

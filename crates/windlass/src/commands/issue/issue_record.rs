@@ -25,7 +25,7 @@ pub struct IssueRecord {
 impl IssueRecord {
     /// Parses the contents of `issue.json`; unreadable text is an error.
     pub fn read(text: &[u8]) -> Result<Self> {
-        serde_json::from_slice(text).context("it is not a note of windlass issue")
+        serde_json::from_slice(text).context("not written by windlass issue")
     }
 
     /// Serializes the record to the JSON of `issue.json`.

@@ -1,4 +1,4 @@
-//! What certificates of a signer are verified with, as the cluster publishes it.
+//! Trust anchors of a signer, from its ClusterTrustBundles.
 
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
@@ -7,7 +7,7 @@ use windlass_pki::{parse_certificate_blocks, pem};
 
 use crate::commands::api_client;
 
-/// The anchors of a signer.
+/// Trust anchors of a signer.
 pub enum SignerAnchors {
     /// Concatenated PEM blocks without duplicates.
     Published(String),
@@ -18,8 +18,8 @@ pub enum SignerAnchors {
 }
 
 impl SignerAnchors {
-    /// The anchors to write, and what there is to say about it. Those of before stay if there is no
-    /// telling what they are now: a certificate that is renewed is verified with the same, mostly.
+    /// Selects the anchors to write, with a note for the user. The previous ones stay if the current ones are unknown:
+    /// they usually verify a renewed certificate, too.
     pub fn or_previous(
         self,
         before: Option<String>,
@@ -28,20 +28,21 @@ impl SignerAnchors {
         match (self, before) {
             (Self::Published(text), _) => (Some(text), None),
             (Self::None, _) => {
-                (None, Some(format!("no ca.crt: {signer} publishes no ClusterTrustBundle")))
+                let reason = format!("signer {signer} publishes no ClusterTrustBundle");
+                (None, Some(format!("ca.crt not written: {reason}")))
             }
-            (Self::Unknown(why), None) => (None, Some(format!("no ca.crt: {why}"))),
-            (Self::Unknown(why), before) => (before, Some(format!("ca.crt is the old one: {why}"))),
+            (Self::Unknown(why), None) => (None, Some(format!("ca.crt not written: {why}"))),
+            (Self::Unknown(why), before) => (before, Some(format!("ca.crt not updated: {why}"))),
         }
     }
 }
 
-/// Finds the anchors of a signer. That there are none is no reason to be without a certificate.
+/// Fetches the anchors of a signer. A failure does not prevent the issuance.
 pub async fn fetch_anchors(client: &Client, signer: &str) -> SignerAnchors {
     let bundles = match api_client::with_timeout(bundles(client, signer)).await {
         Ok(Ok(Some(bundles))) => bundles,
         Ok(Ok(None)) => {
-            return SignerAnchors::Unknown("the server has no ClusterTrustBundles".into());
+            return SignerAnchors::Unknown("the server does not serve ClusterTrustBundles".into());
         }
         Ok(Err(error)) => return SignerAnchors::Unknown(api_client::explain(error).to_string()),
         Err(error) => return SignerAnchors::Unknown(error.to_string()),
@@ -50,7 +51,7 @@ pub async fn fetch_anchors(client: &Client, signer: &str) -> SignerAnchors {
     joined(texts).map_or(SignerAnchors::None, SignerAnchors::Published)
 }
 
-/// The bundles of a signer, in the order of their names; none if the server does not know bundles.
+/// Lists the bundles of a signer by name; `None` if the server does not serve them.
 async fn bundles(client: &Client, signer: &str) -> Result<Option<Vec<DynamicObject>>, kube::Error> {
     for resource in TRUST_BUNDLES.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -67,7 +68,7 @@ async fn bundles(client: &Client, signer: &str) -> Result<Option<Vec<DynamicObje
     Ok(None)
 }
 
-/// The certificates of several bundles, each once.
+/// Concatenates the certificates of several bundles without duplicates.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for certificate in texts.filter_map(|text| parse_certificate_blocks(text.as_bytes()).ok()) {
@@ -103,9 +104,9 @@ mod tests {
             (text, said.unwrap_or_default())
         };
         let (text, said) = settled(SignerAnchors::Unknown("no answer".into()), old());
-        assert_eq!((text, said.as_str()), (old(), "ca.crt is the old one: no answer"));
+        assert_eq!((text, said.as_str()), (old(), "ca.crt not updated: no answer"));
         let (text, said) = settled(SignerAnchors::Unknown("no answer".into()), None);
-        assert_eq!((text, said.as_str()), (None, "no ca.crt: no answer"));
+        assert_eq!((text, said.as_str()), (None, "ca.crt not written: no answer"));
         let (text, said) = settled(SignerAnchors::None, old());
         assert!(text.is_none() && said.contains("example.com/a publishes no"), "{said}");
         assert_eq!(

@@ -29,13 +29,13 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
         match (&running, doubt) {
             (Ok(true), Some(doubt)) => format!("an agent is running, but {shown} {doubt}"),
             (Ok(true), None) => {
-                format!("an agent is running, with another --root-dir than {shown}")
+                format!("an agent is running with another --root-dir than {shown}")
             }
-            _ => format!("no node agent has written its status to {shown}"),
+            _ => format!("no node agent has written a status to {shown}"),
         }
     })?;
     if let Some(doubt) = doubt.filter(|_| matches!(running, Ok(true))) {
-        eprintln!("warning: {} {doubt}; this may be old", directory.display());
+        eprintln!("warning: {} {doubt}; the status may be outdated", directory.display());
     }
     if let Some(exposed) = windlass_node::exposure::check(directory) {
         eprintln!("warning: {exposed}");
@@ -43,15 +43,15 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let view = NodeStatusView { running: running.as_ref().ok().copied(), status };
     let now = OffsetDateTime::now_utc();
     print::show(&view, arguments.output.format, |format| text(&view, format, now))?;
-    if !running.context("cannot tell whether the node agent is running")? {
-        bail!("the node agent is not running");
+    if !running.context("cannot determine whether the node agent is running")? {
+        bail!("node agent is not running");
     }
     let client = view.status.certificates.iter().find(|one| one.purpose == "client");
     let held = client
         .and_then(|client| client.held.as_ref())
-        .ok_or_else(|| anyhow!("the node {} has no client certificate yet", view.status.node))?;
+        .ok_or_else(|| anyhow!("node {} has no client certificate", view.status.node))?;
     if held.not_after < now {
-        bail!("the client certificate of the node {} has expired", view.status.node);
+        bail!("client certificate of node {} has expired", view.status.node);
     }
     Ok(())
 }
@@ -112,8 +112,8 @@ fn disk_problem(directory: &Path) -> Option<&'static str> {
 
 fn unwritable(readonly: bool, blocks: u64, free: u64) -> Option<&'static str> {
     match (readonly, blocks, free) {
-        (true, _, _) => Some("is on a disk that cannot be written"),
-        (false, 1.., 0) => Some("is on a disk that is full"),
+        (true, _, _) => Some("is on a read-only disk"),
+        (false, 1.., 0) => Some("is on a full disk"),
         (false, _, _) => None,
     }
 }
@@ -150,9 +150,9 @@ fn agent(view: &NodeStatusView, now: OffsetDateTime) -> String {
     let process = view.status.process;
     let since = human_duration((now - view.status.written).whole_seconds().max(0));
     match view.running {
-        Some(true) => format!("running (process {process}), nothing new for {since}"),
-        Some(false) => format!("not running; this is what it said {since} ago"),
-        None => format!("process {process} said this {since} ago"),
+        Some(true) => format!("running (process {process}), status written {since} ago"),
+        Some(false) => format!("not running; status written {since} ago"),
+        None => format!("process {process}, status written {since} ago"),
     }
 }
 
@@ -168,12 +168,9 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
             if !names.is_empty() {
                 lines.push(("  Names", print::words(&names)));
             }
-            lines.push((
-                "  Next one",
-                format!("to be asked for {}", relative_time(held.rotate_at, now)),
-            ));
+            lines.push(("  Renewal", relative_time(held.rotate_at, now)));
             if let Some(lacking) = &held.lacking {
-                lines.push(("  Lacks", lacking.clone()));
+                lines.push(("  Missing", lacking.clone()));
             }
         }
         None => lines.push((name, "none".to_owned())),
@@ -188,15 +185,15 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
 }
 
 fn held_certificate_text(held: &CurrentCertificateStatus, now: OffsetDateTime) -> String {
-    format!("{} {}", held.common_name, validity(held.not_after, now))
+    format!("{}, {}", held.common_name, validity(held.not_after, now))
 }
 
 fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
     let end = format_time(not_after);
     let left = (not_after - now).whole_seconds();
     match left {
-        0.. => format!("until {end} ({} left)", human_duration(left)),
-        _ => format!("EXPIRED at {end} ({} ago)", human_duration(-left)),
+        0.. => format!("expires {end} (in {})", human_duration(left)),
+        _ => format!("EXPIRED {end} ({} ago)", human_duration(-left)),
     }
 }
 
@@ -205,7 +202,7 @@ fn server(status: &AgentStatus) -> String {
     let mut text = match (server.registered, server.kubelet) {
         (false, _) => "not registered".to_owned(),
         (true, false) => "registered".to_owned(),
-        (true, true) => "registered; a kubelet reports for it".to_owned(),
+        (true, true) => "registered; a kubelet reports the status".to_owned(),
     };
     if !server.addresses.is_empty() {
         text.push_str(&format!(" with {}", print::words(&server.addresses)));
@@ -219,7 +216,7 @@ fn server(status: &AgentStatus) -> String {
 fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
     let VolumesStatus { file_problem, ready, blocked, pending, problems, .. } = volumes;
     if let Some(problem) = file_problem {
-        lines.push(("Projections", format!("the file is not used as it is now: {problem}")));
+        lines.push(("Projections", format!("current file rejected: {problem}")));
     }
     let counts = [(*ready, "ready"), (*blocked, "blocked"), (*pending, "pending")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
@@ -229,7 +226,7 @@ fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, 
     }
     lines.push(("Volumes", counts.join(", ")));
     for VolumeProblem { volume, ready, message } in problems {
-        let keeps = if *ready { " (has older files)" } else { "" };
+        let keeps = if *ready { " (has outdated files)" } else { "" };
         lines.push(("  Problem", format!("{volume}{keeps}: {message}")));
     }
     if *blocked > problems.len() {
@@ -248,14 +245,14 @@ fn certificate_text(certificate: &VolumeCertificate, now: OffsetDateTime) -> Str
     let validity = validity(certificate.not_after, now);
     let issuer = if issuer.is_empty() { &certificate.signer } else { issuer };
     let [subject, issuer] = [subject, issuer].map(|name| print::word(name));
-    format!("{volume}: {subject} {validity}, issued by {issuer}, serial {serial}")
+    format!("{volume}: {subject}, {validity}, issued by {issuer}, serial {serial}")
 }
 
 fn relative_time(time: OffsetDateTime, now: OffsetDateTime) -> String {
     let left = (time - now).whole_seconds();
     match left {
-        1.. => format!("at {} (in {})", format_time(time), human_duration(left)),
-        _ => "now".to_owned(),
+        1.. => format!("{} (in {})", format_time(time), human_duration(left)),
+        _ => "due now".to_owned(),
     }
 }
 
@@ -280,9 +277,9 @@ mod tests {
         for (disk, expected) in [
             ((false, 100, 1), None),
             ((false, 0, 0), None),
-            ((false, 100, 0), Some("is on a disk that is full")),
-            ((true, 100, 50), Some("is on a disk that cannot be written")),
-            ((true, 100, 0), Some("is on a disk that cannot be written")),
+            ((false, 100, 0), Some("is on a full disk")),
+            ((true, 100, 50), Some("is on a read-only disk")),
+            ((true, 100, 0), Some("is on a read-only disk")),
         ] {
             assert_eq!(unwritable(disk.0, disk.1, disk.2), expected, "{disk:?}");
         }
@@ -424,27 +421,27 @@ mod tests {
         let mut view = NodeStatusView { running: Some(true), status };
         let wanted = "\
 Node:                n1
-Agent:               running (process 7), nothing new for 5s
-Client certificate:  system:node:n1 until 2026-06-02T08:00:00Z (20h left)
-  Next one:          to be asked for at 2026-06-02T04:00:00Z (in 16h)
+Agent:               running (process 7), status written 5s ago
+Client certificate:  system:node:n1, expires 2026-06-02T08:00:00Z (in 20h)
+  Renewal:           2026-06-02T04:00:00Z (in 16h)
 Serving certificate: none
   Now:               node-csr-x waits to be approved
   Problem:           NotDecided: nobody [2J cares
 Server:              registered with 192.0.2.7
-Projections:         the file is not used as it is now: line 3 is wrong
+Projections:         current file rejected: line 3 is wrong
 Volumes:             7 ready, 2 blocked
-  Problem:           default/web/trust (has older files): it is gone
+  Problem:           default/web/trust (has outdated files): it is gone
                      and 1 more
-  Certificate:       host/web: web.example.com until 2026-06-02T08:00:00Z (20h left), issued by \"web CA\", serial 0a1b
-  Certificate:       host/web: spiffe://x/y EXPIRED at 2026-06-01T11:00:00Z (60m ago), issued by \"web CA\", serial 0a1b
+  Certificate:       host/web: web.example.com, expires 2026-06-02T08:00:00Z (in 20h), issued by \"web CA\", serial 0a1b
+  Certificate:       host/web: spiffe://x/y, EXPIRED 2026-06-01T11:00:00Z (60m ago), issued by \"web CA\", serial 0a1b
 ";
         assert_eq!(text(&view, None, NOW), wanted);
         view.status.certificates =
             vec![certificate("client", Some(held_certificate(NOW - Duration::hours(1))))];
         view.running = Some(false);
         let expired = text(&view, None, NOW);
-        assert!(expired.contains("system:node:n1 EXPIRED at 2026-06-01T11:00:00Z (60m ago)\n"));
-        assert!(expired.contains("not running; this is what it said 5s ago\n"), "{expired}");
+        assert!(expired.contains("system:node:n1, EXPIRED 2026-06-01T11:00:00Z (60m ago)\n"));
+        assert!(expired.contains("not running; status written 5s ago\n"), "{expired}");
         assert_eq!(text(&view, Some(OutputFormat::Name), NOW), "node/n1\n");
     }
 }

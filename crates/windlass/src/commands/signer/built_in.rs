@@ -28,18 +28,18 @@ pub fn document(name: &str) -> Option<SignerDescription> {
 }
 
 fn signing(signer: KubernetesSigner) -> SignerDescription {
-    let login = "what it signs is a login: the API server verifies clients with its CA \
+    let login = "its certificates are client credentials: the API server verifies clients with its CA \
                  (kube-apiserver: --client-ca-file)";
     let logins = [login, "windlass up signs with pki/client-ca.crt", "not published as a bundle"];
     let serving = [
-        "for the API server when it calls nodes (kube-apiserver: --kubelet-certificate-authority)",
+        "for the API server as a client of nodes (kube-apiserver: --kubelet-certificate-authority)",
         "windlass up signs with pki/kubelet-serving-ca.crt",
         "windlass up publishes it as ClusterTrustBundle kubernetes.io:kubelet-serving:anchors",
     ];
     let unknown = [
-        "none: nothing may rely on what it signs",
+        "none: nothing may rely on its certificates",
         "windlass up signs with pki/kubelet-serving-ca.crt",
-        "no bundle of its own is published",
+        "not published as a bundle",
     ];
     let trust = match signer {
         KubernetesSigner::Client | KubernetesSigner::KubeletClient => logins,
@@ -63,13 +63,12 @@ fn terms(signer: KubernetesSigner) -> SigningPolicy {
         permitted_extensions: lines(&[
             alt_names(signer),
             "key usage and extended key usage come from the usages of the request",
-            "others that a request has are left out",
+            "other requested extensions are omitted",
         ]),
         permitted_usages: lines(usages(signer)),
         lifetime: lines(&[
-            "as spec.expirationSeconds asks, but at most --cluster-signing-duration (8760h unless set), \
-             which is also what a request without it gets",
-            "10m at least, from 5m before it is signed, and never beyond the CA",
+            "spec.expirationSeconds, at most --cluster-signing-duration (default 8760h), which is also the default",
+            "at least 10m; starts 5m before signing; ends with the CA at the latest",
         ]),
         keys: lines(&[ANY_KEY]),
         approval: lines(approval(signer)),
@@ -79,10 +78,10 @@ fn terms(signer: KubernetesSigner) -> SigningPolicy {
 fn subjects(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
         KubernetesSigner::KubeletServing | KubernetesSigner::KubeletClient => {
-            &["one organization: system:nodes", "a common name that begins with system:node:"]
+            &["one organization: system:nodes", "common name with the prefix system:node:"]
         }
         KubernetesSigner::Client => {
-            &["any; the API server refuses requests with organization system:masters"]
+            &["any; the API server rejects requests with organization system:masters"]
         }
         KubernetesSigner::LegacyUnknown => &["any"],
     }
@@ -118,16 +117,16 @@ fn usages(signer: KubernetesSigner) -> &'static [&'static str] {
 fn approval(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
         KubernetesSigner::KubeletServing => &[
-            "by others; by Windlass with --approve-kubelet-serving, for a node's own addresses",
+            "manual; automatic with --approve-kubelet-serving, for the node's own addresses",
             "never automatic for names of the API server, loopback and link-local names, wildcards",
         ],
         KubernetesSigner::KubeletClient => &[
-            "automatic if who asks may create certificatesigningrequests/nodeclient or, for itself, \
+            "automatic if the requester may create certificatesigningrequests/nodeclient or, for its own node, \
              certificatesigningrequests/selfnodeclient",
         ],
-        KubernetesSigner::Client => &["by others, never automatic"],
+        KubernetesSigner::Client => &["manual"],
         KubernetesSigner::LegacyUnknown => {
-            &["by others, never automatic", "certificates.k8s.io/v1 refuses new requests to it"]
+            &["manual", "certificates.k8s.io/v1 rejects new requests"]
         }
     }
 }
@@ -224,6 +223,6 @@ mod tests {
         }
         assert_eq!(document("example.com/a"), None);
         let text = signing_policy::text(&document(API_SERVING).unwrap());
-        assert!(text.contains("CertificateSigningRequests:   none are signed\n"), "{text}");
+        assert!(text.contains("CertificateSigningRequests:   not signed\n"), "{text}");
     }
 }

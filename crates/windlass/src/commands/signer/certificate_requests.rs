@@ -1,5 +1,4 @@
-//! What was asked of a signer and what became of it, whether by a CertificateSigningRequest or by a
-//! PodCertificateRequest.
+//! State of the requests to a signer: CertificateSigningRequests and PodCertificateRequests.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +9,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use windlass_api::timestamp;
 use windlass_controllers::{approver, csr_signer};
+use windlass_runtime::csr::{self, CsrState};
 
 use crate::commands::csr::view;
 
@@ -17,35 +17,35 @@ use crate::commands::csr::view;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignerRequest {
     pub signer: String,
-    /// Its name, for pods' with the namespace.
+    /// `NAMESPACE/NAME` for PodCertificateRequests.
     pub name: String,
     pub api: RequestApi,
     pub state: RequestState,
-    /// Since when it is in that state, if that can be told.
+    /// Start of the state, if known.
     pub since: Option<OffsetDateTime>,
-    /// Why it is in it, if somebody said so.
+    /// Reason of the state, if a controller reports one.
     pub why: Option<String>,
-    /// The certificate that was issued and those that came with it, as PEM.
+    /// Issued chain in PEM, leaf first.
     pub chain: Option<String>,
 }
 
-/// Of which kind a request is.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestApi {
     Request,
     Pod,
 }
 
-/// What became of a request.
+/// State of a request of either kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestState {
-    /// Nobody has decided on it.
+    /// Pending approval.
     ToApprove,
-    /// The signer has to answer.
+    /// Approved and not yet signed.
     ToSign,
     /// An approver denied the request.
     Denied,
-    /// The signer does not sign it.
+    /// The signer rejected the request.
     Failed,
     /// The status holds a certificate.
     Issued,
@@ -54,55 +54,45 @@ pub enum RequestState {
 impl SignerRequest {
     /// Reads the state of a CertificateSigningRequest from its conditions and certificate.
     pub fn from_csr(request: &CertificateSigningRequest) -> Self {
-        let conditions = view::conditions(request);
-        let said = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-        let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
-        let (approved, waits) = (said("Approved"), said(csr_signer::DELAYED));
-        let state = if certificate.is_some_and(|text| !text.0.is_empty()) {
-            RequestState::Issued
-        } else if said("Denied").is_some() {
-            RequestState::Denied
-        } else if said("Failed").is_some() {
-            RequestState::Failed
-        } else if approved.is_some() {
-            RequestState::ToSign
-        } else {
-            RequestState::ToApprove
-        };
         let created = request.metadata.creation_timestamp.as_ref();
-        let changed = approved.and_then(|approved| {
+        let approved = csr::condition(request, csr::APPROVED).and_then(|approved| {
             approved.last_transition_time.as_ref().or(approved.last_update_time.as_ref())
         });
-        let (since, why) = match state {
-            RequestState::ToSign => (changed.or(created), waits),
-            RequestState::ToApprove => (created, said(approver::DELAYED)),
-            RequestState::Denied | RequestState::Failed | RequestState::Issued => (created, None),
+        let (state, since, why) = match csr::state(request) {
+            CsrState::Pending => (RequestState::ToApprove, created, Some(approver::DELAYED)),
+            CsrState::Approved => {
+                (RequestState::ToSign, approved.or(created), Some(csr_signer::DELAYED))
+            }
+            CsrState::Denied(_) => (RequestState::Denied, created, None),
+            CsrState::Failed(_) => (RequestState::Failed, created, None),
+            CsrState::Issued(_) => (RequestState::Issued, created, None),
         };
-        let words = |reason: &Option<String>, message: &Option<String>| {
-            let (reason, message) = (reason.as_deref(), message.as_deref());
-            format!("{}: {}", reason.unwrap_or_default(), message.unwrap_or_default())
-        };
+        let why = why.and_then(|delay| csr::condition(request, delay));
         Self {
             signer: request.spec.signer_name.clone(),
             name: request.name_any(),
             api: RequestApi::Request,
             state,
             since: since.and_then(view::to_offset_date_time),
-            why: why.map(|said| format!("{} {}", said.type_, words(&said.reason, &said.message))),
-            chain: certificate.map(|text| String::from_utf8_lossy(&text.0).into_owned()),
+            why: why.map(|delay| format!("{} {}", delay.type_, csr::describe_condition(delay))),
+            chain: csr::certificate(request).map(|text| String::from_utf8_lossy(text).into_owned()),
         }
     }
 
-    /// A PodCertificateRequest of any version. Nobody approves these: the signer decides.
+    /// Reads the state of a PodCertificateRequest of any version. These need no approval: the signer decides.
     pub fn from_pod_request(request: &DynamicObject) -> Self {
         let conditions = request.data["status"]["conditions"].as_array();
-        let said = |kind: &str| {
-            conditions.into_iter().flatten().any(|condition| condition["type"] == kind)
+        let has = |kind: &str| {
+            let counts = |condition: &serde_json::Value| {
+                csr::status_counts(condition["status"].as_str().unwrap_or_default())
+            };
+            let mut of_kind = conditions.into_iter().flatten().filter(|each| each["type"] == kind);
+            of_kind.any(counts)
         };
         let state = match () {
-            () if said("Issued") => RequestState::Issued,
-            () if said("Denied") => RequestState::Denied,
-            () if said("Failed") => RequestState::Failed,
+            () if has("Issued") => RequestState::Issued,
+            () if has("Denied") => RequestState::Denied,
+            () if has("Failed") => RequestState::Failed,
             () => RequestState::ToSign,
         };
         let created = request.metadata.creation_timestamp.as_ref();
@@ -120,13 +110,13 @@ impl SignerRequest {
     }
 }
 
-/// How many requests of a kind there are, by what became of them.
+/// Number of requests of a kind by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestCounts {
     pub awaiting_approval: usize,
     pub awaiting_signature: usize,
-    /// Since when the oldest of those that wait for a signature does.
+    /// Since when the oldest request awaits a signature.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
     pub oldest_awaiting_signature: Option<OffsetDateTime>,
     pub denied: usize,
@@ -170,7 +160,7 @@ impl RequestCounts {
     }
 }
 
-/// Counts requests by signer: CertificateSigningRequests first, then pods'.
+/// Counts requests by signer: CertificateSigningRequests, then PodCertificateRequests.
 pub fn tallies(asked: &[SignerRequest]) -> BTreeMap<&str, (RequestCounts, RequestCounts)> {
     let mut tallies: BTreeMap<&str, (RequestCounts, RequestCounts)> = BTreeMap::new();
     for each in asked {

@@ -14,7 +14,7 @@ use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, Si
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
-        None => "not published: who verifies has to be given the CA".to_owned(),
+        None => "not published: distribute the CA to verifiers".to_owned(),
     };
     SignerDescription {
         name: custom.name.as_str().to_owned(),
@@ -28,8 +28,8 @@ pub fn document(custom: &SignerConfig) -> SignerDescription {
 
 fn request_policy(profile: &RequestProfile) -> SigningPolicy {
     let chain = match profile.include_chain {
-        true => "certificates come with those that vouch for the CA, without the root",
-        false => "certificates come without those that vouch for the CA",
+        true => "intermediates of the CA are appended, without the root",
+        false => "intermediates of the CA are not appended",
     };
     SigningPolicy {
         permitted_subjects: vec![
@@ -42,16 +42,16 @@ fn request_policy(profile: &RequestProfile) -> SigningPolicy {
             labelled_list("e-mail addresses", &profile.email_addresses),
             labelled_list("URIs", &profile.uris),
             "key usage and extended key usage come from the usages of the request".into(),
-            "others that a request has are left out".into(),
+            "other requested extensions are omitted".into(),
         ],
         permitted_usages: usages(&profile.usages, &profile.required_usages),
         lifetime: vec![
             format!(
-                "as spec.expirationSeconds asks, but at most {}; {} without it",
+                "spec.expirationSeconds, at most {}; default {}",
                 duration(profile.max_duration),
                 duration(profile.duration)
             ),
-            "10m at least, from 5m before it is signed, and never beyond the CA".into(),
+            "at least 10m; starts 5m before signing; ends with the CA at the latest".into(),
             chain.into(),
         ],
         keys: vec![match &profile.key_types {
@@ -61,9 +61,10 @@ fn request_policy(profile: &RequestProfile) -> SigningPolicy {
             None => STRONG_KEY.into(),
         }],
         approval: match &profile.approval {
-            ApprovalMode::Manual => vec!["by others, never automatic".into()],
+            ApprovalMode::Manual => vec!["manual".into()],
             ApprovalMode::Automatic(who) => vec![
-                "automatic if it is as above and one of these asks, else by others".into(),
+                "automatic if the request complies and the requester is listed here, else manual"
+                    .into(),
                 labelled_list("users", &who.users().collect::<Vec<_>>()),
                 labelled_list("groups", &who.groups().collect::<Vec<_>>()),
             ],
@@ -85,17 +86,14 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
         None => "DNS names: none".into(),
     };
     let key_types = KEY_TYPES.iter().filter(|(_, key)| profile.allows_key(*key));
-    let refresh = format!("to be replaced after {:.0}% of it", profile.refresh_after * 100.0);
+    let refresh = format!("refresh after {:.0}% of the lifetime", profile.refresh_after * 100.0);
     SigningPolicy {
         permitted_subjects: vec!["empty".into()],
-        permitted_extensions: vec![id, services, "nothing that a pod asks for is added".into()],
+        permitted_extensions: vec![id, services, "extensions requested by pods are ignored".into()],
         permitted_usages: pod_usages(profile),
         lifetime: vec![
-            format!(
-                "as spec.maxExpirationSeconds asks, but at most {}",
-                duration(profile.max_duration)
-            ),
-            "1h at least, from 2m before it is signed, and never beyond the CA".into(),
+            format!("spec.maxExpirationSeconds, at most {}", duration(profile.max_duration)),
+            "at least 1h; starts 2m before signing; ends with the CA at the latest".into(),
             refresh,
         ],
         keys: vec![key_types.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")],
@@ -105,12 +103,12 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
 
 fn allowed(allowed: &AllowedPods) -> Vec<String> {
     match allowed {
-        AllowedPods::Everyone => vec!["not needed; all pods".into()],
+        AllowedPods::Everyone => vec!["not required; all pods".into()],
         AllowedPods::Only { namespaces, service_accounts } => {
             let accounts =
                 service_accounts.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
             vec![
-                "not needed; pods of these only".into(),
+                "not required; pods of these only".into(),
                 labelled_list("namespaces", &namespaces.iter().collect::<Vec<_>>()),
                 labelled_list("service accounts", &accounts.collect::<Vec<_>>()),
             ]
@@ -152,8 +150,8 @@ fn usage_names(usages: &CertificateUsages) -> String {
 
 fn usages(allowed: &CertificateUsages, required: &[String]) -> Vec<String> {
     let required = match required {
-        [] => "none of them has to be asked for".to_owned(),
-        required => format!("must be asked for: {}", required.join(", ")),
+        [] => "none required".to_owned(),
+        required => format!("required: {}", required.join(", ")),
     };
     vec![usage_names(allowed), required]
 }
@@ -223,9 +221,9 @@ mod tests {
         );
         assert_eq!(
             terms.permitted_usages,
-            ["digital signature, server auth", "must be asked for: server auth"]
+            ["digital signature, server auth", "required: server auth"]
         );
-        let lifetime = "as spec.expirationSeconds asks, but at most 36h; 1h30m without it";
+        let lifetime = "spec.expirationSeconds, at most 36h; default 1h30m";
         assert_eq!(terms.lifetime[0], lifetime);
         assert_eq!(terms.keys, ["ECDSAP256, RSA4096"]);
         assert_eq!(terms.approval[1..], ["users: jane", "groups: g1, g2"]);

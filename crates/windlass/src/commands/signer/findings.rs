@@ -113,7 +113,7 @@ pub fn findings(facts: &CheckInputs, now: OffsetDateTime) -> Vec<SignerFinding> 
         }
         Err(SnapshotError::NotRequested) => {}
         Err(SnapshotError::NoServer(why)) => {
-            let message = format!("no server was looked at: {why}");
+            let message = format!("no server checked: {why}");
             found.push(SignerFinding::new(FindingSeverity::Warning, None, message));
         }
         Err(SnapshotError::Unreachable(why)) => {
@@ -139,7 +139,7 @@ fn check_ca(known: &LocalSigner, now: OffsetDateTime) -> Vec<SignerFinding> {
     match &known.ca {
         SignerCa::Elsewhere => Vec::new(),
         SignerCa::ToBeMade(directory) => {
-            let message = format!("its CA in {} will be made at start", directory.display());
+            let message = format!("the CA in {} will be created at start", directory.display());
             vec![SignerFinding::new(FindingSeverity::Note, Some(known.name()), message)]
         }
         SignerCa::Unusable(why) => vec![SignerFinding::error(known.name(), why.clone())],
@@ -170,13 +170,13 @@ fn check_ca_files(known: &LocalSigner, files: &CaFiles, now: OffsetDateTime) -> 
         let left = Duration::try_from(left).unwrap_or_default();
         for (field, longest) in known.longest.iter().filter(|(_, longest)| *longest > left) {
             let longest = duration(*longest);
-            let message = format!("{field} is {longest}, but {file} ends sooner, at {until}");
+            let message = format!("{field} is {longest}, but {file} expires earlier, at {until}");
             found.push(SignerFinding::warning(name, message));
         }
     }
     if files.mode & 0o077 != 0 {
         let (key, mode) = (files.key.display(), files.mode);
-        let message = format!("{key} is open to others than its owner: its mode is {mode:04o}");
+        let message = format!("{key} is accessible to other users (mode {mode:04o})");
         found.push(SignerFinding::warning(name, message));
     }
     found
@@ -189,15 +189,15 @@ fn check_bundle(known: &LocalSigner, seen: &ServerSnapshot) -> Option<SignerFind
         return None;
     };
     let Some(bundle) = seen.bundles.iter().find(|bundle| bundle.name == *wanted) else {
-        let message = format!("its trust bundle {wanted} is not on the server");
+        let message = format!("trust bundle {wanted} does not exist on the server");
         return Some(SignerFinding::error(known.name(), message));
     };
     if bundle.anchors.contains(&files.anchor) {
         return None;
     }
-    let by = if bundle.ours { "" } else { "; somebody else made it" };
+    let by = if bundle.ours { "" } else { "; it has another owner" };
     let file = files.certificate.display();
-    let message = format!("the trust bundle {wanted} does not have the CA of {file}{by}");
+    let message = format!("trust bundle {wanted} does not contain the CA of {file}{by}");
     Some(SignerFinding::error(known.name(), message))
 }
 
@@ -216,11 +216,11 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
         if known.document.pod_requests.is_some()
             && seen.pod_request_access == ListOutcome::NotServed
         {
-            let message = "it signs PodCertificateRequests, which the server does not have";
+            let message = "signs PodCertificateRequests, which the server does not serve";
             found.push(SignerFinding::warning(known.name(), message));
         }
         if known.bundle.is_some() && seen.bundle_access == ListOutcome::NotServed {
-            let message = "its CA cannot be published: the server has no ClusterTrustBundles";
+            let message = "cannot publish the CA: the server does not serve ClusterTrustBundles";
             found.push(SignerFinding::warning(known.name(), message));
         }
     }
@@ -272,7 +272,7 @@ fn check_pending(
         RequestState::ToSign => (FindingSeverity::Error, "not signed"),
         _ => (FindingSeverity::Warning, "waiting for approval"),
     };
-    let mut message = format!("{kind} {waits}: {count}, the oldest is {name}, for {age}");
+    let mut message = format!("{kind} {waits}: {count}, oldest {name} for {age}");
     if let Some(why) = &oldest.why {
         message.push_str(&format!(" ({why})"));
     }
@@ -296,13 +296,13 @@ fn reason(
         });
         // It may well be one of the file, and somebody else may answer.
         let nobody = facts.bad_file.is_none() && !answers;
-        return nobody.then_some("no signer of this name is known here");
+        return nobody.then_some("unknown signer");
     };
     let signs = match asked.api {
         Api::Request => known.document.requests.is_some(),
         Api::Pod => known.document.pod_requests.is_some(),
     };
-    (!signs).then_some("the signer signs no such requests")
+    (!signs).then_some("the signer does not sign this kind")
 }
 
 #[cfg(test)]

@@ -86,13 +86,7 @@ pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerR
         rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.summary()));
     }
     for (name, counts) in counts {
-        rows.push(row(
-            name,
-            SignerKind::Unknown,
-            &SignerCa::Elsewhere,
-            counts,
-            "unknown here".into(),
-        ));
+        rows.push(row(name, SignerKind::Unknown, &SignerCa::Elsewhere, counts, "unknown".into()));
     }
     rows
 }
@@ -138,7 +132,7 @@ impl CaCell {
     fn expiry(&self, now: OffsetDateTime) -> String {
         match self {
             Self::Unknown => "<unknown>".into(),
-            Self::ToBeMade { .. } => "<to be made>".into(),
+            Self::ToBeMade { .. } => "<to be created>".into(),
             Self::Unusable { .. } => "<unusable>".into(),
             Self::File { .. } | Self::Bundles { .. } => {
                 let ends = self.certificates().iter().map(|facts| facts.not_after).min();

@@ -45,7 +45,9 @@ impl SignerSources {
         let given = arguments.data_dir.is_some();
         let data = match data_dir::layout(&DataDirArgs { data_dir: arguments.data_dir.clone() }) {
             Ok(layout) if layout.root().is_dir() => Some(layout),
-            Ok(layout) if given => bail!("there is no data directory {}", layout.root().display()),
+            Ok(layout) if given => {
+                bail!("data directory {} does not exist", layout.root().display())
+            }
             Err(error) if given => return Err(error),
             Ok(_) | Err(_) => None,
         };

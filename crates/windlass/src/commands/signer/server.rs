@@ -1,7 +1,5 @@
 //! What a server has for signers: requests, pods' requests and trust bundles.
 
-use std::path::Path;
-
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -15,6 +13,7 @@ use windlass_pki::parse_certificate_blocks;
 
 use super::certificate_requests::SignerRequest;
 use super::signer_ca::CaCertificateInfo;
+use crate::cli::ApiServerArgs;
 use crate::commands::api_client;
 
 /// Objects to get at a time.
@@ -77,14 +76,15 @@ pub enum SnapshotError {
 }
 
 /// Lists requests and trust bundles of all signers; a forbidden or missing kind is not an error.
-pub async fn fetch_snapshot(kubeconfig: Option<&Path>) -> Result<ServerSnapshot, SnapshotError> {
-    let named =
-        kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
+pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, SnapshotError> {
+    let named = server.kubeconfig.is_some()
+        || server.context.is_some()
+        || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
     let unnamed = |error: anyhow::Error| match named {
         true => SnapshotError::Unreachable(error.to_string()),
         false => SnapshotError::NoServer(error.to_string()),
     };
-    let client = api_client::from_kubeconfig(kubeconfig).await.map_err(unnamed)?;
+    let client = api_client::connect(server).await.map_err(unnamed)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (requests, of_requests) = list_all(&requests).await?;
     let (pods, of_pods) = list_preferred_version(&client, POD_REQUESTS).await?;
@@ -118,14 +118,14 @@ impl ServerSnapshot {
             ("PodCertificateRequests", &self.pod_request_access),
             ("ClusterTrustBundles", &self.bundle_access),
         ];
-        let left_out = kinds.into_iter().filter_map(|(kind, sight)| match sight {
+        let skipped = kinds.into_iter().filter_map(|(kind, sight)| match sight {
             ListOutcome::Complete => None,
             ListOutcome::NotServed => {
-                Some((sight, format!("the server has no {kind}; they are left out")))
+                Some((sight, format!("the server does not serve {kind}; skipped")))
             }
-            ListOutcome::Forbidden(why) => Some((sight, format!("{kind} are left out: {why}"))),
+            ListOutcome::Forbidden(why) => Some((sight, format!("{kind} skipped: {why}"))),
         });
-        left_out.collect()
+        skipped.collect()
     }
 }
 

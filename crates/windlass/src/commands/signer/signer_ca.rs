@@ -118,7 +118,7 @@ impl SignerCa {
 
     fn incomplete_pair(missing: &Path, there: &Path) -> Self {
         let (missing, there) = (missing.display(), there.display());
-        Self::Unusable(format!("{missing} is missing though {there} is there"))
+        Self::Unusable(format!("{missing} is missing, but {there} exists"))
     }
 
     /// The CA in two files.

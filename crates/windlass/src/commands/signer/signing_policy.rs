@@ -56,9 +56,9 @@ pub struct SigningPolicy {
 }
 
 /// No certificate of anybody's is a CA's.
-pub const NO_CA: &str = "never: basic constraints are critical and say that it is no CA";
+pub const NO_CA: &str = "never: basic constraints are critical with CA:FALSE";
 /// As [`NO_CA`], of a signer that signs nothing.
-pub const NOTHING_SIGNED: &str = "does not arise: it signs nothing";
+pub const NOTHING_SIGNED: &str = "not applicable: signs nothing";
 
 /// Keys that get certificates from Kubernetes' own signers.
 pub const ANY_KEY: &str = "RSA of 1024 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
@@ -98,7 +98,7 @@ pub fn text(document: &SignerDescription) -> String {
         ("PodCertificateRequests", &document.pod_requests),
     ] {
         match terms {
-            None => field(&mut text, "", heading, &["none are signed".to_owned()]),
+            None => field(&mut text, "", heading, &["not signed".to_owned()]),
             Some(terms) => {
                 text.push_str(&format!("{heading}:\n"));
                 for (label, lines) in [

@@ -99,9 +99,9 @@ impl StepProgress {
     fn text(&self) -> String {
         let (doing, unit, per) = match self.step {
             MigrationStep::Exporting => ("exporting", "objects", 1),
-            MigrationStep::CheckingFile => ("checking the file", "MiB", 1 << 20),
+            MigrationStep::CheckingFile => ("verifying the file", "MiB", 1 << 20),
             MigrationStep::Importing => ("importing", "objects", 1),
-            MigrationStep::CheckingStore => ("checking the store", "objects", 1),
+            MigrationStep::CheckingStore => ("verifying the store", "objects", 1),
         };
         let (done, total) = (self.done / per, self.total / per);
         let percent = (self.done * 100).checked_div(self.total).unwrap_or(100);
@@ -135,7 +135,7 @@ mod tests {
             (
                 state(MigrationStep::CheckingFile, 1_000, 4 << 20, 0),
                 "[........................]",
-                "checking the file: 0 of 4 MiB (0 %)",
+                "verifying the file: 0 of 4 MiB (0 %)",
             ),
             (
                 state(MigrationStep::Exporting, 0, 0, 9),
@@ -145,7 +145,7 @@ mod tests {
             (
                 state(MigrationStep::CheckingStore, 9_000, 9_000, 8),
                 "[########################]",
-                "checking the store: 9000 of 9000 objects (100 %), 1000 objects/s, 0 s left",
+                "verifying the store: 9000 of 9000 objects (100 %), 1000 objects/s, 0 s left",
             ),
         ] {
             assert_eq!((state.render_bar().as_str(), state.text().as_str()), (bar, text));

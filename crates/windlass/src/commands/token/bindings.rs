@@ -83,7 +83,7 @@ impl BootstrapBinding {
                 Err(error) => return Err(api_client::explain(error)),
             }
         }
-        bail!("clusterrolebinding {} is changed by others all the time", self.name)
+        bail!("clusterrolebinding {} changes continuously; retry later", self.name)
     }
 
     /// What it does, on one line.
@@ -94,7 +94,7 @@ impl BootstrapBinding {
             BindingChange::Unchanged => return None,
         };
         let (name, role, groups) = (self.name, self.role, self.groups.join(", "));
-        Some(format!("{what} clusterrolebinding {name}: {role} for the group {groups}"))
+        Some(format!("{what} clusterrolebinding {name}: role {role}, groups {groups}"))
     }
 
     fn plan(&self, found: Option<ClusterRoleBinding>) -> Result<BindingPlan> {
@@ -102,7 +102,7 @@ impl BootstrapBinding {
         let role = &binding.role_ref;
         if (role.kind.as_str(), role.name.as_str()) != ("ClusterRole", self.role) {
             bail!(
-                "clusterrolebinding {} is there, but for the role {}: delete it, or leave bindings alone with --no-bindings",
+                "clusterrolebinding {} exists with the role {}; delete it, or use --no-bindings",
                 self.name,
                 role.name
             );

@@ -84,7 +84,7 @@ fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::with_capacity(length));
     let mut byte = Zeroizing::new([0; 1]);
     while text.len() < length {
-        random.fill(&mut *byte).map_err(|_| anyhow!("the system has no random numbers"))?;
+        random.fill(&mut *byte).map_err(|_| anyhow!("no random numbers available"))?;
         let [number] = *byte;
         // What is left over above the last multiple of 36 would favour the first letters.
         if number < 252
@@ -173,13 +173,13 @@ impl TokenEntry {
         let expires = data("expiration");
         let end = expires.as_deref().map(timestamp::parse);
         let problem = if secret.metadata.deletion_timestamp.is_some() {
-            Some("it is being deleted")
+            Some("being deleted")
         } else if data("token-id").as_deref() != Some(&id) || data("token-secret").is_none() {
-            Some("it is incomplete")
+            Some("incomplete")
         } else if end.as_ref().is_some_and(|end| end.as_ref().map_or(true, |end| *end <= now)) {
-            Some("it has expired")
+            Some("expired")
         } else if !uses(&"authentication") {
-            Some("it is not for authentication")
+            Some("not for authentication")
         } else {
             None
         };
@@ -282,12 +282,12 @@ mod tests {
         for (key, value, problem) in [
             ("expiration", "2026-06-01T13:00:00Z", None),
             ("expiration", "", None),
-            ("expiration", "2026-06-01T12:00:00Z", Some("it has expired")),
-            ("expiration", "tomorrow", Some("it has expired")),
-            ("token-id", "other", Some("it is incomplete")),
-            ("token-secret", "", Some("it is incomplete")),
+            ("expiration", "2026-06-01T12:00:00Z", Some("expired")),
+            ("expiration", "tomorrow", Some("expired")),
+            ("token-id", "other", Some("incomplete")),
+            ("token-secret", "", Some("incomplete")),
             ("usage-bootstrap-signing", "", None),
-            ("usage-bootstrap-authentication", "no", Some("it is not for authentication")),
+            ("usage-bootstrap-authentication", "no", Some("not for authentication")),
         ] {
             let (_, mut secret) = create_token(hour);
             let data = secret.data.as_mut().unwrap();

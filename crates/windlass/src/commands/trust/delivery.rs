@@ -17,9 +17,9 @@ use windlass_node::trust::object::{
 use windlass_node::volume::trust_anchors::{BundleSelector, TrustBundle, TrustBundleIndex};
 
 /// What is said of a node whose report does not list everything.
-const CUT: &str = "its report does not list all volumes";
+const CUT: &str = "report does not list all volumes";
 /// What is said of a node that has an agent of ours and no report.
-const NO_REPORT: &str = "its agent has not reported";
+const NO_REPORT: &str = "agent has not reported";
 
 /// Bundles, node reports and Nodes of the server, kept current by the watch.
 #[derive(Debug, Default)]

@@ -1,36 +1,36 @@
-//! What a server has: bundles, what nodes report, and nodes. First listed, then watched.
+//! Bundles, trust reports and nodes of a server: listed first, then watched.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Client, Resource, ResourceExt as _};
 use windlass_controllers::discovery::TRUST_BUNDLES;
 use windlass_node::node_status::object::is_reported_by_windlass;
 use windlass_node::trust::object;
 use windlass_node::volume::trust_anchors::TrustBundle;
+use windlass_runtime::watch::{
+    ObjectWatch, RelistBuffer, SnapshotEvent, WatchError, WatchErrorKind,
+};
 
 use super::delivery::{NodeReport, NodeState, TrustState};
-use crate::commands::api_client;
+use crate::commands::{api_client, print};
 
-/// Objects to get at a time.
+/// Page size of lists.
 const PAGE: u32 = 500;
-/// How long changes are gathered before somebody looks at them.
+/// Time for which changes are gathered before they are evaluated: nodes report together.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// A server, and what it has.
+/// Up-to-date copy of the objects of a server.
 pub struct TrustWatcher {
     pub world: TrustState,
-    events: BoxStream<'static, WatchUpdate>,
-    /// Objects of a relist in progress; they replace `world` when the list is complete.
-    fresh: TrustState,
+    updates: BoxStream<'static, WatchUpdate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,39 +40,33 @@ enum WatchedKind {
     Nodes,
 }
 
-/// Something that was seen, or why nothing can be.
+/// Change of the server's objects, or a watch that does not work.
 enum WatchUpdate {
-    Object(WatchedKind, Box<Event<DynamicObject>>),
-    /// A Node may be large, so it is read as what it is and only what matters is kept.
-    Node(Box<Event<Node>>),
-    Failed(WatchedKind, watcher::Error),
+    Bundle(SnapshotEvent<DynamicObject, TrustBundle>),
+    Report(SnapshotEvent<DynamicObject, (String, NodeReport)>),
+    Node(SnapshotEvent<Node, (String, NodeState)>),
+    Failed(WatchedKind, WatchError),
 }
 
 impl TrustWatcher {
     /// Starts the watches and waits until every kind has been listed once.
     pub async fn start(client: Client) -> Result<Self> {
-        let resource = bundles(&client).await?;
-        let bundles = watch(&client, WatchedKind::Bundles, &resource);
-        let reports = watch(&client, WatchedKind::Reports, &object::resource());
-        let nodes = watcher(Api::<Node>::all(client.clone()), config()).default_backoff();
-        let nodes = nodes.map(|event| match event {
-            Ok(event) => WatchUpdate::Node(Box::new(event)),
-            Err(error) => WatchUpdate::Failed(WatchedKind::Nodes, error),
-        });
-        let events = futures::stream::select_all([bundles, reports, nodes.boxed()]).boxed();
-        let mut server =
-            Self { world: TrustState::default(), events, fresh: TrustState::default() };
+        let bundles = Api::all_with(client.clone(), &bundle_resource(&client).await?);
+        let reports = Api::all_with(client.clone(), &object::resource());
+        let updates = stream::select_all([
+            watch(bundles, WatchedKind::Bundles, WatchUpdate::Bundle, bundle),
+            watch(reports, WatchedKind::Reports, WatchUpdate::Report, report),
+            watch(Api::all(client), WatchedKind::Nodes, WatchUpdate::Node, node_state),
+        ]);
+        let mut server = Self { world: TrustState::default(), updates: updates.boxed() };
         let mut missing = vec![WatchedKind::Bundles, WatchedKind::Reports, WatchedKind::Nodes];
         while !missing.is_empty() {
-            let seen = api_client::with_timeout(server.next()).await??;
-            match seen {
-                WatchUpdate::Failed(what, watcher::Error::InitialListFailed(error)) => {
-                    return Err(explain_list_error(what, error));
+            match api_client::with_timeout(server.next()).await?? {
+                WatchUpdate::Failed(kind, error) if missing.contains(&kind) => {
+                    return Err(explain_watch_error(kind, &error));
                 }
-                // The first of the lists is watched already; that matters to those who wait.
-                WatchUpdate::Failed(_, error) => log(&error),
-                seen => {
-                    let listed = server.apply_update(seen);
+                update => {
+                    let listed = server.apply_update(update);
                     missing.retain(|each| Some(*each) != listed);
                 }
             }
@@ -83,7 +77,6 @@ impl TrustWatcher {
     /// Waits until something has changed.
     pub async fn change(&mut self) -> Result<()> {
         self.step().await?;
-        // Nodes report together: what comes with it is looked at together.
         let more = async {
             loop {
                 if let Err(error) = self.step().await {
@@ -99,120 +92,102 @@ impl TrustWatcher {
 
     async fn step(&mut self) -> Result<()> {
         match self.next().await? {
-            WatchUpdate::Failed(
-                what,
-                watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error),
-            ) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) => {
-                Err(explain_list_error(what, error))
+            WatchUpdate::Failed(kind, error) if error.kind == WatchErrorKind::Refused => {
+                Err(explain_watch_error(kind, &error))
             }
-            WatchUpdate::Failed(_, error) => {
-                log(&error);
-                Ok(())
-            }
-            seen => {
-                self.apply_update(seen);
+            update => {
+                self.apply_update(update);
                 Ok(())
             }
         }
     }
 
     async fn next(&mut self) -> Result<WatchUpdate> {
-        match self.events.next().await {
-            Some(seen) => Ok(seen),
+        match self.updates.next().await {
+            Some(update) => Ok(update),
             None => bail!("the watch ended"),
         }
     }
 
-    /// Takes note of an event; which list it ends.
-    fn apply_update(&mut self, seen: WatchUpdate) -> Option<WatchedKind> {
-        match seen {
-            WatchUpdate::Object(WatchedKind::Bundles, event) => self.apply_bundle_event(*event),
-            WatchUpdate::Object(_, event) => self.apply_report_event(*event),
-            WatchUpdate::Node(event) => self.apply_node_event(*event),
-            WatchUpdate::Failed(..) => None,
-        }
-    }
-
-    fn apply_bundle_event(&mut self, event: Event<DynamicObject>) -> Option<WatchedKind> {
-        let Self { world, fresh, .. } = self;
-        match event {
-            Event::Init => (fresh.known, fresh.bundles) = Default::default(),
-            Event::InitApply(found) => fresh.set_bundle(bundle(&found)),
-            Event::Apply(found) => world.set_bundle(bundle(&found)),
-            Event::Delete(found) => world.remove_bundle(&found.name_any()),
-            Event::InitDone => {
-                world.known = std::mem::take(&mut fresh.known);
-                world.bundles = std::mem::take(&mut fresh.bundles);
+    /// Applies an update. Returns the kind whose list is complete with it.
+    fn apply_update(&mut self, update: WatchUpdate) -> Option<WatchedKind> {
+        let world = &mut self.world;
+        match update {
+            WatchUpdate::Bundle(SnapshotEvent::Replaced(bundles)) => {
+                (world.known, world.bundles) = Default::default();
+                bundles.into_iter().for_each(|bundle| world.set_bundle(bundle));
                 return Some(WatchedKind::Bundles);
             }
+            WatchUpdate::Bundle(SnapshotEvent::Applied(bundle)) => world.set_bundle(bundle),
+            WatchUpdate::Bundle(SnapshotEvent::Deleted(bundle)) => {
+                world.remove_bundle(&bundle.name_any());
+            }
+            WatchUpdate::Report(event) => {
+                return apply_event(event, &mut world.reports).then_some(WatchedKind::Reports);
+            }
+            WatchUpdate::Node(event) => {
+                return apply_event(event, &mut world.nodes).then_some(WatchedKind::Nodes);
+            }
+            WatchUpdate::Failed(_, error) => tracing::debug!(%error, "watch ended; resuming"),
         }
         None
     }
-
-    fn apply_report_event(&mut self, event: Event<DynamicObject>) -> Option<WatchedKind> {
-        let (world, fresh) = (&mut self.world.reports, &mut self.fresh.reports);
-        apply_event(event, world, fresh, reported).then_some(WatchedKind::Reports)
-    }
-
-    fn apply_node_event(&mut self, event: Event<Node>) -> Option<WatchedKind> {
-        let (world, fresh) = (&mut self.world.nodes, &mut self.fresh.nodes);
-        apply_event(event, world, fresh, state).then_some(WatchedKind::Nodes)
-    }
 }
 
-/// Takes note of an event of objects that are kept by name; whether it ends a list.
-fn apply_event<K: Resource<DynamicType = D>, D, T>(
-    event: Event<K>,
-    world: &mut BTreeMap<String, T>,
-    fresh: &mut BTreeMap<String, T>,
-    read: impl Fn(&K) -> T,
+/// Applies an event to objects by name. Returns whether a list is complete with it.
+fn apply_event<K: Resource, T>(
+    event: SnapshotEvent<K, (String, T)>,
+    known: &mut BTreeMap<String, T>,
 ) -> bool {
     match event {
-        Event::Init => fresh.clear(),
-        Event::InitApply(found) => drop(fresh.insert(found.name_any(), read(&found))),
-        Event::Apply(found) => drop(world.insert(found.name_any(), read(&found))),
-        Event::Delete(found) => drop(world.remove(&found.name_any())),
-        Event::InitDone => {
-            *world = std::mem::take(fresh);
+        SnapshotEvent::Replaced(objects) => {
+            *known = objects.into_iter().collect();
             return true;
         }
+        SnapshotEvent::Applied((name, object)) => drop(known.insert(name, object)),
+        SnapshotEvent::Deleted(object) => drop(known.remove(&object.name_any())),
     }
     false
 }
 
-fn config() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
-}
-
-fn watch(
-    client: &Client,
-    what: WatchedKind,
-    resource: &ApiResource,
-) -> BoxStream<'static, WatchUpdate> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let events = watcher(api, config()).default_backoff();
-    let seen = events.map(move |event| match event {
-        Ok(event) => WatchUpdate::Object(what, Box::new(event)),
-        Err(error) => WatchUpdate::Failed(what, error),
+/// Watches a kind. Only the converted objects are kept: a Node may be large.
+fn watch<K, T: Send + 'static>(
+    api: Api<K>,
+    kind: WatchedKind,
+    update: fn(SnapshotEvent<K, T>) -> WatchUpdate,
+    convert: fn(&K) -> T,
+) -> BoxStream<'static, WatchUpdate>
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let watch = ObjectWatch::new(api, Config::default().page_size(PAGE));
+    let state = (watch, RelistBuffer::default());
+    let updates = stream::unfold(state, move |(mut watch, mut buffer)| async move {
+        loop {
+            let event: Event<K> = match watch.next().await {
+                Ok(event) => event,
+                Err(error) => return Some((WatchUpdate::Failed(kind, error), (watch, buffer))),
+            };
+            if let Some(event) = buffer.push(event, |object| convert(&object)) {
+                return Some((update(event), (watch, buffer)));
+            }
+        }
     });
-    seen.boxed()
+    updates.boxed()
 }
 
-fn log(error: &watcher::Error) {
-    tracing::debug!(error = windlass_client_error::describe(error), "watch ended; resuming");
-}
-
-fn explain_list_error(what: WatchedKind, error: kube::Error) -> anyhow::Error {
-    match (what, &error) {
-        (WatchedKind::Reports, kube::Error::Api(status)) if status.code == 404 => anyhow::anyhow!(
-            "the server has no NodeTrusts, so nodes cannot report; see windlass crds"
+fn explain_watch_error(kind: WatchedKind, error: &WatchError) -> anyhow::Error {
+    match (kind, error.status) {
+        (WatchedKind::Reports, Some(404)) => anyhow!(
+            "the server does not serve NodeTrusts, so nodes cannot report; install them with windlass crds"
         ),
-        _ => api_client::explain(error),
+        (_, Some(401)) => api_client::unauthorized(),
+        _ => anyhow!("{}", print::plain(&error.message)),
     }
 }
 
-/// Bundles, in the best version that the server has.
-async fn bundles(client: &Client) -> Result<ApiResource> {
+/// Returns the best version of ClusterTrustBundles that the server serves.
+async fn bundle_resource(client: &Client) -> Result<ApiResource> {
     for resource in TRUST_BUNDLES.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match api_client::with_timeout(api.list_metadata(&ListParams::default().limit(1))).await? {
@@ -221,7 +196,7 @@ async fn bundles(client: &Client) -> Result<ApiResource> {
             Err(error) => return Err(api_client::explain(error)),
         }
     }
-    bail!("the server has no ClusterTrustBundles")
+    bail!("the server does not serve ClusterTrustBundles")
 }
 
 fn bundle(found: &DynamicObject) -> TrustBundle {
@@ -231,27 +206,29 @@ fn bundle(found: &DynamicObject) -> TrustBundle {
     TrustBundle::new(&name, generation, spec("signerName"), labels, spec("trustBundle"))
 }
 
-fn reported(found: &DynamicObject) -> NodeReport {
+fn report(found: &DynamicObject) -> (String, NodeReport) {
     let status = found.data.get("status").cloned().unwrap_or_default();
     let writes = found.managed_fields().iter().filter_map(|write| write.time.as_ref());
     let made = found.metadata.creation_timestamp.as_ref();
     let at = writes.chain(made).map(|time| time.0).max();
-    NodeReport {
+    let report = NodeReport {
         status: serde_json::from_value(status).unwrap_or_default(),
         at: at.map(|time| time.to_string()).unwrap_or_default(),
-    }
+    };
+    (found.name_any(), report)
 }
 
-/// What a Node says of its agent. One without a Ready condition has not been judged yet.
-fn state(found: &Node) -> NodeState {
+/// Reads the state of the agent. A Node without a Ready condition has not been checked yet, and does not count as lost.
+fn node_state(found: &Node) -> (String, NodeState) {
     let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
     let since = |ready: &NodeCondition| {
         let since = ready.last_transition_time.as_ref().map(|time| time.0.to_string());
         since.unwrap_or_default()
     };
-    NodeState {
+    let state = NodeState {
         ours: is_reported_by_windlass(found),
         lost: ready.filter(|ready| ready.status == "Unknown").map(since),
-    }
+    };
+    (found.name_any(), state)
 }

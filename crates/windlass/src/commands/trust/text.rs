@@ -1,4 +1,4 @@
-//! How far bundles have come, for people.
+//! Delivery status of bundles as text.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub fn list(
     }
     let wide = format == Some(OutputFormat::Wide);
     let mut head =
-        vec!["NAME", "GENERATION", "CERTIFICATES", "NODES", "HAVE IT", "DO NOT", "STATE"];
+        vec!["NAME", "GENERATION", "CERTIFICATES", "NODES", "DELIVERED", "MISSING", "STATE"];
     if wide {
         head.extend(["LEFTOVER", "SIGNER", "DIGEST"]);
     }
@@ -80,12 +80,12 @@ pub fn bundle_details(
             let certificates = count_text(delivery.certificates, "certificate");
             format!("{name}: {generation}{certificates}, {}\n", delivery.digest)
         }
-        false if delivery.carriers.is_empty() => format!("{name}: there is no such bundle\n"),
+        false if delivery.carriers.is_empty() => format!("{name}: bundle not found\n"),
         false => format!("{name}: deleted\n"),
     };
     match lacking.len() {
         0 if !delivery.exists => {}
-        0 => text.push_str(&format!("{}.\n", delivery_summary(delivery))),
+        0 => text.push_str(&format!("{}\n", delivery_summary(delivery))),
         _ => text.push_str(&format!(
             "{}:\n{}",
             delivery_summary(delivery),
@@ -94,7 +94,7 @@ pub fn bundle_details(
     }
     if !leftover.is_empty() {
         let have = node_count_text(leftover.len());
-        text.push_str(&format!("{have} in volumes that should not have it any more:\n"));
+        text.push_str(&format!("{have} in volumes that no longer select it:\n"));
         text.push_str(&nodes(leftover, format, now));
     }
     text + &uncertainty_notes(overview, format, now)
@@ -107,13 +107,11 @@ pub fn carrier_details(
     format: Option<OutputFormat>,
     now: OffsetDateTime,
 ) -> String {
-    let (carriers, name) = (&delivery.carriers, print::word(&delivery.name));
+    let carriers = &delivery.carriers;
     let text = match (format, carriers.len()) {
         (Some(OutputFormat::Name), _) => return names(carriers.iter(), overview),
-        (_, 0) => format!("{name}: no node has it.\n"),
-        (_, count) => {
-            format!("{name}: {}:\n", node_count_text(count)) + &nodes(carriers, format, now)
-        }
+        (_, 0) => format!("{}\n", carriers_text(delivery)),
+        (_, _) => format!("{}:\n", carriers_text(delivery)) + &nodes(carriers, format, now),
     };
     text + &uncertainty_notes(overview, format, now)
 }
@@ -170,12 +168,12 @@ pub fn overview_summary(overview: &DeliveryOverview, gone: bool) -> String {
 
 fn progress(deliveries: &[BundleDelivery], gone: bool) -> String {
     match deliveries {
-        [] => "there is no such bundle".into(),
-        [one] if gone => node_count_text(one.carriers.len()),
+        [] => "bundle not found".into(),
+        [one] if gone => carriers_text(one),
         [one] => delivery_summary(one),
         all => {
             let well = all.iter().filter(|delivery| delivery.is_complete()).count();
-            format!("{} of {} bundles are where they should be", with_separators(well), all.len())
+            format!("{} of {} bundles delivered", with_separators(well), all.len())
         }
     }
 }
@@ -188,7 +186,7 @@ pub fn agentless(nodes: &[String]) -> String {
         more => format!(" and {} more", with_separators(more)),
     };
     let count = count_text(nodes.len(), "node");
-    format!("no report on trust from {count}: {}{more}", print::words(&few))
+    format!("no NodeTrust report from {count}: {}{more}", print::words(&few))
 }
 
 fn delivery_summary(delivery: &BundleDelivery) -> String {
@@ -196,10 +194,10 @@ fn delivery_summary(delivery: &BundleDelivery) -> String {
     let (all, some) = (count_text(*nodes, "node"), with_separators(*have));
     let have = if *nodes == 1 { "has it" } else { "have it" };
     match lacking.len() {
-        _ if *nodes == 0 => "no node asks for it".into(),
+        _ if *nodes == 0 => "no node selects it".into(),
         0 => format!("{some} of {all} {have}"),
-        1 => format!("{some} of {all} {have}; this one does not"),
-        many => format!("{some} of {all} {have}; these {} do not", with_separators(many)),
+        1 => format!("{some} of {all} {have}; 1 node lacks it"),
+        many => format!("{some} of {all} {have}; {} nodes lack it", with_separators(many)),
     }
 }
 
@@ -236,7 +234,7 @@ fn shortfall(state: DeliveryShortfall) -> &'static str {
 
 fn content_text(carries: &CarriedContent) -> String {
     match carries {
-        CarriedContent::Unknown => "not known".into(),
+        CarriedContent::Unknown => "unknown".into(),
         CarriedContent::Nothing => "nothing".into(),
         CarriedContent::Bundle { generation: 0, digest } => {
             let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
@@ -255,6 +253,16 @@ fn volume_names(part: &VolumeGroup, all: bool) -> String {
         (true, more) => with_separators(more),
         (false, 0) => print::words(&names),
         (false, more) => format!("{} and {} more", print::words(&names), with_separators(more)),
+    }
+}
+
+/// States how many nodes still have a bundle that should be nowhere.
+fn carriers_text(delivery: &BundleDelivery) -> String {
+    let name = print::word(&delivery.name);
+    match delivery.carriers.len() {
+        0 => format!("no node has {name} any more"),
+        1 => format!("1 node still has {name}"),
+        many => format!("{} still have {name}", count_text(many, "node")),
     }
 }
 
@@ -346,11 +354,11 @@ mod tests {
             bundle_details(&two, &empty_overview(), None, NOW),
             "\
 a:b:c: generation 3, 1 certificate, sha256:00
-4,998 of 5,000 nodes have it; these 2 do not:
+4,998 of 5,000 nodes have it; 2 nodes lack it:
 NODE   STATE     HAS            VOLUMES                                 REPORTED   WHY
 n1     blocked   generation 2   ns/a/v, ns/b/v, ns/c/v and 1,001 more   5m         no disk
-n2     stale     not known      host/x                                  5m
-1 node has it in volumes that should not have it any more:
+n2     stale     unknown        host/x                                  5m
+1 node has it in volumes that no longer select it:
 NODE   HAS            VOLUMES   REPORTED   WHY
 n3     0123456789ab   host/x    5m
 "
@@ -362,22 +370,25 @@ n3     0123456789ab   host/x    5m
             "n1\nn2\nn3\n"
         );
         let have = carrier_details(&two, &empty_overview(), None, NOW);
-        assert!(have.starts_with("a:b:c: 1 node has it:\nNODE"), "{have}");
+        assert!(have.starts_with("1 node still has a:b:c:\nNODE"), "{have}");
         assert_eq!(carrier_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n3\n");
         let all = delivery(Vec::new(), Vec::new());
         let good = bundle_details(&all, &empty_overview(), None, NOW);
-        assert!(good.ends_with("\n5,000 of 5,000 nodes have it.\n"), "{good}");
-        assert_eq!(carrier_details(&all, &empty_overview(), None, NOW), "a:b:c: no node has it.\n");
+        assert!(good.ends_with("\n5,000 of 5,000 nodes have it\n"), "{good}");
+        assert_eq!(
+            carrier_details(&all, &empty_overview(), None, NOW),
+            "no node has a:b:c any more\n"
+        );
         let single = BundleDelivery { nodes: 1, have: 1, ..all };
         assert!(
             bundle_details(&single, &empty_overview(), None, NOW)
-                .ends_with("\n1 of 1 node has it.\n")
+                .ends_with("\n1 of 1 node has it\n")
         );
         let gone = BundleDelivery { exists: false, nodes: 0, have: 0, ..two };
         let gone = BundleDelivery { lacking: Vec::new(), ..gone };
         let deleted = bundle_details(&gone, &empty_overview(), None, NOW);
         assert!(
-            deleted.starts_with("a:b:c: deleted\n1 node has it in volumes that should not"),
+            deleted.starts_with("a:b:c: deleted\n1 node has it in volumes that no longer select"),
             "{deleted}"
         );
     }
@@ -387,7 +398,7 @@ n3     0123456789ab   host/x    5m
         let blocked =
             node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
         let unreported =
-            UnreportedNode { node: "n9".into(), message: "it has not reported".into() };
+            UnreportedNode { node: "n9".into(), message: "agent has not reported".into() };
         let overview = DeliveryOverview {
             unmatched: vec![lacking(blocked, DeliveryShortfall::Blocked)],
             unreported: vec![unreported],
@@ -395,16 +406,16 @@ n3     0123456789ab   host/x    5m
         };
         let all = delivery(Vec::new(), Vec::new());
         let text = bundle_details(&all, &overview, None, NOW);
-        let (_, rest) = text.split_once("nodes have it.\n").unwrap();
+        let (_, rest) = text.split_once("nodes have it\n").unwrap();
         assert_eq!(
             rest,
             "\
 blocked volumes that match no bundle, on 1 node:
-NODE   STATE     HAS         VOLUMES   REPORTED   WHY
-n8     blocked   not known   host/x    5m         no bundle matches name=y
+NODE   STATE     HAS       VOLUMES   REPORTED   WHY
+n8     blocked   unknown   host/x    5m         no bundle matches name=y
 no complete report from 1 node:
 NODE   WHY
-n9     it has not reported
+n9     agent has not reported
 "
         );
         assert!(list(&overview, None, NOW).ends_with(rest));
@@ -424,23 +435,23 @@ n9     it has not reported
         assert_eq!(
             list(&listed(vec![one(), unused]), None, NOW),
             "\
-NAME    GENERATION   CERTIFICATES   NODES   HAVE IT   DO NOT   STATE
-a:b:c   3            1              5000    4999      1        incomplete
-x       0            0              0       0         0        unused
+NAME    GENERATION   CERTIFICATES   NODES   DELIVERED   MISSING   STATE
+a:b:c   3            1              5000    4999        1         incomplete
+x       0            0              0       0           0         unused
 "
         );
         assert!(list(&listed(vec![one()]), Some(OutputFormat::Wide), NOW).contains("SIGNER"));
         assert_eq!(
             overview_summary(&listed(vec![one()]), false),
-            "4,999 of 5,000 nodes have it; this one does not"
+            "4,999 of 5,000 nodes have it; 1 node lacks it"
         );
         assert_eq!(
             overview_summary(&listed(vec![one(), one()]), false),
-            "0 of 2 bundles are where they should be"
+            "0 of 2 bundles delivered"
         );
         let many = (0..12).map(|i| format!("n{i}")).collect::<Vec<_>>();
         let said = agentless(&many);
-        assert!(said.starts_with("no report on trust from 12 nodes: n0, n1, "), "{said}");
+        assert!(said.starts_with("no NodeTrust report from 12 nodes: n0, n1, "), "{said}");
         assert!(said.ends_with(", n9 and 2 more"), "{said}");
     }
 }

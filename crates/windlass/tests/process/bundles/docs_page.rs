@@ -42,7 +42,7 @@ fn everything_can_be_pasted() {
     let log = server.place().log();
     assert!(output.status.success(), "{said}\n{complained}\n--- log\n{log}");
     assert!(said.lines().any(|line| line == "2"), "{said}");
-    assert!(said.contains("Targets: 6 of 6 are as they should be"), "{said}");
+    assert!(said.contains("Targets: 6 of 6 up to date"), "{said}");
     assert_eq!(said.matches("friendlyName: ").count(), 2, "{said}");
 }
 

@@ -20,7 +20,7 @@ async fn a_new_server_says_what_it_needs_and_then_joins() {
     let place = TestDataDir::new();
     let said = expect_start_failure(command("server", &place, &etcd, LISTEN));
     assert!(said.contains(&etcd.urls()[0]), "{said}");
-    assert!(said.contains("there is no ca.crt, client-ca.crt, sa.pub"), "{said}");
+    assert!(said.contains("Missing files: ca.crt, client-ca.crt, sa.pub"), "{said}");
     assert!(!place.data().exists(), "nothing may be made up: {said}");
 
     let done = shell(&advice(&said));
@@ -45,13 +45,13 @@ fn differing_authorities_are_named_and_replaced_only_by_flag() {
     let other = crate::controllers::server(TestDataDir::new(), [""; 0]).stop();
     let said = expect_start_failure(command("server", &other, &etcd, LISTEN));
     assert!(
-        said.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
+        said.contains("Different files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in "),
         "{said}"
     );
     let up =
         expect_start_failure(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
     assert!(
-        up.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
+        up.contains("Different files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in "),
         "{up}"
     );
 

@@ -69,7 +69,7 @@ async fn an_import_is_taken_back() {
         command.arg(&new);
         command
     };
-    assert!(run_ok(undo()).starts_with("import taken back: "));
+    assert!(run_ok(undo()).starts_with("import undone: "));
     assert!(!filled.exists());
     let error = fails(undo());
     assert!(error.contains("holds no import that was not finished"), "{error}");

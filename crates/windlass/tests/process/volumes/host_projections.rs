@@ -89,7 +89,7 @@ fn five_minutes_as_the_page_has_them() {
         shown.trim_start_matches('0')
     );
     let text = String::from_utf8(world.status("").stdout).unwrap();
-    assert!(text.contains("host/web: web.n1.example.com until "), "{text}");
+    assert!(text.contains("host/web: web.n1.example.com, expires "), "{text}");
     let reloaded = world.path().join("reloaded");
     wait_until("the command did not run", || reloaded.exists().then_some(()));
 
@@ -165,7 +165,7 @@ fn a_mistake_in_the_file_changes_nothing() {
         world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
     let told = String::from_utf8(world.status("").stdout).unwrap();
-    assert!(told.contains("the file is not used as it is now"), "{told}");
+    assert!(told.contains("current file rejected"), "{told}");
     assert_eq!(files(&tls), before);
     // What was there is still kept up.
     more_anchors(&world);

@@ -83,7 +83,7 @@ fn nothing_is_wrong_with_what_is_as_it_should_be() {
     let seen = snapshot(status, &[("a", good.clone()), ("b", good)]);
     let verdict = BundleStatusReport::from_snapshot(&seen, NOW);
     assert!(verdict.is_healthy(), "{verdict:?}");
-    assert_eq!((verdict.targets, verdict.current), (2, 2));
+    assert_eq!((verdict.targets, verdict.up_to_date), (2, 2));
     let said = text(&verdict, None, NOW);
     let fingerprint = verdict.certificates[0].fingerprint.clone();
     let want = format!(
@@ -93,7 +93,7 @@ fn nothing_is_wrong_with_what_is_as_it_should_be() {
          \nSources:\n  SOURCE   OBJECTS   CERTIFICATES   PROBLEM\n  inLine   0         1\n\
          \nCertificates: 1\n  SHA-256            EXPIRES                SUBJECT\n  \
          {}   2056-01-01T00:00:00Z   {}\n\
-         \nTargets: 2 of 2 are as they should be\n",
+         \nTargets: 2 of 2 up to date\n",
         &fingerprint[..16],
         verdict.certificates[0].subject,
     );
@@ -109,20 +109,20 @@ fn problems_name_their_targets() {
     let seen =
         snapshot(json!({"conditions": condition("False", 1)}), &[("b", changed), ("c", good)]);
     let verdict = BundleStatusReport::from_snapshot(&seen, datetime!(2055-12-20 00:00 UTC));
-    assert_eq!((verdict.targets, verdict.current), (2, 0));
-    let wrong = verdict.wrong.iter().map(|w| format!("{}: {}", w.namespace, w.problem));
+    assert_eq!((verdict.targets, verdict.up_to_date), (2, 0));
+    let wrong = verdict.outdated.iter().map(|w| format!("{}: {}", w.namespace, w.problem));
     let want = [
-        "a: it is not there, or not labelled as a target",
-        "b: it is labelled as another Bundle's",
-        "c: it should not be there any more",
+        "a: missing, or without the target label",
+        "b: has the label of another Bundle",
+        "c: no longer a target; to be deleted",
     ];
     assert_eq!(wrong.collect::<Vec<_>>(), want);
-    let want = ["the controller has not looked at it since it was changed", "Because: words"];
+    let want = ["the controller has not reconciled the latest generation", "Because: words"];
     assert_eq!(verdict.problems, want);
-    assert_eq!(verdict.notes, ["certificates that are about to expire: 1"]);
+    assert_eq!(verdict.notes, ["certificates expiring soon: 1"]);
     assert_eq!(text(&verdict, Some(OutputFormat::Name), NOW), "a/roots\nb/roots\nc/roots\n");
     let said = text(&verdict, None, NOW);
-    assert!(said.contains("\nWrong:\n  the controller has not looked"), "{said}");
+    assert!(said.contains("\nProblems:\n  the controller has not reconciled"), "{said}");
 }
 
 #[test]
@@ -131,8 +131,9 @@ fn without_a_controller_that_is_said() {
     seen.content = None;
     seen.unseen.push((TargetKind::Secret, "no".into()));
     let verdict = BundleStatusReport::from_snapshot(&seen, NOW);
-    assert_eq!((verdict.targets, verdict.current, verdict.certificates.len()), (2, 0, 0));
-    let want = ["no controller has looked at it: does one run, and does it lead?"];
+    assert_eq!((verdict.targets, verdict.up_to_date, verdict.certificates.len()), (2, 0, 0));
+    let want =
+        ["no controller has reconciled the Bundle; check that one is running and is the leader"];
     assert_eq!(verdict.problems, want);
-    assert_eq!(verdict.notes, ["Secrets were not looked at: no"]);
+    assert_eq!(verdict.notes, ["Secrets not checked: no"]);
 }

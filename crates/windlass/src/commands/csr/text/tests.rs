@@ -67,19 +67,19 @@ fn a_pending_request_in_words() {
     let key = PrivateKey::generate().unwrap();
     let request = csr_object(&csr_pem(&key), json!({}));
     let view = CsrView::from_csr(&request, NOW);
-    let expected = "  Name:        csr-abc
-  Signer:      example.com/web
-  Asked by:    bob (groups: dev, system:authenticated), 3m ago
-  Usages:      digital signature, server auth
-  Duration:    24h asked for
-  State:       Pending
+    let expected = "  Name:                csr-abc
+  Signer:              example.com/web
+  Requested by:        bob (groups: dev, system:authenticated), 3m ago
+  Usages:              digital signature, server auth
+  Duration:            24h requested
+  State:               Pending
 
 Request
-  Subject:     O=dev [2J, CN=web\\, O\\=system:masters
-  DNS names:   web.example.com, \"odd,name\"
-  Addresses:   192.0.2.7
-  Key:         ECDSA P-256
-  Proof:       who asks has the key
+  Subject:             O=dev [2J, CN=web\\, O\\=system:masters
+  DNS names:           web.example.com, \"odd,name\"
+  Addresses:           192.0.2.7
+  Key:                 ECDSA P-256
+  Proof of possession: verified
 
 Certificate
   none
@@ -91,18 +91,20 @@ Conditions
     let wide = show(&view, &request, Some(OutputFormat::Wide));
     assert!(wide.starts_with(expected) && wide.contains("BEGIN CERTIFICATE REQUEST"), "{wide}");
     assert_eq!(
-        line(&view),
+        summarize(&view),
         "O=dev [2J, CN=web\\, O\\=system:masters, DNS:web.example.com, DNS:\"odd,name\", IP:192.0.2.7 \
-         from example.com/web for digital signature, server auth, 24h asked for, asked by bob"
+         from example.com/web for digital signature, server auth, 24h requested, requested by bob"
     );
-    assert!(view.is_pending());
+    assert!(view.is_pending);
 }
 
 #[test]
 fn a_certificate_in_words() {
     let key = PrivateKey::generate_kind(KeyKind::P384).unwrap();
     let other = PrivateKey::generate().unwrap();
-    for (holder, told) in [(&key, "ECDSA P-384, the request's"), (&other, "NOT the request's")] {
+    for (holder, told) in
+        [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
+    {
         let approved = json!({
             "type": "Approved", "status": "True", "reason": "Checked", "message": "two\nlines",
             "lastUpdateTime": "2026-11-16T11:58:00Z",
@@ -113,10 +115,10 @@ fn a_certificate_in_words() {
         let view = CsrView::from_csr(&request, NOW);
         let text = show(&view, &request, None);
         for words in [
-            "State:       Approved,Issued",
-            "Subject:     CN=web\n  DNS names:   web.example.com",
-            "Validity:    2026-11-16T11:59:00Z to 2026-11-17T12:00:00Z, ends in 24h",
-            "Issuer:      CN=example web CA",
+            "State:               Approved,Issued",
+            "Subject:             CN=web\n  DNS names:           web.example.com",
+            "Validity:            2026-11-16T11:59:00Z to 2026-11-17T12:00:00Z, expires in 24h",
+            "Issuer:              CN=example web CA",
             "Approved True, 2m ago, Checked: two lines",
             told,
         ] {
@@ -126,7 +128,7 @@ fn a_certificate_in_words() {
         assert_eq!(json["certificate"]["keyMatches"], std::ptr::eq(holder, &key));
         assert_eq!(json["certificate"]["dnsNames"], json!(["web.example.com"]));
         assert_eq!(json["request"]["key"], "ECDSA P-384");
-        assert!(!view.is_pending());
+        assert!(!view.is_pending);
     }
 }
 
@@ -141,7 +143,7 @@ fn undecodable_requests_show_the_reason() {
     assert!(text.contains("must contain at least one CERTIFICATE PEM block"), "{text}");
     assert!(text.contains("Denied True, <unknown> ago, no reason: \n"), "{text}");
     assert_eq!(view.state, "Denied,Issued");
-    assert!(serde_json::to_value(&view).unwrap()["request"]["unreadable"].is_string());
+    assert!(serde_json::to_value(&view).unwrap()["request"]["error"].is_string());
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_set_replaces_another_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
     let place = CertificateDir::open(dir.path()).unwrap();
     place.must_be_free().unwrap();
-    assert!(place.renewable().unwrap_err().to_string().contains("leave out --renew"));
+    assert!(place.renewable().unwrap_err().to_string().contains("omit --renew"));
     place.write(set(1, true)).unwrap();
     let first = read_files(&dir);
     assert_eq!((first["tls.key"].as_str(), first["ca.crt"].as_str()), ("key 1", "anchors 1"));

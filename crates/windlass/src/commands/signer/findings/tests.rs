@@ -119,7 +119,7 @@ fn cas_are_looked_at() {
             files(Span::hours(23)),
             &[
                 "warning a.b/c: ca.crt expires in 23h, at 2026-06-02T11:00:00Z",
-                "warning a.b/c: requests.maxDuration is 24h, but ca.crt ends sooner, at 2026-06-02T11:00:00Z",
+                "warning a.b/c: requests.maxDuration is 24h, but ca.crt expires earlier, at 2026-06-02T11:00:00Z",
             ],
         ),
         (files(-Span::SECOND), &["error a.b/c: ca.crt expired at 2026-06-01T11:59:59Z"]),
@@ -129,12 +129,12 @@ fn cas_are_looked_at() {
         ),
         (
             with_files(files(year), |files| files.mode = 0o640),
-            &["warning a.b/c: ca.key is open to others than its owner: its mode is 0640"],
+            &["warning a.b/c: ca.key is accessible to other users (mode 0640)"],
         ),
         (SignerCa::Unusable("ca.crt is empty".into()), &["error a.b/c: ca.crt is empty"]),
         (
             SignerCa::ToBeMade("/nowhere/ca".into()),
-            &["note a.b/c: its CA in /nowhere/ca will be made at start"],
+            &["note a.b/c: the CA in /nowhere/ca will be created at start"],
         ),
     ];
     for (ca, wanted) in table {
@@ -150,21 +150,21 @@ fn bundles_have_the_ca() {
         change(facts.server.as_mut().unwrap());
         finding_lines(&facts)
     };
-    let lacks = "error a.b/c: the trust bundle a.b:c:anchors does not have the CA of ca.crt";
+    let lacks = "error a.b/c: trust bundle a.b:c:anchors does not contain the CA of ca.crt";
     assert_eq!(change(|seen| seen.bundles[0].anchors.truncate(1)), [lacks]);
     let foreign = change(|seen| {
         seen.bundles[0].anchors.clear();
         seen.bundles[0].ours = false;
     });
-    assert_eq!(foreign, [format!("{lacks}; somebody else made it")]);
-    let missing = "error a.b/c: its trust bundle a.b:c:anchors is not on the server";
+    assert_eq!(foreign, [format!("{lacks}; it has another owner")]);
+    let missing = "error a.b/c: trust bundle a.b:c:anchors does not exist on the server";
     assert_eq!(change(|seen| seen.bundles.clear()), [missing]);
     // Whoever may not see bundles does not know.
     let refused = change(|seen| {
         seen.bundles.clear();
         seen.bundle_access = ListOutcome::Forbidden("forbidden".into());
     });
-    assert_eq!(refused, ["error -: ClusterTrustBundles are left out: forbidden"]);
+    assert_eq!(refused, ["error -: ClusterTrustBundles skipped: forbidden"]);
     let absent = change(|seen| {
         seen.bundles.clear();
         (seen.bundle_access, seen.pod_request_access) =
@@ -173,9 +173,9 @@ fn bundles_have_the_ca() {
     assert_eq!(
         absent,
         [
-            "warning a.b/c: its CA cannot be published: the server has no ClusterTrustBundles",
-            "note -: the server has no PodCertificateRequests; they are left out",
-            "note -: the server has no ClusterTrustBundles; they are left out",
+            "warning a.b/c: cannot publish the CA: the server does not serve ClusterTrustBundles",
+            "note -: the server does not serve PodCertificateRequests; skipped",
+            "note -: the server does not serve ClusterTrustBundles; skipped",
         ]
     );
 }
@@ -202,40 +202,36 @@ fn requests_that_wait_for_too_long_are_told() {
         why: Some("windlass.dev/SigningDelayed SignerExpired: it has".into()),
         ..request("b", sign, 200)
     };
-    let unknown = "no signer of this name is known here";
+    let unknown = "unknown signer";
     let table: Vec<(Vec<SignerRequest>, Vec<String>)> = vec![
         (vec![request("a", sign, 60), request("b", approve, 3600)], vec![]),
         (vec![request("a", RequestState::Denied, 9999), request("b", RequestState::Issued, 9999)], vec![]),
         (
             vec![request("a", sign, 61), delayed, request("c", sign, 5)],
-            vec!["error a.b/c: CertificateSigningRequests approved but not signed: 2, the oldest is b, \
-                  for 3m20s (windlass.dev/SigningDelayed SignerExpired: it has)"
+            vec!["error a.b/c: CertificateSigningRequests approved but not signed: 2, oldest b for 3m20s (windlass.dev/SigningDelayed SignerExpired: it has)"
                 .into()],
         ),
         (
             vec![request("a", approve, 3601)],
-            vec!["warning a.b/c: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
-                  for 60m"
+            vec!["warning a.b/c: CertificateSigningRequests waiting for approval: 1, oldest a for 60m"
                 .into()],
         ),
         (
             vec![pod("ns/a", sign, 61)],
-            vec!["error a.b/c: PodCertificateRequests not signed: 1, the oldest is ns/a, for 61s; \
-                  the signer signs no such requests"
+            vec!["error a.b/c: PodCertificateRequests not signed: 1, oldest ns/a for 61s; \
+                  the signer does not sign this kind"
                 .into()],
         ),
         (
             vec![of("x.y/z", request("a", approve, 5))],
             vec![format!(
-                "warning x.y/z: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
-                 for 5s; {unknown}"
+                "warning x.y/z: CertificateSigningRequests waiting for approval: 1, oldest a for 5s; {unknown}"
             )],
         ),
         (
             vec![of("x.y/z", request("a", sign, 61))],
             vec![format!(
-                "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
-                 for 61s; {unknown}"
+                "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 61s; {unknown}"
             )],
         ),
         // Somebody else signs for it.
@@ -249,7 +245,7 @@ fn requests_that_wait_for_too_long_are_told() {
         (
             vec![of("kubernetes.io/kube-apiserver-serving", request("a", sign, 61))],
             vec!["error kubernetes.io/kube-apiserver-serving: CertificateSigningRequests approved \
-                  but not signed: 1, the oldest is a, for 61s; the signer signs no such requests"
+                  but not signed: 1, oldest a for 61s; the signer does not sign this kind"
                 .into()],
         ),
     ];
@@ -271,15 +267,15 @@ fn errors_come_first_and_trouble_is_one_finding() {
     };
     facts.server.as_mut().unwrap().requests = vec![stranger];
     // The signer may be one of the file, so nothing is said of that.
-    let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
-                 for 99s";
+    let stuck =
+        "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 99s";
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
     facts.server = Err(SnapshotError::Unreachable("cannot reach it".into()));
     assert_eq!(finding_lines(&facts).last().unwrap(), "error -: cannot reach it");
     facts.server = Err(SnapshotError::NoServer("no kubeconfig".into()));
     assert_eq!(
         finding_lines(&facts).last().unwrap(),
-        "warning -: no server was looked at: no kubeconfig"
+        "warning -: no server checked: no kubeconfig"
     );
     facts.server = Err(SnapshotError::NotRequested);
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
@@ -376,7 +372,7 @@ fn certificates_without_a_published_anchor_are_told() {
     };
     assert_eq!(finding_lines(&facts_with(vec![der(&new), der(&old)], leaves())), [""; 0]);
     let lost = "error a.b/c: certificates issued under a CA whose trust anchor is not published: 2, \
-                the last to expire is of two, at 2026-06-02T11:00:00Z; renew them, or publish the \
+                the last one (two) expires at 2026-06-02T11:00:00Z; renew them, or publish the \
                 anchor again";
     assert_eq!(finding_lines(&facts_with(vec![der(&new)], leaves())), [lost]);
     // Of a signer that publishes nothing, nobody knows how it is trusted.
@@ -398,10 +394,9 @@ fn a_ca_that_waits_for_nodes_is_told() {
     };
     assert_eq!(held(None, &[]), [""; 0]);
     assert_eq!(held(Some(NOW), &["n1"]), [""; 0]);
-    let waits = "error a.b/c: the CA of ca.crt does not sign yet: it waits until nodes have its trust \
-                 anchor, at the latest until 2026-06-01T12:01:00Z;";
+    let waits = "error a.b/c: the CA of ca.crt does not sign yet; waiting for delivery of its trust anchor until 2026-06-01T12:01:00Z;";
     let minute = Some(NOW + Span::MINUTE);
-    assert_eq!(held(minute, &[]), [format!("{waits} no node is known to lack it")]);
+    assert_eq!(held(minute, &[]), [format!("{waits} no reporting node lacks it")]);
     assert_eq!(held(minute, &["n1"]), [format!("{waits} nodes without it: 1 (n1)")]);
     let many = held(minute, &["1", "2", "3", "4", "5", "6"]);
     assert_eq!(many, [format!("{waits} nodes without it: 6 (1, 2, 3, 4, 5, …)")]);

@@ -40,7 +40,7 @@ fn check_delivery_hold(
     let anchor: String = anchor.iter().map(|byte| format!("{byte:02x}")).collect();
     let until = bundle.records.get(&anchor)?.hold_until.filter(|until| *until > now)?;
     let nodes = match bundle.lacking.as_slice() {
-        [] => "no node is known to lack it".to_owned(),
+        [] => "no reporting node lacks it".to_owned(),
         lacking => {
             let named = lacking.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
             let more = if lacking.len() > NAMED { ", …" } else { "" };
@@ -49,7 +49,7 @@ fn check_delivery_hold(
     };
     let (file, until) = (files.certificate.display(), timestamp::format(until));
     let message = format!(
-        "the CA of {file} does not sign yet: it waits until nodes have its trust anchor, at the latest until {until}; {nodes}"
+        "the CA of {file} does not sign yet; waiting for delivery of its trust anchor until {until}; {nodes}"
     );
     Some(SignerFinding::error(known.name(), message))
 }
@@ -96,7 +96,7 @@ fn lost_anchor_finding(
     let (last, until) = lost.iter().max_by_key(|(asked, until)| (*until, &asked.name))?;
     let (count, name, until) = (lost.len(), &last.name, timestamp::format(*until));
     let message = format!(
-        "certificates issued under a CA whose trust anchor is not published: {count}, the last to expire is of {name}, at {until}; renew them, or publish the anchor again"
+        "certificates issued under a CA whose trust anchor is not published: {count}, the last one ({name}) expires at {until}; renew them, or publish the anchor again"
     );
     Some(SignerFinding::error(signer, message))
 }

@@ -79,7 +79,7 @@ fn every_name_has_a_line() {
     );
     let wide = super::text(&rows, Some(OutputFormat::Wide), NOW);
     let wide = row_words(&wide, "x.y/b");
-    assert_eq!(wide[8..], ["4b:af,4b:af", "0123456789abcdef,0123456789abcdef", "unknown here"]);
+    assert_eq!(wide[8..], ["4b:af,4b:af", "0123456789abcdef,0123456789abcdef", "unknown"]);
     let names = super::text(&rows, Some(OutputFormat::Name), NOW);
     assert_eq!(names.lines().count(), 7);
 }
@@ -108,7 +108,7 @@ fn without_a_server_nothing_is_counted() {
         assert_eq!(row_words(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
     }
     for (ca, shown) in [
-        (SignerCa::ToBeMade("d".into()), "<to be made>"),
+        (SignerCa::ToBeMade("d".into()), "<to be created>"),
         (SignerCa::Unusable("x".into()), "<unusable>"),
         (SignerCa::Elsewhere, "<unknown>"),
     ] {

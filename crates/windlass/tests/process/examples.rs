@@ -1,0 +1,72 @@
+//! Every YAML file under `examples/` is accepted by the part that reads it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::issue::{windlass, windlass_ok};
+use crate::kubectl::Kubectl;
+use crate::server::PATIENCE;
+
+fn yaml_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(yaml_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn wait_until_synced(admin: &Kubectl, bundle: &str) {
+    let started = Instant::now();
+    loop {
+        let output = windlass(admin, &["bundle", "status", bundle]).output().unwrap();
+        if output.status.success() {
+            return;
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(started.elapsed() < PATIENCE, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn every_example_is_valid() {
+    let admin = Kubectl::new();
+    admin.ok(&["create", "namespace", "cert-manager"]);
+    let mut files = yaml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples"));
+    // The sources of a Bundle may be created after it.
+    files.sort();
+    let (mut kinds, mut bundles) = (Vec::new(), Vec::new());
+    for file in files {
+        let path = file.to_str().unwrap();
+        let document: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let kind = document["kind"].as_str().unwrap().to_owned();
+        match kind.as_str() {
+            "Signers" => {
+                let checked =
+                    windlass_ok(&admin, &["signer", "check", "--files-only", "--signers", path]);
+                assert!(checked.contains("will be created at start"), "{path}: {checked}");
+            }
+            "Projections" => {
+                let read = windlass_node::projections::read(&file, &Default::default());
+                assert!(read.is_ok(), "{path}: {:?}", read.err());
+            }
+            _ => drop(admin.ok(&["apply", "-f", path])),
+        }
+        if kind == "Bundle" {
+            bundles.push(document["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+        kinds.push(kind);
+    }
+    kinds.sort();
+    kinds.dedup();
+    assert_eq!(kinds, ["Bundle", "ConfigMap", "Projections", "Signers"]);
+    bundles.iter().for_each(|bundle| wait_until_synced(&admin, bundle));
+}
