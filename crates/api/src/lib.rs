@@ -1,34 +1,50 @@
-//! The wire contract: what an object looks like and which rules it must meet, as pure functions.
+//! The wire format of API objects and the rules they must meet, as pure functions.
 //!
-//! In the order in which a request body meets them:
+//! A request body passes through these modules in this order:
 //!
 //! ```text
-//! bytes ─ decode ─▶ Value ─ normal ─▶ Value in canonical form ─ patch / apply ─▶ new Value
+//! bytes ─ decode ─▶ Value ─ normal_form ─▶ Value in canonical form ─ patch / apply ─▶ new Value
 //!                     │                      │
 //!                  protobuf               schema: one table of types drives all of these,
 //!                                         and the OpenAPI documents
 //! ```
 //!
 //! - [`decode`]: JSON, YAML and protobuf bodies, within [`limits`].
-//! - [`schema`]: the tables; [`normal_form`]: the one form in which objects are compared and stored.
+//! - [`schema`]: the tables under `schema/`; [`normal_form`]: the form in which objects are compared
+//!   and stored.
 //! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
-//! - [`trust_bundle`]: the kind of trust-manager.
-//! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: the rules on parts.
+//! - [`trust_bundle`] (Bundle), [`node_trust`] (NodeTrust): kinds beyond Kubernetes' own, with Rust
+//!   types; [`custom_resource`]: their CustomResourceDefinitions for other API servers.
+//! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: rules on parts of objects.
 //! - [`quantity`], [`duration`], [`timestamp`], [`age`]: how amounts and times are written.
-//! - [`field`], [`status`]: how a broken rule is told.
+//! - [`field`], [`status`]: how errors are reported.
 //!
-//! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
-//! with `pki`.
+//! Nothing here does I/O, reads a clock or parses X.509: the server's registry combines these rules
+//! with `windlass-pki`.
+//!
+//! ```
+//! use serde_json::json;
+//! use windlass_api::trust_bundle;
+//!
+//! let bundle = json!({"metadata": {"name": "roots"}, "spec": {"sources": []}});
+//! let errors = trust_bundle::validate(&bundle);
+//! assert_eq!(
+//!     errors.joined(),
+//!     "spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items"
+//! );
+//! ```
 
 pub mod age;
 pub mod apply;
 pub mod conditions;
+pub mod custom_resource;
 pub mod decode;
 pub mod duration;
 pub mod field;
 pub mod limits;
 pub mod meta;
 pub mod names;
+pub mod node_trust;
 pub mod normal_form;
 pub mod patch;
 pub mod quantity;

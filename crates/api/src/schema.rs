@@ -1,13 +1,25 @@
 //! The types of the API, as data.
 //!
-//! One table says of every type which fields it has, what each holds, when it is written, how
-//! lists merge and which protobuf tag it has. Decoding, normal form, patches, server-side apply
-//! and the OpenAPI documents are all driven by it, so they cannot disagree. The tables are the
-//! files under `schema/`; [`parse`] reads them once, on first use.
+//! One table defines the fields of every type, what each holds, when it is written, how lists
+//! merge and which protobuf tag it has. Decoding, normal form, patches, server-side apply and the
+//! OpenAPI documents are all driven by it, so they cannot disagree. The tables are the files under
+//! `schema/`; `schema/parse.rs` describes their form and reads them once, on first use.
+//!
+//! For kinds that are custom resources elsewhere a table also has limits, rules and columns:
+//! [`Schema::validate`] and [`Schema::set_defaults`] apply them here, and
+//! [`CustomResource`](crate::custom_resource::CustomResource) writes them into a
+//! CustomResourceDefinition.
 
+mod defaults;
+mod limits;
 mod parse;
+mod rule;
+mod validate;
 
+pub use limits::{TextFormat, ValueLimits};
 pub use parse::SchemaParseError;
+pub use rule::ValidationRule;
+pub use validate::ValidationStyle;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -39,6 +51,30 @@ pub struct ObjectType {
     pub inlined: Vec<InlinedType>,
     /// Server-side apply treats the whole object as one value.
     pub atomic: bool,
+    /// The smallest number of fields that an object has.
+    pub min_properties: usize,
+    /// Rules that relate the fields to each other, in the order in which they are checked.
+    pub rules: Vec<ValidationRule>,
+    /// The columns of `kubectl get` after the name; only root types have any.
+    pub columns: Vec<PrinterColumn>,
+    /// Positions in `fields` by protobuf tag, the order of the table.
+    by_tag: Vec<usize>,
+}
+
+/// The fields that every object has, with rules of their own.
+const HEADER_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// A column of the table that `kubectl get` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrinterColumn {
+    /// The heading, unique within the table.
+    pub name: &'static str,
+    /// Type of the cells: `string`, `integer` or `date`.
+    pub kind: &'static str,
+    /// Where the value stands, as a JSONPath expression.
+    pub json_path: &'static str,
+    /// One sentence; may be empty.
+    pub description: &'static str,
 }
 
 /// An embedded type: flattened in JSON, a nested message in protobuf.
@@ -80,6 +116,10 @@ pub struct SchemaField {
     pub patch: PatchStrategy,
     /// The values it may have, for OpenAPI.
     pub one_of: Vec<&'static str>,
+    /// Limits of the value; the OpenAPI documents of built-in kinds do not show them.
+    pub limits: ValueLimits,
+    /// Limits of each element of a list or value of a map.
+    pub item_limits: ValueLimits,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
 }
@@ -128,7 +168,7 @@ pub enum FieldPresence {
     /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
     Given,
     /// Always: an absent one is written as `""`, `0`, `false`, the empty object with what is always
-    /// written in it, or `null` (lists, maps, bytes, times, and every [`FieldSchema::nullable`]).
+    /// written in it, or `null` (lists, maps, bytes, times, and every [`SchemaField::nullable`]).
     Always,
 }
 
@@ -187,6 +227,11 @@ impl ObjectType {
         self.fields.binary_search_by(|f| f.name.cmp(name)).ok().map(|i| &self.fields[i])
     }
 
+    /// The fields in the order of the table, which is that of the protobuf tags.
+    pub fn fields_by_tag(&self) -> impl Iterator<Item = &SchemaField> {
+        self.by_tag.iter().map(|index| &self.fields[*index])
+    }
+
     /// The field of that protobuf number.
     pub fn field_by_tag(&self, tag: u32) -> Option<&SchemaField> {
         self.fields.iter().find(|f| f.tag == tag && tag != 0)
@@ -195,5 +240,26 @@ impl ObjectType {
     /// The type that is nested in protobuf under that number and flattened in JSON.
     pub fn inlined_by_tag(&self, tag: u32) -> Option<TypeId> {
         self.inlined.iter().find(|i| i.tag == tag).map(|i| i.of)
+    }
+}
+
+impl ValueShape {
+    /// The type of the value in JSON, as OpenAPI names it.
+    pub fn json_type(&self) -> &'static str {
+        match self {
+            ValueShape::String
+            | ValueShape::Bytes
+            | ValueShape::Time
+            | ValueShape::MicroTime
+            | ValueShape::Quantity
+            | ValueShape::IntOrString => "string",
+            ValueShape::Bool => "boolean",
+            ValueShape::Int32 | ValueShape::Int64 => "integer",
+            ValueShape::Float => "number",
+            ValueShape::List(_) => "array",
+            ValueShape::Raw | ValueShape::FieldsV1 | ValueShape::Object(_) | ValueShape::Map(_) => {
+                "object"
+            }
+        }
     }
 }

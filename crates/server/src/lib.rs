@@ -117,8 +117,3 @@ pub mod fuzzing {
     pub use crate::request::options::{DeleteOptions, ListOptions, WriteOptions};
     pub use crate::request::query::QueryParameters;
 }
-
-/// Sizes that NodeTrust objects are validated against; the CRD states the same.
-pub mod nodetrust_limits {
-    pub use crate::registry::nodetrusts::{BUNDLES, MESSAGE, NAME, SOURCES, VOLUMES};
-}

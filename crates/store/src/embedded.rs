@@ -30,25 +30,23 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::fatal_latch::FatalLatch;
+use crate::file_output::partial_path;
+use crate::sink::deliver_changes;
 use crate::{
     BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
     WriteRequest,
 };
 use checkpoint::CheckpointScheduler;
-pub(crate) use failure::FatalLatch;
 use failure::PathContext;
-pub(crate) use failure::io_error;
 pub(crate) use migrate::{EmbeddedSource, EmbeddedTarget};
-pub(crate) use offline::refuse_untrusted;
-pub use offline::{RESTORE_JUMP, StoreReport, backup, check, check_file, restore};
+pub use offline::{StoreReport, backup, check, check_file, restore};
 use reader::ReaderPool;
 use retention::{CompactionStride, RetentionPolicy};
-pub(crate) use schema::partial_path;
 use schema::{AccessMode, connect, db_path, wal_path};
 use verify::VerifiedContents;
 use watermark::WatermarkFile;
 use writer::{CommitWriter, REPLAY, StorePosition, WriteJob, WriterCommand};
-pub(crate) use writer::{deliver, deliver_changes};
 
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
@@ -119,7 +117,7 @@ impl EmbeddedStore {
         if let Some(pages) = options.max_pages {
             conn.pragma_update(None, "max_page_count", pages).with_path(&path)?;
         }
-        let fuse = FatalLatch::new(path.clone());
+        let latch = FatalLatch::new(path.clone());
         let position = Arc::new(StorePosition {
             revision: AtomicU64::new(contents.revision),
             floor: AtomicU64::new(contents.floor),
@@ -128,12 +126,12 @@ impl EmbeddedStore {
         watermark.record(contents.revision);
         let (inbox, commands) = channel();
         let writer = CommitWriter {
-            checkpoints: CheckpointScheduler::start(&path, &mut conn, &fuse)?,
+            checkpoints: CheckpointScheduler::start(&path, &mut conn, &latch)?,
             path: path.clone(),
             conn,
             inbox: commands,
             position: Arc::clone(&position),
-            latch: fuse.clone(),
+            latch: latch.clone(),
             sinks: Vec::new(),
             watermark,
             retention: retention(&options, &contents),
@@ -147,8 +145,8 @@ impl EmbeddedStore {
             .spawn(move || writer.run())
             .with_path(&path)?;
         let readers = ReaderPool::new(path, options.readers);
-        tracing::debug!(dir = %options.dir.display(), revision = contents.revision, "store is open");
-        Ok(Self { inbox, position, readers, latch: fuse, thread: Mutex::new(Some(thread)) })
+        tracing::debug!(dir = %options.dir.display(), revision = contents.revision, "opened store");
+        Ok(Self { inbox, position, readers, latch, thread: Mutex::new(Some(thread)) })
     }
 
     fn send(&self, command: WriterCommand) -> Result<(), Error> {
@@ -179,7 +177,7 @@ fn refuse_leftover_files(dir: &Path) -> Result<(), Error> {
     let wal = wal_path(&path);
     let what = if wal.try_exists().with_path(&wal)? {
         "it is missing, but its write-ahead log is there".to_owned()
-    } else if schema::partial_path(&path).try_exists().with_path(&path)? {
+    } else if partial_path(&path).try_exists().with_path(&path)? {
         "it is missing, but a restore was begun and not finished".to_owned()
     } else if schema::importing_path(&path).try_exists().with_path(&path)? {
         "it is missing, but an import was begun and not finished; finish it with `windlass store \

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 use crate::{
     BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
     WriteRequest,
@@ -125,7 +125,7 @@ impl EtcdStore {
         let (inbox, wanted) = unbounded_channel();
         runtime.spawn(EventFeed::new(Arc::clone(&core), wanted).run());
         runtime.spawn(Compactor::new(Arc::clone(&core), interval, age, Instant::now()).run());
-        tracing::debug!(etcd = %core.client.name.display(), revision = core.position(), "store is open");
+        tracing::debug!(etcd = %core.client.name.display(), revision = core.position(), "opened store");
         let handle = runtime.handle().clone();
         Ok(Self { core, inbox, handle, runtime: Mutex::new(Some(runtime)) })
     }

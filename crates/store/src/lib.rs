@@ -7,25 +7,52 @@
 //!
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
-//! - The feed ([`Store::attach_sink`]) delivers every change after its start once, in order, or refuses
+//! - The feed ([`Store::watch`]) delivers every change after its start once, in order, or refuses
 //!   with [`Error::Compacted`], or begins anew with [`FeedMessage::Reset`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
 //! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
 //!   Any other error leaves it open whether the change took effect; the feed tells.
 //!
-//! Start reading at [`Store`], then [`EmbeddedStore`], the engine on SQLite: in `embedded/`, `writer` is the
-//! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are
-//! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
-//! [`EtcdStore`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
-//! what they mean, `feed` owns the sinks and one `watcher`, `core` is what these share.
-//! `moving` carries a store from one engine to the other, as a file.
-//! `suite` is the list of promises as tests, which every engine has to pass.
+//! # Where to start
+//!
+//! [`Store`] is the interface; a server holds a `dyn Store` and does not know its engine.
+//!
+//! - [`EmbeddedStore`] is the engine on SQLite. In `embedded/`, `writer` is the commit thread and the
+//!   feed, `reader` serves ranges and history, `schema`, `record` and `verify` define what is on disk,
+//!   `retention` drops history, `offline` has [`check`], [`backup`] and [`restore`].
+//! - [`EtcdStore`] is the engine on an etcd cluster. In `etcd/`, `client` makes the calls, `txn` and
+//!   `reader` build and interpret them, `feed` owns the sinks and one `watcher`, `core` holds the state
+//!   that these share.
+//!
+//! Neither engine imports the other. Both use `sink` (delivery of the feed), `fatal_latch` (the failure
+//! that a store stops at) and `file_output` (files until they are complete). `migrate` moves a store
+//! from one engine to the other, through a file ([`export`], [`import`]). `suite` has the promises
+//! above as tests, which every engine must pass.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), windlass_store::Error> {
+//! use windlass_store::{EmbeddedOptions, EmbeddedStore, KeyChange, Store, WritePrecondition, WriteRequest};
+//!
+//! let store = EmbeddedStore::open(EmbeddedOptions::new("data"))?;
+//! let write = WriteRequest {
+//!     key: "core/configmaps/default/greeting".to_owned(),
+//!     expect: WritePrecondition::Absent,
+//!     change: KeyChange::Put("{}".into()),
+//! };
+//! let committed = store.commit(write).await?;
+//! assert_eq!(committed.revision, store.revision());
+//! # Ok(())
+//! # }
+//! ```
 
 mod embedded;
 mod error;
 mod etcd;
+mod fatal_latch;
+mod file_output;
 mod migrate;
+mod sink;
 #[cfg(test)]
 mod suite;
 
@@ -36,8 +63,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 pub use embedded::{
-    Clock, EmbeddedOptions, EmbeddedStore, RESTORE_JUMP, StoreReport, backup, check, check_file,
-    restore,
+    Clock, EmbeddedOptions, EmbeddedStore, StoreReport, backup, check, check_file, restore,
 };
 pub use error::Error;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTlsFiles, RaisedRevision, raise_revision};
@@ -50,6 +76,12 @@ pub use migrate::{
 ///
 /// An empty new store is at 1, so no state of a store is ever called 0.
 pub type Revision = u64;
+
+/// How far a restored store's revision lies above the one in its backup.
+///
+/// Clients may remember revisions from after the backup. None of those is ever given out again, as
+/// long as fewer changes than this were made between the backup and the restore.
+pub const RESTORE_JUMP: Revision = 1_000_000;
 
 /// A boxed future, so that `dyn Store` works.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -239,5 +271,36 @@ pub trait Store: Send + Sync + 'static {
             let page = self.range(range).await?;
             Ok(page.items.into_iter().find(|(k, _)| k == key).map(|(_, stored)| stored))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn neither_engine_imports_the_other() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for (engine, other) in [("embedded", "etcd"), ("etcd", "embedded")] {
+            let mut files = vec![root.join(format!("{engine}.rs"))];
+            sources(&root.join(engine), &mut files);
+            assert!(files.len() > 10, "{files:?}");
+            for file in files {
+                let text = fs::read_to_string(&file).unwrap();
+                assert!(!text.contains(&format!("crate::{other}")), "{}", file.display());
+            }
+        }
     }
 }

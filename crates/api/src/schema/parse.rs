@@ -19,12 +19,29 @@
 //! `patch=merge|merge:KEY|retainKeys|merge+retainKeys:KEY`, `enum=A,B`, `wrapped`, `nullable`; then
 //! `|` and a sentence. A shape is a scalar name, a type (`Name` of this package or `alias.Name`), `[]shape` or
 //! `map[shape]`. With `inline` for a presence, the type's fields join those of the type at hand.
+//!
+//! Types of kinds that are custom resources elsewhere may have more:
+//!
+//! ```text
+//! type Report atomic minProperties=1 | A report.
+//!   1 digest string given min=1 max=80 format=sha256 | Of what it covers.
+//!   2 volumes []string given list=atomic max=256 item.max=1024 | Their names.
+//!   rule has(self.digest) || has(self.volumes) | one of [digest volumes] must be set
+//!   crd-rule size(self.metadata.name) <= 63 | metadata.name must be no more than 63 characters
+//!   column integer "Volumes" .status.volumes | How many volumes there are.
+//! ```
+//!
+//! `min` and `max` bound the characters of a string, the elements of a list, the entries of a map or
+//! (`min` only) a number; with `item.` they hold for elements. A `rule` is a CEL expression with its
+//! message, which the server evaluates as well (see `rule.rs` for the subset); a `crd-rule` stands in
+//! the CustomResourceDefinition only, where the server has code for it. A `column` is type, heading
+//! and JSONPath.
 
 use std::collections::HashMap;
 
 use super::{
-    FieldPresence, InlinedType, MergeStrategy, ObjectType, PatchStrategy, Schema, SchemaField,
-    TypeId, ValueShape,
+    FieldPresence, InlinedType, MergeStrategy, ObjectType, PatchStrategy, PrinterColumn, Schema,
+    SchemaField, TextFormat, TypeId, ValidationRule, ValueLimits, ValueShape,
 };
 
 /// The tables that are built into the binary.
@@ -78,18 +95,30 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
     let mut by_name: HashMap<&'static str, TypeId> = HashMap::new();
     for line in lines(tables) {
         let line = line?;
-        if let SchemaItem::Type { name, atomic, description } = line.item {
+        if let SchemaItem::Type { name, flags, description } = line.item {
             let name: &'static str = format!("{}.{name}", line.package).leak();
             if by_name.insert(name, TypeId(types.len() as u32)).is_some() {
-                return Err(line.error(format!("type {name} stands twice")));
+                return Err(line.error(format!("type {name} is defined twice")));
             }
-            types.push(ObjectType {
+            let mut ty = ObjectType {
                 name,
                 description,
                 fields: Vec::new(),
                 inlined: Vec::new(),
-                atomic,
-            });
+                atomic: false,
+                min_properties: 0,
+                rules: Vec::new(),
+                columns: Vec::new(),
+                by_tag: Vec::new(),
+            };
+            for flag in flags.split_whitespace() {
+                match (flag, flag.strip_prefix("minProperties=").map(str::parse)) {
+                    ("atomic", _) => ty.atomic = true,
+                    (_, Some(Ok(min))) => ty.min_properties = min,
+                    _ => return Err(line.error(format!("type attribute {flag:?}"))),
+                }
+            }
+            types.push(ty);
         }
     }
     let mut current: Option<usize> = None;
@@ -105,10 +134,21 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
                 let Some(owner) = current else {
                     return Err(line.error("a field before the first type".into()));
                 };
-                if words.split_whitespace().nth(3) == Some("inline") {
-                    types[owner].inlined.push(inline(&line, words, &by_name)?);
-                } else {
-                    types[owner].fields.push(field(&line, words, description, &by_name)?);
+                let owner = &mut types[owner];
+                match words.split_once(' ') {
+                    Some(("rule", code)) => {
+                        let rule = ValidationRule::parse(code.trim(), description);
+                        let rule = rule.ok_or_else(|| line.error(format!("rule {code}")))?;
+                        owner.rules.push(rule);
+                    }
+                    Some(("crd-rule", code)) => {
+                        owner.rules.push(ValidationRule::external(code.trim(), description));
+                    }
+                    Some(("column", code)) => owner.columns.push(column(&line, code, description)?),
+                    _ if words.split_whitespace().nth(3) == Some("inline") => {
+                        owner.inlined.push(inline(&line, words, &by_name)?);
+                    }
+                    _ => owner.fields.push(field(&line, words, description, &by_name)?),
                 }
             }
         }
@@ -120,9 +160,11 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
         t.fields.sort_by_key(|f| f.name);
         t.fields.shrink_to_fit();
         if let Some(pair) = t.fields.windows(2).find(|w| w[0].name == w[1].name) {
-            let what = format!("field {} of {} stands twice", pair[0].name, t.name);
+            let what = format!("field {} of {} is defined twice", pair[0].name, t.name);
             return Err(SchemaParseError { table: t.name.into(), line: 0, what });
         }
+        t.by_tag = (0..t.fields.len()).collect();
+        t.by_tag.sort_by_key(|index| t.fields[*index].tag);
     }
     Ok(Schema { types, by_name })
 }
@@ -151,7 +193,7 @@ struct SchemaLine {
 }
 
 enum SchemaItem {
-    Type { name: &'static str, atomic: bool, description: &'static str },
+    Type { name: &'static str, flags: &'static str, description: &'static str },
     Field(&'static str, &'static str),
 }
 
@@ -184,7 +226,7 @@ fn lines(
             let item = if indented {
                 SchemaItem::Field(code, description)
             } else {
-                let mut words = code.split_whitespace();
+                let mut words = code.splitn(3, ' ');
                 match (words.next(), words.next(), words.next()) {
                     (Some("package"), Some(name), None) => {
                         package = name;
@@ -194,9 +236,8 @@ fn lines(
                         imports.push((alias, path));
                         return None;
                     }
-                    (Some("type"), Some(name), flag) => {
-                        let atomic = flag == Some("atomic");
-                        SchemaItem::Type { name, atomic, description }
+                    (Some("type"), Some(name), flags) => {
+                        SchemaItem::Type { name, flags: flags.unwrap_or_default(), description }
                     }
                     _ => return fail("neither package, import, type nor field"),
                 }
@@ -220,6 +261,18 @@ fn inline(
     }
 }
 
+fn column(
+    line: &SchemaLine,
+    code: &'static str,
+    description: &'static str,
+) -> Result<PrinterColumn, SchemaParseError> {
+    let parts = code.trim().split_once(" \"").and_then(|(kind, rest)| {
+        let (name, json_path) = rest.split_once("\" ")?;
+        Some(PrinterColumn { name, kind, json_path: json_path.trim(), description })
+    });
+    parts.ok_or_else(|| line.error("a column is: column type \"heading\" path".into()))
+}
+
 fn field(
     line: &SchemaLine,
     code: &'static str,
@@ -234,7 +287,7 @@ fn field(
     };
     let mut field = SchemaField {
         name,
-        tag: tag.parse().map_err(|_| line.error(format!("tag {tag:?} is no number")))?,
+        tag: tag.parse().map_err(|_| line.error(format!("tag {tag:?} is not a number")))?,
         shape: shape(line, shape_text, by_name)?,
         presence: match presence {
             "always" => FieldPresence::Always,
@@ -249,6 +302,8 @@ fn field(
         merge: MergeStrategy::Default,
         patch: PatchStrategy::Default,
         one_of: Vec::new(),
+        limits: ValueLimits::default(),
+        item_limits: ValueLimits::default(),
         description,
     };
     for word in words {
@@ -283,9 +338,25 @@ fn attribute(
             _ => return Err(line.error(format!("patch={how}"))),
         },
         ("enum", values) => field.one_of = values.split(',').collect(),
+        (limit, value) if set_limit(field, limit, value).is_some() => {}
         _ => return Err(line.error(format!("attribute {word:?}"))),
     }
     Ok(())
+}
+
+/// Sets a limit of a field or of its elements; `None` if it is none.
+fn set_limit(field: &mut SchemaField, name: &str, value: &str) -> Option<()> {
+    let limits = match name.split_once('.') {
+        Some(("item", _)) => &mut field.item_limits,
+        _ => &mut field.limits,
+    };
+    match name.trim_start_matches("item.") {
+        "min" => limits.min = Some(value.parse().ok()?),
+        "max" => limits.max = Some(value.parse().ok()?),
+        "format" => limits.format = Some(TextFormat::parse(value)?),
+        _ => return None,
+    }
+    Some(())
 }
 
 fn shape(
@@ -330,108 +401,4 @@ fn shape(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &str = "\
-package a.b
-import x c.d
-type One | The first.
-  1 name string always required default=\"\" | A name.
-  3 list []x.Two nonempty list=key:k patch=merge:k
-  2 map map[[]string] given
-package c.d
-type Two atomic
-  1 k string nonempty enum=A,B
-";
-
-    #[test]
-    fn a_table_becomes_types() {
-        let schema = Schema::parse(&[("t", TABLE)]).unwrap();
-        let one = schema.get_type(schema.lookup("a.b.One").unwrap());
-        assert_eq!(one.description, "The first.");
-        assert_eq!(one.field("name").unwrap().description, "A name.");
-        assert_eq!(one.field_by_tag(3).unwrap().merge, MergeStrategy::ByKey(vec!["k"]));
-        assert_eq!(one.field("list").unwrap().patch, PatchStrategy::Merge(Some("k")));
-        let two = schema.lookup("c.d.Two").unwrap();
-        assert!(schema.get_type(two).atomic);
-        assert_eq!(
-            one.field("list").unwrap().shape,
-            ValueShape::List(Box::new(ValueShape::Object(two)))
-        );
-    }
-
-    #[test]
-    fn inlined_fields_are_flattened_and_keep_their_message() {
-        let text = "\
-package p
-type Outer
-  1 base Base inline
-  2 key string always
-type Base
-  1 name string nonempty
-  2 deep Deep inline
-type Deep
-  1 x map[[]string] given wrapped
-";
-        let schema = Schema::parse(&[("t", text)]).unwrap();
-        let outer = schema.get_type(schema.lookup("p.Outer").unwrap());
-        let names: Vec<_> = outer.fields.iter().map(|f| (f.name, f.tag)).collect();
-        assert_eq!(names, [("key", 2), ("name", 0), ("x", 0)]);
-        assert_eq!(outer.inlined_by_tag(1), schema.lookup("p.Base"));
-        assert!(outer.field("x").unwrap().wrapped);
-        assert!(outer.field_by_tag(0).is_none());
-        let circle = "package p\ntype A\n  1 a A inline\n  2 f bool given";
-        assert!(Schema::parse(&[("t", circle)]).is_err());
-    }
-
-    #[test]
-    fn a_broken_table_names_the_line() {
-        for (text, words) in [
-            ("package p\ntype T\n  1 a Nope given", "line 3: type p.Nope is unknown"),
-            ("package p\ntype T\n  1 a string often", "line 3: presence"),
-            ("package p\n  1 a string given", "line 2: a field before"),
-            ("package p\ntype T\n  x a string given", "line 3: tag"),
-            ("package p\ntype T\ntype T", "line 3: type p.T stands twice"),
-        ] {
-            let error = Schema::parse(&[("t", text)]).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_built_in_tables_agree_with_themselves() {
-        let schema = parse(TABLES).unwrap();
-        for (_, t) in schema.types() {
-            let mut tags: Vec<u32> =
-                t.fields.iter().map(|f| f.tag).filter(|tag| *tag != 0).collect();
-            tags.extend(t.inlined.iter().map(|i| i.tag));
-            let all = tags.len();
-            tags.sort_unstable();
-            tags.dedup();
-            assert_eq!(tags.len(), all, "a tag of {} stands twice", t.name);
-            for field in &t.fields {
-                let at = format!("{}.{}", t.name, field.name);
-                let mut keys = match &field.merge {
-                    MergeStrategy::ByKey(keys) => keys.clone(),
-                    _ => Vec::new(),
-                };
-                if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) =
-                    field.patch
-                {
-                    keys.push(key);
-                }
-                if let ValueShape::List(of) = &field.shape
-                    && let ValueShape::Object(id) = **of
-                {
-                    let element = schema.get_type(id);
-                    keys.retain(|key| element.field(key).is_none());
-                }
-                assert!(keys.is_empty(), "{at} is keyed by {keys:?}");
-                let list_in_map = matches!(&field.shape, ValueShape::Map(of) if matches!(**of, ValueShape::List(_)));
-                assert_eq!(field.wrapped, list_in_map, "{at}");
-                assert!(!field.nullable || field.presence == FieldPresence::Always, "{at}");
-            }
-        }
-    }
-}
+mod tests;

@@ -371,7 +371,7 @@ fn passwords_have_values_and_are_not_shown() {
 
 #[test]
 fn crd_schema_matches_the_builtin_table() {
-    let definition = custom_resource_definition();
+    let definition = RESOURCE.definition();
     let version = &definition["spec"]["versions"][0];
     let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let sources = &spec["properties"]["sources"];
@@ -387,4 +387,13 @@ fn crd_schema_matches_the_builtin_table() {
     assert_eq!(jks["required"], json!(["key"]));
     let status = &version["schema"]["openAPIV3Schema"]["properties"]["status"];
     assert_eq!(status["properties"]["conditions"]["x-kubernetes-list-map-keys"], json!(["type"]));
+}
+
+#[test]
+fn constants_match_the_schema() {
+    let definition = RESOURCE.definition().to_string();
+    let reserved = RESERVED_NAMES.map(|name| format!("'{name}'")).join(", ");
+    assert!(definition.contains(&format!("self.metadata.name in [{reserved}]")), "{definition}");
+    assert!(definition.contains(&format!("\"default\":\"{JKS_PASSWORD}\"")), "{definition}");
+    assert_eq!(API_VERSION, format!("{GROUP}/{VERSION}"));
 }

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::schema::validate_schema;
+use super::RESOURCE;
 use crate::field::{FieldErrors, FieldPath};
 use crate::meta::{ObjectMetaView, validate_annotations, validate_labels};
 use crate::names::{self, LABEL_MAX};
+use crate::schema::{Schema, ValidationStyle};
 use crate::selector::labels::validate_label_selector;
 use crate::signer_name::{SignerName, bundle_prefix};
 
@@ -45,6 +46,11 @@ pub fn validate(object: &Value) -> FieldErrors {
         validate_rules(object, &mut errors);
     }
     errors
+}
+
+/// Checks an object against the schema and its rules.
+pub fn validate_schema(object: &Value, errors: &mut FieldErrors) {
+    Schema::get().validate(RESOURCE.type_id(), ValidationStyle::CustomResource, object, errors);
 }
 
 /// Checks a Bundle against the rules that are not in the schema.

@@ -8,20 +8,16 @@ pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::trust::object::{NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text};
+use windlass_api::node_trust::limits;
+
+use crate::trust::object::{
+    NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text, parse_selector,
+};
 use crate::volume::trust_anchors::BundleSelector;
 use crate::volume_manager::report::{VolumeReport, VolumeReports};
 
-/// Volumes of a source that are named.
-const VOLUMES: usize = 256;
-/// Bundles of a source that are listed.
-const BUNDLES: usize = 1024;
-/// Maximum number of sources in one NodeTrust status.
-const SOURCES: usize = 1024;
-/// The bytes of a message.
-const MESSAGE: usize = 1024;
-/// The bytes of all sources. Servers take objects of 1.5 MiB.
-const ALL: usize = 1024 * 1024;
+/// Most bytes of all sources together; API servers accept objects of 1.5 MiB.
+const MAX_SOURCE_BYTES: usize = 1024 * 1024;
 
 /// What an earlier life of the process reported, by volume.
 #[derive(Clone, Debug, Default)]
@@ -72,12 +68,12 @@ pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrust
         bundles: number(bundles.len()),
         ..NodeTrustStatus::default()
     };
-    let mut room = ALL;
+    let mut room = MAX_SOURCE_BYTES;
     for (key, volumes) in groups {
         let source = source(key, &volumes);
         let size = serde_json::to_string(&source).map_or(usize::MAX, |text| text.len());
         match room.checked_sub(size) {
-            Some(left) if status.sources.len() < SOURCES => {
+            Some(left) if status.sources.len() < limits().sources => {
                 room = left;
                 status.sources.push(source);
             }
@@ -96,7 +92,7 @@ impl PreviousReport {
     pub fn new(status: &NodeTrustStatus) -> Self {
         let mut carried = BTreeMap::new();
         for source in status.sources.iter().filter(|source| !source.digest.is_empty()) {
-            let Some(select) = source.select() else { continue };
+            let Some(select) = parse_selector(source) else { continue };
             let selection = SourceSelection::new(&select, source.optional);
             let (digest, bundles) = (source.digest.clone(), source.bundles.clone());
             let content = SourceContent { digest, bundles };
@@ -134,7 +130,7 @@ fn contents<'a>(
                     generation: bundle.generation,
                     digest: digest_text(&bundle.digest),
                 });
-                let bundles = bundles.take(BUNDLES).collect();
+                let bundles = bundles.take(limits().bundles).collect();
                 Some(SourceContent { digest: digest_text(&carried.digest), bundles })
             }
             // One that has no files yet is another's that has the same name.
@@ -157,14 +153,14 @@ fn source((selection, content, message): SourceKey, volumes: &BTreeSet<String>) 
         optional,
         digest,
         bundles,
-        volumes: volumes.iter().take(VOLUMES).cloned().collect(),
-        more_volumes: number(volumes.len().saturating_sub(VOLUMES)),
+        volumes: volumes.iter().take(limits().volumes).cloned().collect(),
+        more_volumes: number(volumes.len().saturating_sub(limits().volumes)),
         message,
     }
 }
 
 fn truncate_message(message: &str) -> &str {
-    let mut end = MESSAGE.min(message.len());
+    let mut end = limits().message_bytes.min(message.len());
     while !message.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,12 +1,11 @@
 //! Bundles of trust-manager: which certificates are gathered, and where they go.
 //!
-//! Elsewhere the kind is a custom resource, so that what a server does with those is done here: the
-//! status has a door of its own, and `windlass_api::trust_bundle` has the schema with its rules.
+//! On other servers the kind is a custom resource, so it behaves like one here: the status is a
+//! subresource, and `windlass_api::trust_bundle` has the schema and its rules.
 
 use serde_json::Value;
 use windlass_api::trust_bundle::{
-    GROUP, KIND as NAME, PLURAL, SYNCED, VERSION, set_defaults, validate, validate_new,
-    validate_schema,
+    RESOURCE, SYNCED, set_defaults, validate, validate_new, validate_schema,
 };
 
 use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
@@ -15,14 +14,14 @@ use super::table_cells;
 
 /// Descriptor of Bundle, the cluster-wide kind of trust-manager.
 pub const BUNDLES_KIND: Kind = Kind {
-    name: NAME,
-    plural: PLURAL,
-    singular: "bundle",
+    name: RESOURCE.kind,
+    plural: RESOURCE.plural,
+    singular: RESOURCE.singular,
     scope: Scope::Cluster,
     served: &[ServedVersion {
-        group: GROUP,
-        version: VERSION,
-        type_name: "io.cert-manager.trust.v1alpha1.Bundle",
+        group: RESOURCE.group,
+        version: RESOURCE.version,
+        type_name: RESOURCE.type_name,
         convert: None,
     }],
     subresources: &[Subresource {

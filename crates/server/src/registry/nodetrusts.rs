@@ -1,38 +1,25 @@
 //! NodeTrusts: which trust anchors are in the volumes of a node, as the node itself reports it.
 //!
-//! There is no status subresource: the report is all there is, and elsewhere the kind is a custom
-//! resource that is written in the same way.
+//! There is no status subresource, because the report is the whole object. On other servers the kind
+//! is a custom resource; `windlass_api::node_trust` has its schema and its rules.
 
-use serde_json::Value;
-use windlass_api::field::{FieldErrors, FieldPath};
-use windlass_api::selector::labels::validate_label_selector;
+use windlass_api::node_trust::{RESOURCE, validate};
 
 use super::kind::{Kind, Scope, ServedVersion, TableColumn};
-use super::object_fields::{count, integer, list, non_null, text, texts};
+use super::object_fields::integer;
 use super::table_cells;
-
-/// Sources in a report. A node has some hundred pods, and most of them ask for the same.
-pub const SOURCES: usize = 1024;
-/// Most bundles that one source of a NodeTrust may list.
-pub const BUNDLES: usize = 1024;
-/// Volumes of a source that are named.
-pub const VOLUMES: usize = 256;
-/// The bytes of a name: a volume's is made of three, a bundle's of a signer's and its own.
-pub const NAME: usize = 1024;
-/// The bytes of a message.
-pub const MESSAGE: usize = 1024;
 
 /// Descriptor of NodeTrust, in which nodes report the trust anchors of their volumes.
 pub const NODETRUSTS_KIND: Kind = Kind {
-    name: "NodeTrust",
-    plural: "nodetrusts",
-    singular: "nodetrust",
-    short_names: &["ntr"],
+    name: RESOURCE.kind,
+    plural: RESOURCE.plural,
+    singular: RESOURCE.singular,
+    short_names: RESOURCE.short_names,
     scope: Scope::Cluster,
     served: &[ServedVersion {
-        group: "windlass.dev",
-        version: "v1alpha1",
-        type_name: "dev.windlass.v1alpha1.NodeTrust",
+        group: RESOURCE.group,
+        version: RESOURCE.version,
+        type_name: RESOURCE.type_name,
         convert: None,
     }],
     columns: &[
@@ -62,100 +49,11 @@ const fn integer_column(name: &'static str, description: &'static str) -> TableC
     table_cells::with_type("integer", table_cells::column(name, description))
 }
 
-fn validate(object: &Value, errors: &mut FieldErrors) {
-    let path = FieldPath::new("status");
-    for field in ["volumes", "blocked", "bundles", "moreSources"] {
-        validate_non_negative(object, &format!("/status/{field}"), &path.child(field), errors);
-    }
-    let path = path.child("sources");
-    if within(count(object, "/status/sources"), SOURCES, &path, errors) {
-        for (i, source) in list(object, "/status/sources").iter().enumerate() {
-            validate_source(source, &path.index(i), errors);
-        }
-    }
-}
-
-fn validate_source(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    let (name, signer) = (text(source, "/name"), text(source, "/signerName"));
-    match (name, signer) {
-        ("", "") => errors.required(path, "one of name and signerName must be specified"),
-        ("", signer) => validate_length(signer, NAME, &path.child("signerName"), errors),
-        (name, "") => validate_length(name, NAME, &path.child("name"), errors),
-        _ => errors.forbidden(&path.child("signerName"), "may not be specified with name"),
-    }
-    if let Some(selector) = non_null(source, "/labelSelector") {
-        let path = path.child("labelSelector");
-        if signer.is_empty() {
-            errors.forbidden(&path, "may only be specified with signerName");
-        }
-        validate_label_selector(&path, selector, errors);
-    }
-    if let Some(digest) = non_null(source, "/digest") {
-        validate_digest(digest, &path.child("digest"), errors);
-    }
-    let bundles = path.child("bundles");
-    if within(count(source, "/bundles"), BUNDLES, &bundles, errors) {
-        for (i, bundle) in list(source, "/bundles").iter().enumerate() {
-            validate_bundle(bundle, &bundles.index(i), errors);
-        }
-    }
-    let volumes = path.child("volumes");
-    if within(count(source, "/volumes"), VOLUMES, &volumes, errors) {
-        for (i, volume) in texts(source, "/volumes").enumerate() {
-            validate_length(volume, NAME, &volumes.index(i), errors);
-        }
-    }
-    validate_non_negative(source, "/moreVolumes", &path.child("moreVolumes"), errors);
-    validate_length(text(source, "/message"), MESSAGE, &path.child("message"), errors);
-}
-
-fn validate_bundle(bundle: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    let name = text(bundle, "/name");
-    if name.is_empty() {
-        errors.required(&path.child("name"), "");
-    }
-    validate_length(name, NAME, &path.child("name"), errors);
-    validate_non_negative(bundle, "/generation", &path.child("generation"), errors);
-    validate_digest(bundle.get("digest").unwrap_or(&Value::Null), &path.child("digest"), errors);
-}
-
-fn validate_digest(digest: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    let digits = digest.as_str().and_then(|text| text.strip_prefix("sha256:"));
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    if !digits.is_some_and(|digits| digits.len() == 64 && digits.bytes().all(is_digit)) {
-        errors.invalid(path, digest, "must be sha256: and 64 lower-case hexadecimal digits");
-    }
-}
-
-fn validate_non_negative(
-    object: &Value,
-    pointer: &str,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
-    if let Some(number) = integer(object, pointer).filter(|n| *n < 0) {
-        errors.invalid(path, &number.into(), "must be greater than or equal to 0");
-    }
-}
-
-fn validate_length(text: &str, max: usize, path: &FieldPath, errors: &mut FieldErrors) {
-    if text.len() > max {
-        errors.too_long(path, max);
-    }
-}
-
-fn within(count: usize, max: usize, path: &FieldPath, errors: &mut FieldErrors) -> bool {
-    if count > max {
-        errors.too_many(path, count, max);
-    }
-    count <= max
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::object_fields::tests::{cells, change_refusals, refusals};
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn with(source: &Value) -> Value {
         json!({"metadata": {"name": "n1", "creationTimestamp": "1970-01-01T00:00:00Z"},
@@ -174,7 +72,7 @@ mod tests {
             json!({"signerName": "a/b", "labelSelector": {}, "optional": true}),
             json!({"signerName": "a/b", "labelSelector": {"matchLabels": {"a": "b"}}}),
             json!({"name": "x", "digest": digest(), "bundles": [bundle], "volumes": ["host/a"],
-                   "moreVolumes": 1, "message": "m".repeat(MESSAGE)}),
+                   "moreVolumes": 1, "message": "m".repeat(1024)}),
         ] {
             assert_eq!(
                 refusals(&NODETRUSTS_KIND, &with(&source)),

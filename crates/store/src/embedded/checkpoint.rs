@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::failure::{FatalLatch, PathContext};
+use super::failure::PathContext;
 use super::schema::{AccessMode, BUSY, connect, wal_path};
 use crate::Error;
+use crate::fatal_latch::FatalLatch;
 
 /// Pages in the log from which on the thread copies.
 const START: u32 = 1_000;

@@ -1,16 +1,16 @@
 //! What an SQLite or I/O error means for the store.
 //!
-//! A full disk passes. An I/O error does not: after a failed fsync nobody can say what is on disk,
-//! and asking again may answer "fine" without it being so. The store then stops accepting writes.
+//! A full disk is transient. An I/O error is not: after a failed fsync the content of the disk is
+//! unknown, and a second fsync may succeed without having written it. The store then stops accepting
+//! writes.
 
-use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
-use tokio::sync::watch;
 
 use crate::Error;
+use crate::file_output::io_error;
 
 /// Translates an error of a connection on `path`.
 pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
@@ -62,14 +62,6 @@ pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
     }
 }
 
-/// Translates an error of the file system.
-pub(crate) fn io_error(path: &Path, error: &std::io::Error) -> Error {
-    match error.kind() {
-        std::io::ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
-        _ => Error::Unavailable { path: path.to_owned(), what: error.to_string() },
-    }
-}
-
 /// Attaches the path of the file to the results of its connection.
 pub(super) trait PathContext<T> {
     fn with_path(self, path: &Path) -> Result<T, Error>;
@@ -84,54 +76,6 @@ impl<T> PathContext<T> for rusqlite::Result<T> {
 impl<T> PathContext<T> for std::io::Result<T> {
     fn with_path(self, path: &Path) -> Result<T, Error> {
         self.map_err(|error| io_error(path, &error))
-    }
-}
-
-/// The first fatal failure of a store, shared by its threads.
-#[derive(Debug, Clone)]
-pub(crate) struct FatalLatch {
-    cause: watch::Sender<Option<Error>>,
-    db: PathBuf,
-}
-
-impl FatalLatch {
-    pub(crate) fn new(db: PathBuf) -> Self {
-        Self { cause: watch::Sender::new(None), db }
-    }
-
-    /// Stops the store for good, if it has not stopped already.
-    pub(crate) fn trip(&self, error: &Error) {
-        self.cause.send_if_modified(|cause| {
-            if cause.is_some() {
-                return false;
-            }
-            tracing::error!(db = %self.db.display(), %error, "the store stops accepting writes");
-            *cause = Some(error.clone());
-            true
-        });
-    }
-
-    /// Stops the store if this error is of the kind that does not pass.
-    pub(crate) fn trip_if_fatal(&self, error: &Error) {
-        if matches!(error, Error::Failed { .. }) {
-            self.trip(error);
-        }
-    }
-
-    pub(crate) fn cause(&self) -> Option<Error> {
-        self.cause.borrow().clone()
-    }
-
-    /// Waits for the failure; never resolves if the store ends without one.
-    pub(crate) fn wait(&self) -> impl Future<Output = Error> + Send + 'static {
-        let mut cause = self.cause.subscribe();
-        async move {
-            let found = cause.wait_for(Option::is_some).await.map(|found| (*found).clone());
-            match found {
-                Ok(Some(error)) => error,
-                _ => std::future::pending().await,
-            }
-        }
     }
 }
 

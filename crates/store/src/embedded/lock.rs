@@ -11,8 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use windlass_safe_path::private;
 
-use super::failure::io_error;
 use crate::Error;
+use crate::file_output::io_error;
 
 /// The held lock; dropping it releases the directory.
 #[derive(Debug)]

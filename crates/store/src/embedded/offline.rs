@@ -9,17 +9,10 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::failure::PathContext;
-use super::schema::{
-    self, AccessMode, DatabaseMeta, connect, create_file, db_path, partial_path, publish,
-};
+use super::schema::{self, AccessMode, DatabaseMeta, connect, create_file, db_path, publish};
 use super::{verify, watermark};
-use crate::{Error, Revision};
-
-/// How far a restored store's revision lies above the one in its backup.
-///
-/// Clients may remember revisions from after the backup. None of those is ever given out again, as
-/// long as fewer changes than this were made between the backup and the restore.
-pub const RESTORE_JUMP: Revision = 1_000_000;
+use crate::file_output::{partial_path, refuse_untrusted};
+use crate::{Error, RESTORE_JUMP, Revision};
 
 /// What a sound store holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,19 +102,6 @@ pub fn restore(file: &Path, dir: &Path) -> Result<StoreReport, Error> {
     let report = check_file(&unfinished)?;
     publish(&unfinished, &path)?;
     Ok(StoreReport { path, ..report })
-}
-
-/// Refuses to write a file with secrets where other users can replace it while it is written.
-pub(crate) fn refuse_untrusted(file: &Path) -> Result<(), Error> {
-    let above = file.parent().unwrap_or(Path::new(""));
-    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    match windlass_safe_path::find_untrusted_directory(above).with_path(above)? {
-        None => Ok(()),
-        Some(untrusted) => Err(refused_error(
-            file,
-            &format!("is not written: {untrusted}; choose a directory that only you can write to"),
-        )),
-    }
 }
 
 /// Makes a directory that only its owner can enter, without remains of an earlier attempt.

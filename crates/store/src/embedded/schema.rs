@@ -16,6 +16,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::failure::PathContext;
 use super::record::{from_sql, to_sql};
+use crate::file_output::with_suffix;
 use crate::{Error, Revision};
 
 /// The only data format this program reads and writes.
@@ -51,20 +52,9 @@ pub(super) fn wal_path(db: &Path) -> PathBuf {
     with_suffix(db, "-wal")
 }
 
-/// The name a database has until it is complete.
-pub(crate) fn partial_path(db: &Path) -> PathBuf {
-    with_suffix(db, ".partial")
-}
-
 /// The name a database has while an import fills it.
 pub(super) fn importing_path(db: &Path) -> PathBuf {
     with_suffix(db, ".import")
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// What a connection is for.

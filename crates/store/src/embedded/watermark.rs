@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_safe_path::private;
 
-use super::failure::io_error;
+use crate::file_output::io_error;
 use crate::{Error, Revision};
 
 const FILE: &str = "revision";

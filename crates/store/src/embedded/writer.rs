@@ -15,15 +15,16 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::checkpoint::CheckpointScheduler;
-use super::failure::{FatalLatch, PathContext};
+use super::failure::PathContext;
 use super::lock::DirectoryLock;
 use super::reader;
 use super::record::{ChangeRecord, to_sql};
 use super::retention::{CompactionStride, RetentionPolicy, raise_floor};
 use super::watermark::WatermarkFile;
+use crate::fatal_latch::FatalLatch;
+use crate::sink::deliver_changes;
 use crate::{
-    ChangeEvent, CommittedWrite, Error, FeedMessage, KeyChange, Revision, Sink, WritePrecondition,
-    WriteRequest,
+    ChangeEvent, CommittedWrite, Error, KeyChange, Revision, Sink, WritePrecondition, WriteRequest,
 };
 
 /// The most writes in one transaction, which bounds how long the first of them waits.
@@ -395,21 +396,4 @@ fn size(write: &WriteRequest) -> usize {
 
 fn event_size(event: &ChangeEvent) -> u64 {
     (event.key.len() + event.value.as_ref().map_or(0, |value| value.len())) as u64
-}
-
-/// Gives changes to a sink.
-pub(crate) fn deliver_changes(sink: &mut Sink, events: &[ChangeEvent]) -> Result<(), Error> {
-    deliver(sink, FeedMessage::Changes(events))
-}
-
-/// Calls a sink; one that panics is an error.
-pub(crate) fn deliver(sink: &mut Sink, message: FeedMessage<'_>) -> Result<(), Error> {
-    catch_unwind(AssertUnwindSafe(|| sink(message))).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
-        Error::Failed { what: format!("a sink of the feed panicked: {text}") }
-    })
 }

@@ -24,7 +24,7 @@ use super::wire::{
     ResponseHeader, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::Error;
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 
 /// The pause between attempts on one call.
 const PAUSE: Duration = Duration::from_millis(50);

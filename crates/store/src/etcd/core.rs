@@ -13,7 +13,7 @@ use super::keys::KeySpace;
 use super::meta_key::{self, MetaKeyValue};
 use super::watcher::{EtcdWatcher, WatchBatch, WatchEnd, compacted_at};
 use super::wire::RangeRequest;
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 use crate::{ChangeEvent, Error, Revision};
 
 /// How long the feed may take before it is suspected that nothing of ours is on its way: what is comes

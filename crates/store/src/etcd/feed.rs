@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::core::{EtcdCore, ReplayControl};
 use super::reader;
 use super::watcher::{EtcdWatcher, WatchBatch, WatchEnd};
-use crate::embedded::{deliver, deliver_changes};
+use crate::sink::{deliver, deliver_changes};
 use crate::{ChangeEvent, Error, FeedMessage, KeyRange, Revision, Sink};
 
 /// The first and the longest pause before the stream is opened again.

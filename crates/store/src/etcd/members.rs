@@ -25,7 +25,7 @@ use super::version::has_reliable_progress;
 use super::wire::{self, RangeRequest, RangeResponse, StatusRequest, StatusResponse};
 use super::{EtcdTlsFiles, Options};
 use crate::Error;
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 
 /// etcd ends connections whose pings come more often than every five seconds, or come though there is
 /// no call and no stream.

@@ -13,7 +13,7 @@ use super::keys::KeySpace;
 use super::meta_key::{self, MetaKeyValue};
 use super::wire::{KeyValue, RangeRequest};
 use super::{EtcdOptions, runtime};
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 use crate::migrate::MigrationSource;
 use crate::{Error, KeyRange, RangePage, Revision};
 pub(crate) use target::EtcdTarget;

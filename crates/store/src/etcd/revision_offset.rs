@@ -4,7 +4,7 @@ use super::client::{CallFailure, EtcdClient};
 use super::keys::KeySpace;
 use super::meta_key::{self, HIGHEST, MetaKeyValue, RevisionOffset};
 use super::{EtcdOptions, block_on, runtime};
-use crate::embedded::FatalLatch;
+use crate::fatal_latch::FatalLatch;
 use crate::{Error, Revision};
 
 /// Result of [`raise_revision`]: the revision before and after.

@@ -17,7 +17,7 @@ use super::{
     MigrationEvent, MigrationListener, MigrationSource, MigrationStep, MigrationSummary,
     StoreLocation,
 };
-use crate::embedded::{io_error, partial_path, refuse_untrusted};
+use crate::file_output::{io_error, partial_path, refuse_untrusted};
 use crate::{Error, Revision};
 
 /// How often an export begins again because the revision it reads was compacted.

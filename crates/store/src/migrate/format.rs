@@ -21,7 +21,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::io_error;
+use crate::file_output::io_error;
 use crate::{Error, Revision, StoredValue};
 
 /// What every export says it is.

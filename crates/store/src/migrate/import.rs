@@ -8,7 +8,7 @@ use super::{
     ImportPlan, ImportStart, MigrationEvent, MigrationListener, MigrationSource, MigrationStep,
     MigrationSummary, ObjectDigest, StoreLocation,
 };
-use crate::embedded::io_error;
+use crate::file_output::io_error;
 use crate::{Error, RESTORE_JUMP, Revision};
 
 /// How many objects, or megabytes, come between two reports.

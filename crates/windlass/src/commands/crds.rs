@@ -1,27 +1,37 @@
-//! `windlass crds`: the kinds that Windlass has beyond Kubernetes, as custom resources for other
-//! servers.
+//! `windlass crds`: the kinds that Windlass adds to Kubernetes, as CustomResourceDefinitions for
+//! other API servers.
 
 use anyhow::Result;
+use windlass_api::{node_trust, trust_bundle};
 
 use super::print;
 use crate::cli::{CrdsArgs, CustomResource};
 
-/// What nodes report on trust.
-const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
-/// Which certificates are gathered, and where they go.
-const BUNDLE: &str = include_str!("../../../../deploy/bundle-crd.yaml");
-
 pub fn run(arguments: &CrdsArgs) -> Result<()> {
-    print::write_stdout(&text(&arguments.names))
+    print::write_stdout(&text(&arguments.names)?)
 }
 
-fn text(names: &[CustomResource]) -> String {
-    let all = [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)];
-    let wanted = all.into_iter().filter(|(crd, _)| names.is_empty() || names.contains(crd));
-    wanted.map(|(_, text)| text).collect::<Vec<_>>().join("---\n")
+fn text(names: &[CustomResource]) -> Result<String> {
+    let all = [CustomResource::NodeTrusts, CustomResource::Bundles];
+    let wanted = all.into_iter().filter(|crd| names.is_empty() || names.contains(crd));
+    Ok(wanted.map(manifest).collect::<Result<Vec<_>>>()?.join("---\n"))
 }
 
-#[cfg(test)]
-mod bundle;
+/// The file of the same name in `deploy/`.
+fn manifest(crd: CustomResource) -> Result<String> {
+    let (head, resource) = match crd {
+        CustomResource::NodeTrusts => (
+            "NodeTrust on a server that is not Windlass. Nodes need nodetrust-rbac.yaml as well.",
+            node_trust::RESOURCE,
+        ),
+        CustomResource::Bundles => (
+            "Bundle of trust-manager on a server that is not Windlass; it takes the place of \
+             trust-manager's own.",
+            trust_bundle::RESOURCE,
+        ),
+    };
+    Ok(format!("# {head}\n{}", print::yaml(&resource.definition())?))
+}
+
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use serde::Deserialize;
 use serde_json::Value;
+use windlass_api::node_trust::RESOURCE;
 use windlass_api::selector::labels::LabelSelector;
 
 /// A published bundle that nodes are expected to carry.
@@ -45,6 +46,8 @@ enum ReportsState {
     Absent,
 }
 
+/// The part of a `NodeTrustStatus` that is read here: volumes and messages of all nodes would only
+/// take memory.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeReport {
@@ -71,11 +74,11 @@ struct ReportedBundle {
 /// The API resource of NodeTrust objects.
 pub fn resource() -> ApiResource {
     ApiResource {
-        group: "windlass.dev".into(),
-        version: "v1alpha1".into(),
-        api_version: "windlass.dev/v1alpha1".into(),
-        kind: "NodeTrust".into(),
-        plural: "nodetrusts".into(),
+        group: RESOURCE.group.into(),
+        version: RESOURCE.version.into(),
+        api_version: RESOURCE.api_version.into(),
+        kind: RESOURCE.kind.into(),
+        plural: RESOURCE.plural.into(),
     }
 }
 

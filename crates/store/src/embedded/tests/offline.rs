@@ -116,7 +116,7 @@ async fn a_restored_store_continues_far_above_its_backup() {
     let saved = backup(&dir, &file).unwrap();
     let before = snapshot(&store).await.unwrap();
     let report = restore(&file, &new).unwrap();
-    let revision = saved.revision + RESTORE_JUMP;
+    let revision = saved.revision + crate::RESTORE_JUMP;
     assert_eq!((report.revision, report.floor, report.keys), (revision, revision, saved.keys));
     assert_eq!(report.records, report.keys, "only what exists is kept");
     let restored = open(&new).unwrap();
@@ -161,7 +161,7 @@ async fn backup_and_restore_refuse_what_they_would_destroy() {
 
     // An unfinished restore is not taken for a new store.
     fs::create_dir(&new).unwrap();
-    fs::write(schema::partial_path(&db_path(&new)), "half").unwrap();
+    fs::write(crate::file_output::partial_path(&db_path(&new)), "half").unwrap();
     let text = open(&new).unwrap_err().to_string();
     assert!(text.contains("a restore was begun and not finished"), "{text}");
 }

@@ -3,63 +3,136 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
-use windlass_server::{NODETRUSTS_KIND, nodetrust_limits};
+use windlass_server::{BUNDLES_KIND, Kind, NODETRUSTS_KIND};
 
 use super::*;
 
+const NODE_TRUST: &str = include_str!("../../../../../deploy/nodetrust-crd.yaml");
+const BUNDLE: &str = include_str!("../../../../../deploy/bundle-crd.yaml");
 const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
 
-fn node_trust_crd() -> Value {
-    serde_saphyr::from_str(NODE_TRUST).unwrap()
+#[test]
+fn the_files_are_what_the_schema_defines() {
+    for (crd, file) in [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)]
+    {
+        let text = text(&[crd]).unwrap();
+        assert_eq!(file, text, "the file in deploy/ should be:\n{text}");
+    }
+    let both = format!("{NODE_TRUST}---\n{BUNDLE}");
+    assert_eq!(text(&[]).unwrap(), both);
+    assert_eq!(text(&[CustomResource::Bundles, CustomResource::NodeTrusts]).unwrap(), both);
+}
+
+#[test]
+fn the_files_are_yaml_with_the_same_content() {
+    for (file, resource) in [(NODE_TRUST, node_trust::RESOURCE), (BUNDLE, trust_bundle::RESOURCE)] {
+        let read: Value = serde_saphyr::from_str(file).unwrap();
+        assert_eq!(read, resource.definition());
+    }
+}
+
+#[test]
+fn the_custom_resources_are_what_the_server_serves() {
+    check_kind(NODE_TRUST, &NODETRUSTS_KIND);
+    check_kind(BUNDLE, &BUNDLES_KIND);
+}
+
+fn check_kind(file: &str, kind: &Kind) {
+    let crd: Value = serde_saphyr::from_str(file).unwrap();
+    let (spec, served) = (&crd["spec"], &kind.served[0]);
+    assert_eq!(crd["metadata"]["name"], format!("{}.{}", kind.plural, served.group));
+    assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
+    let mut names = json!({"kind": kind.name, "listKind": format!("{}List", kind.name),
+        "plural": kind.plural, "singular": kind.singular});
+    if !kind.short_names.is_empty() {
+        names["shortNames"] = json!(kind.short_names);
+    }
+    assert_eq!(spec["names"], names);
+    assert_eq!(spec["versions"].as_array().unwrap().len(), 1);
+    let version = &spec["versions"][0];
+    assert_eq!(version["name"], served.version);
+    let subresources: Vec<&str> = kind.subresources.iter().map(|sub| sub.name).collect();
+    let defined = version["subresources"].as_object().into_iter().flat_map(|subs| subs.keys());
+    assert_eq!(defined.collect::<Vec<_>>(), subresources);
+    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+    let defined = columns.iter().map(|column| {
+        // A server that is not told describes the age in its own words.
+        let description = column["description"].as_str();
+        ["name", "type"].map(|field| column[field].as_str()).into_iter().chain([description])
+    });
+    let ours = kind.columns.iter().filter(|column| column.name != "Name");
+    for (defined, ours) in defined.zip(ours.clone()) {
+        let expected = [ours.name, ours.kind, ours.description];
+        for (defined, expected) in defined.zip(expected) {
+            assert_eq!(defined.unwrap_or(expected), expected);
+        }
+    }
+    assert_eq!(columns.len(), ours.count());
+    let schema = Schema::get();
+    let ty = schema.get_type(schema.lookup(served.type_name).unwrap());
+    let custom = &version["schema"]["openAPIV3Schema"];
+    assert_eq!(custom["description"], ty.description);
+    compare(schema, ty, custom, "");
 }
 
 /// Compares a type of the server with the schema of the custom resource, and those under it.
 fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
-    assert_eq!(custom["type"], "object", "{at}");
-    assert_eq!(custom["description"], ty.description, "{at}");
     let fields = ty.fields.iter().map(|field| field.name).collect::<BTreeSet<_>>();
     let properties = custom["properties"].as_object().unwrap();
     assert_eq!(properties.keys().map(String::as_str).collect::<BTreeSet<_>>(), fields, "{at}");
     let required = ty.fields.iter().filter(|field| field.required).map(|field| field.name);
-    let required = required.collect::<Vec<_>>();
-    let said = custom.get("required").cloned().unwrap_or_else(|| json!([]));
-    assert_eq!(said, json!(required), "{at}");
+    let said = custom["required"].as_array().into_iter().flatten();
+    let said = said.map(|name| name.as_str().unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(said, required.collect(), "{at}");
+    assert_eq!(custom["x-kubernetes-map-type"] == "atomic", ty.atomic, "{at}");
     for field in &ty.fields {
         let (at, property) = (format!("{at}.{}", field.name), &properties[field.name]);
-        let standard = ["apiVersion", "kind", "metadata"].contains(&field.name);
-        if standard && ty.name.ends_with(".NodeTrust") {
+        if at == ".metadata" {
+            assert_eq!(*property, json!({"type": "object"}));
             continue;
         }
         assert_eq!(property["description"], field.description, "{at}");
-        let atomic =
-            matches!(field.shape, ValueShape::List(_)) && field.merge == MergeStrategy::Atomic;
-        assert_eq!(property["x-kubernetes-list-type"] == "atomic", atomic, "{at}");
-        value(schema, &field.shape, property, &at, true);
+        if let Some(default) = property.get("default") {
+            assert_eq!(Some(default), field.default.as_ref(), "{at}");
+        }
+        let values = property["enum"].as_array().into_iter().flatten();
+        let values = values.map(|value| value.as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(values, field.one_of, "{at}");
+        if matches!(field.shape, ValueShape::List(_)) {
+            let keys = property["x-kubernetes-list-map-keys"].as_array();
+            match &field.merge {
+                MergeStrategy::ByKey(by) => assert_eq!(json!(by), json!(keys.unwrap()), "{at}"),
+                MergeStrategy::Atomic => {
+                    assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}")
+                }
+                MergeStrategy::Default | MergeStrategy::Set => panic!("{at}"),
+            }
+        }
+        value(schema, &field.shape, property, &at);
     }
 }
 
-fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str, described: bool) {
+fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str) {
     let (name, format) = match shape {
         ValueShape::String => ("string", None),
+        ValueShape::Time => ("string", Some("date-time")),
         ValueShape::Bool => ("boolean", None),
         ValueShape::Int32 => ("integer", Some("int32")),
         ValueShape::Int64 => ("integer", Some("int64")),
         ValueShape::List(of) => {
-            value(schema, of, &custom["items"], &format!("{at}[]"), false);
+            let items = &custom["items"];
+            if let ValueShape::Object(id) = **of {
+                assert_eq!(items["description"], schema.get_type(id).description, "{at}");
+            }
+            value(schema, of, items, &format!("{at}[]"));
             ("array", None)
         }
         ValueShape::Map(of) => {
-            value(schema, of, &custom["additionalProperties"], &format!("{at}{{}}"), false);
+            value(schema, of, &custom["additionalProperties"], &format!("{at}{{}}"));
             ("object", None)
         }
         ValueShape::Object(id) => {
-            let ty = schema.get_type(*id);
-            let mut custom = custom.clone();
-            // A field's description is of the field.
-            if described {
-                custom["description"] = json!(ty.description);
-            }
-            compare(schema, ty, &custom, at);
+            compare(schema, schema.get_type(*id), custom, at);
             ("object", None)
         }
         other => panic!("{at}: {other:?}"),
@@ -67,44 +140,24 @@ fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str, describe
     assert_eq!((&custom["type"], custom["format"].as_str()), (&json!(name), format), "{at}");
 }
 
-#[test]
-fn the_custom_resource_is_what_the_server_serves() {
-    let crd = node_trust_crd();
-    let spec = &crd["spec"];
-    let served = &NODETRUSTS_KIND.served[0];
-    assert_eq!(crd["metadata"]["name"], format!("{}.{}", NODETRUSTS_KIND.plural, served.group));
-    assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
-    let names = json!({"kind": NODETRUSTS_KIND.name, "listKind": format!("{}List", NODETRUSTS_KIND.name),
-        "plural": NODETRUSTS_KIND.plural, "singular": NODETRUSTS_KIND.singular, "shortNames": NODETRUSTS_KIND.short_names});
-    assert_eq!(spec["names"], names);
-    assert_eq!(spec["versions"].as_array().unwrap().len(), 1);
-    let version = &spec["versions"][0];
-    assert_eq!(version["name"], served.version);
-    assert!(version.get("subresources").is_none());
-    let columns = version["additionalPrinterColumns"].as_array().unwrap();
-    let columns = columns.iter().map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>();
-    let ours = NODETRUSTS_KIND.columns.iter().map(|c| c.name).filter(|name| *name != "Name");
-    assert_eq!(columns, ours.collect::<Vec<_>>());
-    let schema = Schema::get();
-    let ty = schema.get_type(schema.lookup(served.type_name).unwrap());
-    compare(schema, ty, &version["schema"]["openAPIV3Schema"], "");
-}
-
+/// The numbers are written out here, since they are an interface: nodes of other versions report
+/// within them.
 #[test]
 fn the_limits_are_the_same() {
-    let crd = node_trust_crd();
+    let crd: Value = serde_saphyr::from_str(NODE_TRUST).unwrap();
     let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     let sources = &status["properties"]["sources"];
     let source = &sources["items"]["properties"];
-    for (found, limit) in [
-        (&sources["maxItems"], nodetrust_limits::SOURCES),
-        (&source["bundles"]["maxItems"], nodetrust_limits::BUNDLES),
-        (&source["volumes"]["maxItems"], nodetrust_limits::VOLUMES),
-        (&source["volumes"]["items"]["maxLength"], nodetrust_limits::NAME),
-        (&source["name"]["maxLength"], nodetrust_limits::NAME),
-        (&source["message"]["maxLength"], nodetrust_limits::MESSAGE),
+    let limits = node_trust::limits();
+    for (found, ours, limit) in [
+        (&sources["maxItems"], limits.sources, 1024),
+        (&source["bundles"]["maxItems"], limits.bundles, 1024),
+        (&source["volumes"]["maxItems"], limits.volumes, 256),
+        (&source["volumes"]["items"]["maxLength"], 1024, 1024),
+        (&source["name"]["maxLength"], 1024, 1024),
+        (&source["message"]["maxLength"], limits.message_bytes, 1024),
     ] {
-        assert_eq!(*found, json!(limit));
+        assert_eq!((found, ours), (&json!(limit), limit));
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_api::selector::labels::LabelSelector;
 use windlass_node::trust::object::{
-    NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text,
+    NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text, parse_selector,
 };
 use windlass_node::volume::trust_anchors::{BundleSelector, TrustBundle, TrustBundleIndex};
 
@@ -228,7 +228,7 @@ impl SourceInspection<'_> {
         let Self { world, node, reported, source, .. } = self;
         let carried: BTreeMap<&str, &NodeTrustBundle> =
             source.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
-        let select = source.select();
+        let select = parse_selector(source);
         let selected = select.as_ref().map(|select| world.bundles.select(select));
         let selected = selected.unwrap_or_default();
         for TrustBundle { name, .. } in &selected {
@@ -315,7 +315,7 @@ impl SourceInspection<'_> {
 /// What a source selects, for people.
 fn selection(source: &NodeTrustSource) -> String {
     let labels = source.label_selector.as_ref();
-    match (source.select(), labels) {
+    match (parse_selector(source), labels) {
         (Some(BundleSelector::Name(name)), _) => format!("name={name}"),
         (_, None) => format!("signerName={} without a labelSelector", source.signer_name),
         (Some(BundleSelector::Signer(signer, labels)), Some(_)) => {
