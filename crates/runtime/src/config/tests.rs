@@ -59,8 +59,16 @@ fn values_of_the_wrong_type_are_reported_with_their_position() {
         (integer, "a: 1.5", "f.yaml:1:4: a: must be an integer, not 1.5"),
         (integer, "a: x", "f.yaml:1:4: a: must be an integer, not \"x\""),
         (duration, "a: 1h", ""),
-        (duration, "a: 24", "f.yaml:1:4: a: 24 is not a duration; add a unit, such as 24h"),
-        (duration, "a: '24'", "f.yaml:1:4: a: \"24\" is not a duration; add a unit, such as 24h"),
+        (
+            duration,
+            "a: 24",
+            "f.yaml:1:4: a: 24 is not a duration; use a number and a unit, such as 24h",
+        ),
+        (
+            duration,
+            "a: '24'",
+            "f.yaml:1:4: a: \"24\" is not a duration; use a number and a unit, such as 24h",
+        ),
         (duration, "a: 59m", "f.yaml:1:4: a: \"59m\" is too short; use at least 1h"),
         (duration, "a: {}", "f.yaml:1:4: a: must be a duration, such as 24h, not a map"),
         (fraction, "a: 0.5", ""),
