@@ -17,7 +17,7 @@ mod yaml;
 
 pub use json::{json, json_body};
 pub use protobuf::protobuf;
-pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml, yaml_body};
+pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml, yaml_body, yaml_options};
 
 use serde_json::Value;
 

@@ -11,6 +11,7 @@
 //! | [`events`] | recorder of events, with a rate limit and series of repeats |
 //! | [`failure_log`], [`rate_limit`] | throttled logging, token bucket |
 //! | [`client_error`] | descriptions of client errors, on one line and with the server URL |
+//! | [`config`] | configuration files whose errors carry the position of the value |
 //! | [`csr`] | state of a CertificateSigningRequest |
 //! | [`file_watch`] | files that are reloaded when they change, with the last good content |
 //! | [`durable`], [`file_lock`] | atomic, durable writes with fault injection; advisory locks |
@@ -39,6 +40,7 @@
 
 pub mod backoff;
 pub mod client_error;
+pub mod config;
 pub mod csr;
 pub mod discovery;
 pub mod durable;

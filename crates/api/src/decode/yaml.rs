@@ -51,7 +51,7 @@ fn parse_any(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     let mut build = BuildContext { duplicates: Vec::new(), whole_floats_are_integers: true };
     let mut first = None;
     let whole =
-        serde_saphyr::with_deserializer_from_str_with_options(text, options(), |document| {
+        serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |document| {
             first = Some(ValueBuilder::root(&mut build).deserialize(document)?);
             Ok(())
         });
@@ -63,7 +63,9 @@ fn parse_any(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     Ok(DecodedBody { value, duplicates: build.duplicates })
 }
 
-fn options() -> Options {
+/// Options with the rules of Kubernetes' YAML and the limits of [`crate::limits`], for readers that build something else
+/// than a JSON value.
+pub fn yaml_options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_reader_input_bytes: Some(MAX_BODY_BYTES),
