@@ -14,7 +14,7 @@ pub struct CertificateSpec {
     pub signer: String,
     /// For which usages, by their names.
     pub usages: Vec<String>,
-    /// For how long; none for as long as the signer gives.
+    /// Requested lifetime in seconds; `None` requests the signer's default.
     pub seconds: Option<i32>,
     /// For which kind of key.
     pub key_type: KeyType,

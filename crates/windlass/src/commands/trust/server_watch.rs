@@ -44,7 +44,7 @@ enum WatchedKind {
 enum WatchUpdate {
     Bundle(SnapshotEvent<DynamicObject, TrustBundle>),
     Report(SnapshotEvent<DynamicObject, (String, NodeReport)>),
-    Node(SnapshotEvent<Node, (String, NodeState)>),
+    Node(Box<SnapshotEvent<Node, (String, NodeState)>>),
     Failed(WatchedKind, WatchError),
 }
 
@@ -56,7 +56,7 @@ impl TrustWatcher {
         let updates = stream::select_all([
             watch(bundles, WatchedKind::Bundles, WatchUpdate::Bundle, bundle),
             watch(reports, WatchedKind::Reports, WatchUpdate::Report, report),
-            watch(Api::all(client), WatchedKind::Nodes, WatchUpdate::Node, node_state),
+            watch(Api::all(client), WatchedKind::Nodes, node_update, node_state),
         ]);
         let mut server = Self { world: TrustState::default(), updates: updates.boxed() };
         let mut missing = vec![WatchedKind::Bundles, WatchedKind::Reports, WatchedKind::Nodes];
@@ -126,12 +126,16 @@ impl TrustWatcher {
                 return apply_event(event, &mut world.reports).then_some(WatchedKind::Reports);
             }
             WatchUpdate::Node(event) => {
-                return apply_event(event, &mut world.nodes).then_some(WatchedKind::Nodes);
+                return apply_event(*event, &mut world.nodes).then_some(WatchedKind::Nodes);
             }
             WatchUpdate::Failed(_, error) => tracing::debug!(%error, "watch ended; resuming"),
         }
         None
     }
+}
+
+fn node_update(event: SnapshotEvent<Node, (String, NodeState)>) -> WatchUpdate {
+    WatchUpdate::Node(Box::new(event))
 }
 
 /// Applies an event to objects by name. Returns whether a list is complete with it.

@@ -110,7 +110,7 @@ fn expect_error_text(mut command: Command) -> String {
     let said = lines(child.stderr.take().unwrap());
     let found = loop {
         let line = said.recv_timeout(PATIENCE).expect("a complaint");
-        if line.contains("etcd does not answer yet") {
+        if line.contains("etcd is not reachable; retrying") {
             break line;
         }
     };
