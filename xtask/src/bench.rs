@@ -28,7 +28,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
 pub use client::{BenchClient, BenchConnection, HttpProtocol};
 pub use rates::config_map;

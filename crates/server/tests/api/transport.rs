@@ -24,7 +24,7 @@ use windlass_server::{
     ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config,
 };
 
-use crate::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 /// Longer than anything healthy takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_etcd_process::{EtcdCluster, HostNetwork, MemberAddress};
+use windlass_testkit::etcd::{EtcdCluster, HostNetwork, MemberAddress};
 
 use crate::balancer;
 use crate::canonical;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use hyper::Method;
 use serde_json::{Value, json};
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
 use crate::controllers::{
     ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags,

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Version};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::task::JoinSet;
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
 use super::balancer::LoadBalancer;
 use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, launch, share, version};
@@ -31,7 +31,7 @@ impl ReplicatedServers {
     async fn start() -> (ReplicatedServers, [TestServer; 2]) {
         let balancer = LoadBalancer::start().await;
         let ports = [(); 2].map(|()| {
-            let url = windlass_etcd_process::MemberAddress::on_loopback("https").unwrap().client;
+            let url = windlass_testkit::etcd::MemberAddress::on_loopback("https").unwrap().client;
             url.strip_prefix("https://").unwrap().parse().unwrap()
         });
         let mut site = ReplicatedServers { etcd: etcd(), balancer, ports };
