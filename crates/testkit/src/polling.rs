@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything healthy takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Calls `look` until it returns something; panics after [`PATIENCE`] with what was waited for.
 pub fn poll_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

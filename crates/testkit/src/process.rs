@@ -49,6 +49,14 @@ impl ChildProcess {
         Self { child, pid, is_guarded: false, log: log.to_owned(), lines }
     }
 
+    /// Starts a command with a new log file, which also gets its standard output.
+    pub fn spawn_logged(command: &mut Command, log: &Path) -> Self {
+        let file = File::create(log).unwrap();
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        let (pid, lines) = (child.id(), Mutex::new(channel().1));
+        Self { child, pid, is_guarded: false, log: log.to_owned(), lines }
+    }
+
     /// As [`ChildProcess::spawn`], for a program that must not outlive this process even if this one is killed.
     pub fn spawn_guarded(words: impl IntoIterator<Item = String>, log: &Path) -> Self {
         let mut shell = Command::new("sh");
@@ -126,6 +134,9 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
+        if thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
     }
 }
 
@@ -231,7 +242,7 @@ impl ServerDataDir {
         let Some(address) = self.address() else {
             panic!("ready ({ready:?}) but no address in admin.kubeconfig");
         };
-        Ok(ServerProcess { process, place: Some(self), address, ready })
+        Ok(ServerProcess { process, place: self, address, ready })
     }
 
     /// The server's address in the kubeconfig.
@@ -253,8 +264,7 @@ impl Default for ServerDataDir {
 pub struct ServerProcess {
     /// Before the directory, so that it ends before that is removed.
     process: ChildProcess,
-    /// Present until the server is taken apart.
-    place: Option<ServerDataDir>,
+    place: ServerDataDir,
     /// Where it listens.
     pub address: SocketAddr,
     /// The line on standard output that says it is ready.
@@ -269,7 +279,7 @@ impl ServerProcess {
 
     /// The server's data directory.
     pub fn place(&self) -> &ServerDataDir {
-        self.place.as_ref().unwrap()
+        &self.place
     }
 
     /// Path of the administrator's kubeconfig.
@@ -315,23 +325,12 @@ impl ServerProcess {
     /// Kills it as `kill -9` does; returns the directory that is left.
     pub fn kill(mut self) -> ServerDataDir {
         self.process.kill();
-        self.place.take().unwrap()
+        self.place
     }
 
     /// Sends SIGTERM, insists on a clean end, and returns the directory that is left.
     pub fn stop(mut self) -> ServerDataDir {
         self.process.stop(PATIENCE);
-        self.place.take().unwrap()
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        self.process.kill();
-        if thread::panicking()
-            && let Some(place) = &self.place
-        {
-            eprintln!("--- server log\n{}", place.log());
-        }
+        self.place
     }
 }

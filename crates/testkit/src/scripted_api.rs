@@ -222,7 +222,10 @@ impl ScriptedApi {
     pub fn replace(&self, name: &str) {
         let mut request = self.state.lock().unwrap().requests[name].clone();
         self.delete(name);
-        self.change(|state, version| state.insert(&mut request, version));
+        self.change(|state, version| {
+            state.stamp(&mut request, version);
+            state.insert(request, version);
+        });
     }
 
     /// Changes a request that exists, and its resource version.
@@ -366,9 +369,11 @@ impl ScriptedApi {
         request["apiVersion"] = format!("certificates.k8s.io/{}", version.unwrap_or("")).into();
         self.change(|state, number| {
             state.creating.0 -= 1;
+            state.stamp(&mut request, number);
             state.created.push(request.clone());
-            state.policy.clone().apply(&mut request, self.began);
-            state.insert(&mut request, number);
+            let mut decided = request.clone();
+            state.policy.clone().apply(&mut decided, self.began);
+            state.insert(decided, number);
         });
         respond(201, &request)
     }
@@ -447,14 +452,17 @@ impl ScriptedApiState {
         Ok(())
     }
 
-    /// Stores a new object, with a new UID.
-    fn insert(&mut self, request: &mut Value, version: u64) {
+    /// Gives a new object its UID and resource version.
+    fn stamp(&mut self, request: &mut Value, version: u64) {
         self.uids += 1;
         request["metadata"]["uid"] = format!("uid-{}", self.uids).into();
         request["metadata"]["resourceVersion"] = version.to_string().into();
+    }
+
+    fn insert(&mut self, request: Value, version: u64) {
         self.log.push((version, json!({"type": "ADDED", "object": request})));
         let name = request["metadata"]["name"].as_str().unwrap().to_owned();
-        self.requests.insert(name, request.clone());
+        self.requests.insert(name, request);
     }
 }
 
