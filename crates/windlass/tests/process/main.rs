@@ -24,7 +24,6 @@ mod cves;
 mod descriptors;
 mod election;
 mod faults;
-mod http;
 mod issue;
 mod kube;
 mod kubectl;

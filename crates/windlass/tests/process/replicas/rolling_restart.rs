@@ -14,10 +14,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use windlass_testkit::etcd::EtcdCluster;
+use windlass_testkit::{HttpClient, HttpConnection};
 
 use super::balancer::LoadBalancer;
 use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, launch, share, version};
-use crate::http::{BoxedError, HttpClient, HttpConnection};
+use crate::server::BoxedError;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 /// Two servers behind a balancer.
