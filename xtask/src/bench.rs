@@ -7,7 +7,6 @@
 
 mod access;
 mod bundles;
-mod client;
 mod floor;
 mod issuing;
 mod large;
@@ -28,9 +27,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
-pub use client::{BenchClient, BenchConnection, HttpProtocol};
 pub use rates::config_map;
 pub use server::{free_port, memory, process_cpu_seconds, to_pid};
 pub use watchers::raise_file_limit;

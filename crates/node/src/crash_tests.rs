@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::json;
 use time::Duration as Span;
 use tokio::sync::watch;
+use windlass_testkit::SigningPolicy;
 
 use crate::bootstrap::{BootstrapCredentials, InitialCredential};
 use crate::key_pair::CertificateKeyPair;
 use crate::node_certificates::NodeCertificateManager;
 use crate::testing::node::RotationTestNode;
-use crate::testing::server::SigningPolicy;
 use crate::testing::{DiskFailure, FailingDisk, START, client_identity};
 use windlass_runtime::durable::{self, FileSystem};
 
@@ -148,7 +148,7 @@ impl SurvivalFixture {
         assert!(current.is_valid_at(self.node.now()), "{what}");
         let link = fs::read_link(store.current_path()).unwrap();
         assert!(link.to_str().unwrap().starts_with("kubelet-client-2026-"), "{what}: {link:?}");
-        let created = self.node.server.created();
+        let created = self.node.server.created_keys();
         let expected = if self.scenario == SurvivalScenario::Denial { 2 } else { 1 };
         assert_eq!(created.len(), expected, "{what}: requests");
         let key = current.key().public_key().as_der();

@@ -1,82 +1,31 @@
-//! What tests need: an authority, certificates, and disks that break.
+//! Fixtures of unit tests that show types of this crate; `windlass_testkit` has the others.
 
 pub mod node;
 mod reports;
-pub mod server;
 pub mod tls;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, LazyLock};
 
-use time::macros::datetime;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 use tokio::sync::Notify;
-use windlass_pki::{
-    AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, ForeignCertificate,
-    IssuedSubject, PrivateKey, PublicKey, Serial, Subject, SubjectKey, SystemRandom, Validity,
-    issue_certificate,
-};
+use windlass_pki::PrivateKey;
 
 use crate::key_pair::CertificateKeyPair;
 use windlass_runtime::durable::{DiskOperation, FileSystem};
 
 pub use reports::report;
+pub use windlass_testkit::{AUTHORITY, CertificateFixture, START};
 
-pub const START: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
-
-pub static AUTHORITY: LazyLock<CertificateAuthority> = LazyLock::new(|| {
-    let subject = Subject::new("test", &[]).unwrap();
-    let validity = Validity::lasting(START - Duration::days(3650), Duration::days(36500)).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial)
-        .unwrap()
-});
-
-/// What a signer would issue.
-pub struct CertificateFixture<'a> {
-    pub common_name: &'a str,
-    pub organizations: &'a [&'a str],
-    pub names: AltNames,
-    pub from: OffsetDateTime,
-    pub until: OffsetDateTime,
+/// A [`CertificateFixture`] with its key.
+pub trait IdentityFixture {
+    fn identity(&self, key: PrivateKey) -> CertificateKeyPair;
 }
 
-impl CertificateFixture<'_> {
-    /// The usual certificate of a node's client, for a day.
-    pub fn client(from: OffsetDateTime) -> CertificateFixture<'static> {
-        CertificateFixture {
-            common_name: "system:node:n1",
-            organizations: &["system:nodes"],
-            names: AltNames::default(),
-            from,
-            until: from + Duration::days(1),
-        }
-    }
-
-    pub fn pem(&self, key: &PublicKey) -> String {
-        let key = SubjectKey::from_der(key.as_der()).unwrap();
-        let issued = issue_certificate(
-            &AUTHORITY,
-            &CertificateTemplate {
-                subject: IssuedSubject::new(self.common_name, self.organizations),
-                alt_names: self.names.clone(),
-                usages: CertificateUsages::from_names(&["digital signature", "client auth"])
-                    .unwrap(),
-                validity: Validity::new(self.from, self.until).unwrap(),
-                public_key: &key,
-                serial: Serial::random(&SystemRandom::new()).unwrap(),
-            },
-        );
-        issued.unwrap().to_pem()
-    }
-
-    pub fn certificate(&self, key: &PublicKey) -> ForeignCertificate {
-        windlass_pki::parse_certificate_blocks(self.pem(key).as_bytes()).unwrap().remove(0)
-    }
-
-    pub fn identity(&self, key: PrivateKey) -> CertificateKeyPair {
+impl IdentityFixture for CertificateFixture<'_> {
+    fn identity(&self, key: PrivateKey) -> CertificateKeyPair {
         CertificateKeyPair::new(vec![self.certificate(key.public_key())], key).unwrap()
     }
 }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use windlass_testkit::HttpProtocol;
 
 use super::AttackGuard;
 use super::target::AttackTarget;
-use crate::bench::HttpProtocol;
 
 /// The limit on a request body, in Kubernetes and here.
 const BODY: usize = 3 << 20;
@@ -38,10 +38,10 @@ pub async fn post(target: &AttackTarget) -> Result<AttackGuard> {
     requests.push((SIGNING, signing_request()));
     let mut answers = JoinSet::new();
     for (path, body) in requests {
-        let mut connection = target.attacker.connect(HttpProtocol::Http2).await?;
+        let mut connection = target.attacker.connect_with(HttpProtocol::Http2).await?;
         answers.spawn(async move {
             let bytes = body.len();
-            let answer = timeout(PATIENCE, connection.send(Method::POST, path, body)).await;
+            let answer = timeout(PATIENCE, connection.fetch(Method::POST, path, body)).await;
             match answer {
                 Ok(Ok((status, _))) => eprintln!("attack:   {path}, {bytes} bytes: {status}"),
                 Ok(Err(error)) => eprintln!("attack:   {path}: {error:#}"),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use windlass_testkit::HttpProtocol;
 
 use super::AttackGuard;
 use super::target::AttackTarget;
-use crate::bench::HttpProtocol;
 
 const CONNECTIONS: usize = 1_500;
 /// Connections that are being set up at a time.
@@ -23,7 +23,7 @@ pub async fn connect(target: &AttackTarget) -> Result<AttackGuard> {
         connections.spawn(async move {
             let _place = places.acquire().await?;
             // A server that defends itself refuses.
-            anyhow::Ok(client.handshake(HttpProtocol::Http2).await.ok())
+            anyhow::Ok(client.negotiate(HttpProtocol::Http2).await.ok())
         });
     }
     let mut held = Vec::new();

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::target::AttackTarget;
-use crate::bench::{BenchClient, BenchConnection, HttpProtocol, memory};
+use crate::bench::memory;
 
 /// Pause between two requests of the honest client.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -83,11 +84,11 @@ async fn sample_memory(pid: Option<u32>, peak: Arc<AtomicU64>) {
 }
 
 async fn send_requests(
-    client: BenchClient,
+    client: HttpClient,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<LatencySamples> {
     let mut samples = LatencySamples::default();
-    let mut connection = Some(client.connect(HttpProtocol::Http2).await?);
+    let mut connection = Some(client.connect_with(HttpProtocol::Http2).await?);
     while !*stopped.borrow() {
         let number = samples.0.len();
         let path = PATHS[number % PATHS.len()];
@@ -110,13 +111,13 @@ async fn send_requests(
 
 /// One request, over a new connection if there is none.
 async fn request(
-    client: &BenchClient,
-    connection: &mut Option<BenchConnection>,
+    client: &HttpClient,
+    connection: &mut Option<HttpConnection>,
     path: &str,
 ) -> Result<()> {
     let connection = match connection {
         Some(connection) => connection,
-        None => connection.insert(client.connect(HttpProtocol::Http2).await?),
+        None => connection.insert(client.connect_with(HttpProtocol::Http2).await?),
     };
     connection.expect(Method::GET, path, Bytes::new()).await?;
     Ok(())

@@ -10,10 +10,11 @@ use hyper::{Method, Request};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::AttackGuard;
 use super::target::AttackTarget;
-use crate::bench::{BenchClient, HttpProtocol, config_map};
+use crate::bench::config_map;
 
 /// Connections of the anonymous attack, and streams that each tries to open.
 const CONNECTIONS: usize = 200;
@@ -54,8 +55,8 @@ impl Drop for StalledConnection {
 }
 
 impl StalledConnection {
-    async fn connect(client: &BenchClient) -> Result<Self> {
-        let stream = client.handshake(HttpProtocol::Http2).await?;
+    async fn connect(client: &HttpClient) -> Result<Self> {
+        let stream = client.negotiate(HttpProtocol::Http2).await?;
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(0).initial_max_send_streams(STREAMS);
         let (sender, connection) = builder.handshake(stream).await?;
@@ -66,7 +67,7 @@ impl StalledConnection {
     }
 
     /// Opens one more stream, if the server allows it within a moment.
-    async fn get(&mut self, client: &BenchClient, path: &str, accept: &str) -> Result<()> {
+    async fn get(&mut self, client: &HttpClient, path: &str, accept: &str) -> Result<()> {
         let ready = timeout(STREAM_WAIT, self.sender.clone().ready()).await?;
         let mut request = Request::get(format!("{}{path}", client.url())).header("accept", accept);
         if let Some(authorization) = client.authorization() {
@@ -109,14 +110,14 @@ pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
 
 /// Makes the objects that are listed.
 pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
-    let mut connection = target.honest.connect(HttpProtocol::Http1).await?;
+    let mut connection = target.honest.connect_with(HttpProtocol::Http1).await?;
     let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"attack"}}"#;
     connection.expect(Method::POST, "/api/v1/namespaces", namespace.into()).await?;
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
         let client = target.honest.clone();
         workers.spawn(async move {
-            let mut connection = client.connect(HttpProtocol::Http1).await?;
+            let mut connection = client.connect_with(HttpProtocol::Http1).await?;
             for number in (worker..OBJECTS).step_by(CLIENTS) {
                 let body = config_map(&format!("listed-{number}"), OBJECT_SIZE, 0);
                 connection.expect(Method::POST, MAPS, body).await?;
@@ -154,7 +155,7 @@ pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
 
 /// Deletes the objects that `fill` has created.
 pub async fn clean(target: &AttackTarget) -> Result<()> {
-    let mut connection = target.honest.connect(HttpProtocol::Http1).await?;
+    let mut connection = target.honest.connect_with(HttpProtocol::Http1).await?;
     connection.expect(Method::DELETE, MAPS, Bytes::new()).await?;
     connection.expect(Method::DELETE, "/api/v1/namespaces/attack", Bytes::new()).await?;
     Ok(())

@@ -12,8 +12,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use windlass_testkit::HttpClient;
 
-use crate::bench::{BenchClient, free_port, memory, process_cpu_seconds, to_pid};
+use crate::bench::{free_port, memory, process_cpu_seconds, to_pid};
 
 /// Bearer token of the administrator whose latency is measured.
 const HONEST: &str = "honest-token";
@@ -31,11 +32,11 @@ const STOP: Duration = Duration::from_secs(5);
 /// The attacked server; killed on drop if it was started here.
 pub struct AttackTarget {
     /// Client without credentials, authenticated as system:anonymous.
-    pub anonymous: BenchClient,
+    pub anonymous: HttpClient,
     /// An administrator who attacks: their requests are authorized.
-    pub attacker: BenchClient,
+    pub attacker: HttpClient,
     /// An administrator who does not.
-    pub honest: BenchClient,
+    pub honest: HttpClient,
     pid: Option<u32>,
     child: Option<(Child, TempDir)>,
 }
@@ -72,7 +73,7 @@ impl AttackTarget {
             bail!("the server ended before it was ready:\n{log}");
         }
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let anonymous = BenchClient::unverified(address)?;
+        let anonymous = HttpClient::unverified(address);
         Ok(Self {
             attacker: anonymous.with_token(ATTACKER),
             honest: anonymous.with_token(HONEST),
@@ -84,7 +85,7 @@ impl AttackTarget {
 
     /// A server that runs already, on a loopback address.
     pub fn running(url: &str, token: &str, pid: Option<u32>) -> Result<Self> {
-        let anonymous = BenchClient::unverified(loopback(url)?)?;
+        let anonymous = HttpClient::unverified(loopback(url)?);
         let honest = anonymous.with_token(token);
         Ok(Self { attacker: honest.clone(), honest, anonymous, pid, child: None })
     }

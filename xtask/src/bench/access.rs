@@ -15,9 +15,9 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::BenchContext;
-use super::client::{BenchClient, HttpProtocol};
 use super::rates::{NAMESPACE, fill};
 use super::server::{READER, ServerProcess};
 use super::table::{ResultTable, TableRow};
@@ -78,7 +78,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
 /// The median processor time of one read in microseconds, for each caller.
 async fn measure_median_cpu(
     server: &ServerProcess,
-    callers: &[(&BenchClient, HttpProtocol, Duration)],
+    callers: &[(&HttpClient, HttpProtocol, Duration)],
 ) -> Result<Vec<f64>> {
     let mut measured = vec![Vec::new(); callers.len()];
     for _ in 0..TURNS {
@@ -95,14 +95,14 @@ async fn measure_median_cpu(
 
 async fn cost(
     server: &ServerProcess,
-    client: &BenchClient,
+    client: &HttpClient,
     protocol: HttpProtocol,
     lasts: Duration,
 ) -> Result<f64> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/filled-0");
     let mut connections = Vec::new();
     for _ in 0..CLIENTS {
-        let mut connection = client.connect(protocol).await?;
+        let mut connection = client.connect_with(protocol).await?;
         // The first read of a connection verifies its certificate.
         connection.expect(Method::GET, &path, Bytes::new()).await?;
         connections.push(connection);
@@ -129,7 +129,7 @@ async fn cost(
 }
 
 /// Roles that are nobody's business here, and bindings of them to others.
-async fn many_roles(admin: &BenchClient) -> Result<()> {
+async fn many_roles(admin: &HttpClient) -> Result<()> {
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
         let client = admin.clone();
@@ -175,16 +175,16 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-pub async fn post(client: &BenchClient, plural: &str, object: &Value) -> Result<()> {
+pub async fn post(client: &HttpClient, plural: &str, object: &Value) -> Result<()> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
-    let mut connection = client.connect(HttpProtocol::Http1).await?;
+    let mut connection = client.connect_with(HttpProtocol::Http1).await?;
     connection.expect(Method::POST, &path, object.to_string().into()).await?;
     Ok(())
 }
 
 /// A token of the service account `reader`.
-async fn account_token(admin: &BenchClient) -> Result<String> {
-    let mut connection = admin.connect(HttpProtocol::Http1).await?;
+async fn account_token(admin: &HttpClient) -> Result<String> {
+    let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
@@ -201,8 +201,8 @@ async fn account_token(admin: &BenchClient) -> Result<String> {
 fn certificate_user(
     bench: &BenchContext,
     data: &std::path::Path,
-    admin: &BenchClient,
-) -> Result<BenchClient> {
+    admin: &HttpClient,
+) -> Result<HttpClient> {
     let made = Command::new(&bench.binary)
         .args(["user", "add", "reader", "--out", "-", "--data-dir"])
         .arg(data)
@@ -214,5 +214,5 @@ fn certificate_user(
         Ok(STANDARD.decode(line.with_context(|| format!("no {name} in the kubeconfig"))?.trim())?)
     };
     let (chain, key) = (field("client-certificate-data:")?, field("client-key-data:")?);
-    admin.with_certificate(&fs::read(data.join("pki/ca.crt"))?, &chain, &key)
+    Ok(admin.with_certificate(&fs::read(data.join("pki/ca.crt"))?, &chain, &key))
 }

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::BenchContext;
-use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::process::ChildProcess;
 use super::server::ServerProcess;
 use super::table::{ResultTable, TableRow};
@@ -33,7 +33,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let count = if bench.args.quick { 100 } else { 2_000 };
     let data = bench.scratch.join("bundles");
     let server = ServerProcess::start_alone(bench, &data).await?;
-    let mut admin = server.client.connect(HttpProtocol::Http1).await?;
+    let mut admin = server.client.connect_with(HttpProtocol::Http1).await?;
     create_namespaces(&mut admin, count).await?;
     let controllers = controllers(bench, &data)?;
     // Starting is not what is measured.
@@ -48,7 +48,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     table.add(TableRow::lower(format!("{title}: all in sync after"), took, "s"));
     table.add(TableRow::higher(format!("{title}: targets"), count as f64 / took, "/s"));
 
-    roots.add()?;
+    roots.add();
     let began = Instant::now();
     put(&mut admin, &bundle("all", &roots, &json!({})), Method::PUT).await?;
     let second = wait_until_all(&server.client, "all", count, &first).await?;
@@ -85,8 +85,8 @@ fn add_memory(table: &mut ResultTable, title: &str, controllers: &ChildProcess) 
 }
 
 /// Many Bundles, each for as many namespaces as there are for each of them.
-async fn measure_many(client: &BenchClient, table: &mut ResultTable, count: usize) -> Result<()> {
-    let mut admin = client.connect(HttpProtocol::Http1).await?;
+async fn measure_many(client: &HttpClient, table: &mut ResultTable, count: usize) -> Result<()> {
+    let mut admin = client.connect_with(HttpProtocol::Http1).await?;
     let roots = RootCertificates::new(3)?;
     let began = Instant::now();
     for number in 0..MANY {
@@ -112,7 +112,7 @@ fn groups(count: usize) -> usize {
     count.min(MANY)
 }
 
-async fn create_namespaces(admin: &mut BenchConnection, count: usize) -> Result<()> {
+async fn create_namespaces(admin: &mut HttpConnection, count: usize) -> Result<()> {
     let namespace = |name: &str, group: usize| {
         let labels = json!({"group": group.to_string()});
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
@@ -142,7 +142,7 @@ fn bundle(name: &str, roots: &RootCertificates, selector: &Value) -> Value {
     })
 }
 
-async fn put(admin: &mut BenchConnection, bundle: &Value, method: Method) -> Result<()> {
+async fn put(admin: &mut HttpConnection, bundle: &Value, method: Method) -> Result<()> {
     let mut bundle = bundle.clone();
     let mut path = BUNDLES.to_owned();
     if method == Method::PUT {
@@ -158,12 +158,12 @@ async fn put(admin: &mut BenchConnection, bundle: &Value, method: Method) -> Res
 /// Waits until the Bundle says that it is in sync and there are so many targets, all of them others
 /// than before.
 async fn wait_until_all(
-    client: &BenchClient,
+    client: &HttpClient,
     name: &str,
     count: usize,
     before: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    let mut admin = client.connect(HttpProtocol::Http1).await?;
+    let mut admin = client.connect_with(HttpProtocol::Http1).await?;
     let path = format!("{BUNDLES}/{name}");
     let began = Instant::now();
     loop {
@@ -191,7 +191,7 @@ fn is_synced(bundle: &Value) -> bool {
 }
 
 /// The versions of its targets, by namespace.
-async fn targets(admin: &mut BenchConnection, name: &str) -> Result<BTreeMap<String, String>> {
+async fn targets(admin: &mut HttpConnection, name: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let mut more = String::new();
     loop {

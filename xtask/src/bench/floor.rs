@@ -13,9 +13,9 @@ use windlass_store::{
     EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition,
     WriteRequest,
 };
+use windlass_testkit::HttpProtocol;
 
 use super::BenchContext;
-use super::client::HttpProtocol;
 use super::server::{ServerProcess, prefix};
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
@@ -115,7 +115,7 @@ async fn handshakes(bench: &BenchContext, server: &ServerProcess) -> Result<f64>
         workers.spawn(async move {
             let mut made = 0_u64;
             while started.elapsed() < lasts {
-                drop(client.handshake(HttpProtocol::Http1).await?);
+                drop(client.negotiate(HttpProtocol::Http1).await?);
                 made += 1;
             }
             anyhow::Ok(made)

@@ -16,10 +16,10 @@ use serde_json::json;
 use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::BenchContext;
 use super::access::post;
-use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::server::{READER, ServerProcess};
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 use super::watchers::raise_file_limit;
@@ -152,7 +152,7 @@ async fn start(bench: &BenchContext, name: &str) -> Result<ServerProcess> {
 }
 
 /// Lets one user have nodes' certificates approved.
-pub async fn allow(admin: &BenchClient) -> Result<()> {
+pub async fn allow(admin: &HttpClient) -> Result<()> {
     let roles = [
         "system:node-bootstrapper",
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
@@ -173,18 +173,18 @@ pub async fn allow(admin: &BenchClient) -> Result<()> {
 /// Has so many requests sent by clients that are spread over `nodes`; a watch of `admin` sees all
 /// certificates. Returns how long that took, and how long each took.
 pub async fn burst(
-    admin: &BenchClient,
-    nodes: &[BenchClient],
+    admin: &HttpClient,
+    nodes: &[HttpClient],
     prefix: &str,
     count: usize,
 ) -> Result<(Duration, Vec<Duration>)> {
-    let mut watch = admin.connect(HttpProtocol::Http1).await?;
+    let mut watch = admin.connect_with(HttpProtocol::Http1).await?;
     let path = format!("{REQUESTS}?watch=true&fieldSelector=spec.signerName%3D{SIGNER}");
     let stream = watch.start(Method::GET, &path, Bytes::new()).await?.into_body();
     let seen = tokio::spawn(observe_certificates(stream, prefix.to_owned(), count));
     let mut connections = Vec::new();
     for node in nodes.iter().cycle().take(CLIENTS) {
-        connections.push(node.connect(HttpProtocol::Http1).await?);
+        connections.push(node.connect_with(HttpProtocol::Http1).await?);
     }
     let began = Instant::now();
     let mut workers = JoinSet::new();
@@ -238,9 +238,9 @@ async fn observe_certificates(
 }
 
 /// Ask for a certificate and wait for it, as a kubelet does.
-async fn bootstrap(mut connection: BenchConnection, name: &str) -> Result<()> {
+async fn bootstrap(mut connection: HttpConnection, name: &str) -> Result<()> {
     loop {
-        let (status, answer) = connection.send(Method::POST, REQUESTS, request(name)).await?;
+        let (status, answer) = connection.fetch(Method::POST, REQUESTS, request(name)).await?;
         match status {
             StatusCode::CREATED => break,
             // Every client of Kubernetes waits as it is told, and asks again.
@@ -284,14 +284,14 @@ fn event_name(event: &Bytes, prefix: &str) -> Option<String> {
     text.get(at..)?.split('"').next().map(str::to_owned)
 }
 
-async fn connect(client: &BenchClient, count: usize) -> Result<Vec<BenchConnection>> {
+async fn connect(client: &HttpClient, count: usize) -> Result<Vec<HttpConnection>> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let mut setups = JoinSet::new();
     for _ in 0..count {
         let (client, places) = (client.clone(), places.clone());
         setups.spawn(async move {
             let _place = places.acquire().await?;
-            let mut connection = client.connect(HttpProtocol::Http1).await?;
+            let mut connection = client.connect_with(HttpProtocol::Http1).await?;
             connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
             anyhow::Ok(connection)
         });

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_store::{KeyChange, Store, WritePrecondition, WriteRequest};
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::BenchContext;
-use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::floor::open;
 use super::rates::{NAMESPACE, config_map, fill};
 use super::server::ServerProcess;
@@ -103,8 +103,8 @@ async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
 }
 
 /// Lists everything in pages, and insists that it is all there, in one state.
-async fn list(client: &BenchClient, count: usize) -> Result<Duration> {
-    let mut connection = client.connect(HttpProtocol::Http1).await?;
+async fn list(client: &HttpClient, count: usize) -> Result<Duration> {
+    let mut connection = client.connect_with(HttpProtocol::Http1).await?;
     let began = Instant::now();
     let (mut found, mut version, mut next) = (0, None, String::new());
     loop {
@@ -125,9 +125,9 @@ async fn list(client: &BenchClient, count: usize) -> Result<Duration> {
 }
 
 /// The same while a client writes, so that the first page's state is past before the second.
-async fn list_while_written(client: &BenchClient, count: usize) -> Result<(Duration, u64)> {
+async fn list_while_written(client: &HttpClient, count: usize) -> Result<(Duration, u64)> {
     let (done, ended) = watch::channel(false);
-    let mut connection = client.connect(HttpProtocol::Http1).await?;
+    let mut connection = client.connect_with(HttpProtocol::Http1).await?;
     // Once before the first page, so that no list is quicker than the first write.
     write(&mut connection, 0).await?;
     let writer = tokio::spawn(async move {
@@ -143,7 +143,7 @@ async fn list_while_written(client: &BenchClient, count: usize) -> Result<(Durat
     Ok((took, writer.await??))
 }
 
-async fn write(connection: &mut BenchConnection, number: u64) -> Result<()> {
+async fn write(connection: &mut HttpConnection, number: u64) -> Result<()> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MODEL}");
     connection.expect(Method::PUT, &path, config_map(MODEL, 1_024, number)).await?;
     Ok(())

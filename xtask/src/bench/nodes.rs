@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_node::clock::{self, Clock};
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::BenchContext;
 use super::access::post;
-use super::client::{BenchClient, HttpProtocol};
 use super::server::ServerProcess;
 use super::table::{ResultTable, TableRow};
 use super::watchers::raise_file_limit;
@@ -72,7 +72,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
 }
 
 /// Makes a token, and lets its bearers and nodes do what they do.
-pub async fn prepare(admin: &BenchClient) -> Result<()> {
+pub async fn prepare(admin: &HttpClient) -> Result<()> {
     let (id, secret) = TOKEN.split_once('.').context("the token has no dot")?;
     let secret = json!({
         "apiVersion": "v1",
@@ -86,7 +86,7 @@ pub async fn prepare(admin: &BenchClient) -> Result<()> {
             "auth-extra-groups": GROUP,
         },
     });
-    let mut connection = admin.connect(HttpProtocol::Http1).await?;
+    let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let path = "/api/v1/namespaces/kube-system/secrets";
     connection.expect(Method::POST, path, secret.to_string().into()).await?;
     for (role, group) in [
@@ -120,8 +120,8 @@ pub fn kubeconfig(url: &str, ca: &Path) -> String {
 }
 
 /// How many requests for certificates there are.
-async fn requests(admin: &BenchClient) -> Result<usize> {
-    let mut connection = admin.connect(HttpProtocol::Http1).await?;
+async fn requests(admin: &HttpClient) -> Result<usize> {
+    let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let list = connection.expect(Method::GET, &format!("{REQUESTS}?limit=1"), Bytes::new()).await?;
     let list: Value = serde_json::from_slice(&list)?;
     let shown = list["items"].as_array().map_or(0, Vec::len);

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::Method;
 use tokio::task::JoinSet;
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::BenchContext;
-use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
@@ -34,7 +34,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
 pub async fn verbs(
     bench: &BenchContext,
     table: &mut ResultTable,
-    clients: &[BenchClient],
+    clients: &[HttpClient],
     title: &str,
 ) -> Result<()> {
     let lasts = bench.phase();
@@ -76,7 +76,7 @@ pub async fn fill(
     count: usize,
     size: usize,
 ) -> Result<()> {
-    let mut connection = server.client.connect(HttpProtocol::Http1).await?;
+    let mut connection = server.client.connect_with(HttpProtocol::Http1).await?;
     let body =
         format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
     connection.expect(Method::POST, "/api/v1/namespaces", body.into()).await?;
@@ -85,7 +85,7 @@ pub async fn fill(
         let client = server.client.clone();
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         workers.spawn(async move {
-            let mut connection = client.connect(HttpProtocol::Http1).await?;
+            let mut connection = client.connect_with(HttpProtocol::Http1).await?;
             for number in (worker..count).step_by(CLIENTS) {
                 let body = config_map(&format!("filled-{number}"), size, 0);
                 connection.expect(Method::POST, &path, body).await?;
@@ -137,7 +137,7 @@ enum BenchOperation {
 impl BenchOperation {
     async fn perform(
         self,
-        connection: &mut BenchConnection,
+        connection: &mut HttpConnection,
         name: &str,
         prepared: &Bytes,
     ) -> Result<()> {
@@ -224,7 +224,7 @@ impl PhaseResult {
 /// Let every client repeat an operation on objects of its own until the time is over, or, where
 /// an operation uses its objects up, until they are.
 async fn phase(
-    clients: &[BenchClient],
+    clients: &[HttpClient],
     protocol: HttpProtocol,
     op: BenchOperation,
     objects: &[usize],
@@ -232,7 +232,7 @@ async fn phase(
 ) -> Result<PhaseResult> {
     let mut connections = Vec::new();
     for (_, client) in objects.iter().zip(clients.iter().cycle()) {
-        connections.push(client.connect(protocol).await?);
+        connections.push(client.connect_with(protocol).await?);
     }
     let prepared = match op {
         BenchOperation::Ask => signing_request("NAME"),

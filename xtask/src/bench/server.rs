@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::BenchContext;
-use super::client::{BenchClient, HttpProtocol};
 
 /// What the load authenticates with.
 const TOKEN: &str = "bench-token";
@@ -33,7 +33,7 @@ pub struct ServerProcess {
     /// From exec to the line that says it is ready.
     pub ready_after: Duration,
     /// How to talk to it.
-    pub client: BenchClient,
+    pub client: HttpClient,
 }
 
 impl ServerProcess {
@@ -108,10 +108,10 @@ impl ServerProcess {
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 
         let pid = child.id().context("the server ended at once")?;
-        let client = BenchClient::new(address, &data.join("pki/ca.crt"), TOKEN)?;
+        let client = HttpClient::new(address, &data.join("pki/ca.crt"), TOKEN);
         let server = Self { child, pid, ready_after, client };
         // The line must be true.
-        let mut connection = server.client.connect(HttpProtocol::Http1).await?;
+        let mut connection = server.client.connect_with(HttpProtocol::Http1).await?;
         connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
         Ok(server)
     }

@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_testkit::{HttpClient, HttpProtocol, self_signed_ca};
 
 use super::BenchContext;
-use super::client::{BenchClient, HttpProtocol};
 use super::nodes;
 use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
@@ -63,7 +61,7 @@ async fn measure_pods(bench: &BenchContext, table: &mut ResultTable, count: usiz
     let mut samples = Vec::new();
     for _ in 0..if bench.args.quick { 2 } else { 5 } {
         let before = files.iter().map(|file| fs::read_link(file).ok()).collect::<Vec<_>>();
-        roots.add()?;
+        roots.add();
         let began = Instant::now();
         apply_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
         samples.extend(changed(&files, &before, began).await?);
@@ -108,7 +106,7 @@ impl RootCertificates {
     pub fn new(count: usize) -> Result<Self> {
         let mut roots = Self(Vec::new());
         for _ in 0..count {
-            roots.add()?;
+            roots.add();
         }
         Ok(roots)
     }
@@ -119,25 +117,20 @@ impl RootCertificates {
     }
 
     /// Appends a newly generated root certificate.
-    pub fn add(&mut self) -> Result<()> {
-        let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
-        let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
-        let serial = Serial::random(&SystemRandom::new())?;
-        let root =
-            CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+    pub fn add(&mut self) {
+        let root = self_signed_ca(&format!("root {}", self.0.len()));
         self.0.push(root.certificate().to_pem());
-        Ok(())
     }
 }
 
 /// Creates or replaces the bundle.
 async fn apply_bundle(
-    admin: &BenchClient,
+    admin: &HttpClient,
     roots: &RootCertificates,
     method: Method,
     path: &str,
 ) -> Result<()> {
-    let mut connection = admin.connect(HttpProtocol::Http1).await?;
+    let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let mut metadata = json!({"name": BUNDLE, "labels": {"stage": "live"}});
     if method == Method::PUT {
         let found = connection.expect(Method::GET, path, bytes::Bytes::new()).await?;
@@ -155,8 +148,8 @@ async fn apply_bundle(
 }
 
 /// Makes pods that are bound to the node, each with one volume of three sources. Returns their UIDs.
-async fn create_pods(admin: &BenchClient, count: usize) -> Result<Vec<String>> {
-    let mut connection = admin.connect(HttpProtocol::Http1).await?;
+async fn create_pods(admin: &HttpClient, count: usize) -> Result<Vec<String>> {
+    let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let core = "/api/v1/namespaces";
     let create = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
     let object = create("Namespace", NAMESPACE).to_string();

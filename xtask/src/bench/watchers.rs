@@ -16,10 +16,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol, self_signed_ca};
 
 use super::BenchContext;
-use super::client::{BenchClient, BenchConnection, HttpProtocol};
 use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
@@ -78,7 +77,7 @@ async fn measure_crowd(
     let title = format!("{count} watchers, {:.1} KiB", bundle.len() as f64 / 1_024.0);
     let data = bench.scratch.join(format!("watchers-{count}-{}", crowd.certificates));
     let server = ServerProcess::start(bench, &data).await?;
-    let mut updater = server.client.connect(HttpProtocol::Http1).await?;
+    let mut updater = server.client.connect_with(HttpProtocol::Http1).await?;
     let mut version = String::new();
     // The first updates warm what the server sets up once, so that it is not counted per watcher.
     for round in 0..5 {
@@ -144,14 +143,9 @@ async fn measure_crowd(
 
 /// A trust bundle of so many authorities.
 fn bundle(certificates: usize) -> Result<Bytes> {
-    let now = time::OffsetDateTime::now_utc();
     let mut anchors = String::new();
     for number in 0..certificates {
-        let subject = Subject::new(&format!("bench-authority-{number}"), &[])?;
-        let validity = Validity::lasting(now, time::Duration::days(365))?;
-        let serial = Serial::random(&SystemRandom::new())?;
-        let ca =
-            CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        let ca = self_signed_ca(&format!("bench-authority-{number}"));
         anchors.push_str(&ca.certificate().to_pem());
     }
     let bundle = json!({
@@ -177,7 +171,7 @@ fn referenced(row: TableRow, reference: Option<f64>) -> TableRow {
 
 /// Update once and wait until everybody has the whole event.
 async fn update_and_wait(
-    updater: &mut BenchConnection,
+    updater: &mut HttpConnection,
     body: Bytes,
     all_told: &mut mpsc::UnboundedReceiver<Instant>,
     readers: &mut JoinSet<Result<()>>,
@@ -197,7 +191,7 @@ async fn update_and_wait(
 }
 
 /// Open all the watches, some at a time.
-async fn connect(client: &BenchClient, count: usize, path: &str) -> Result<Vec<Incoming>> {
+async fn connect(client: &HttpClient, count: usize, path: &str) -> Result<Vec<Incoming>> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let path: Arc<str> = path.into();
     let mut setups = JoinSet::new();
@@ -205,7 +199,7 @@ async fn connect(client: &BenchClient, count: usize, path: &str) -> Result<Vec<I
         let (client, path, places) = (client.clone(), path.clone(), places.clone());
         setups.spawn(async move {
             let _place = places.acquire().await?;
-            let mut connection = client.connect(HttpProtocol::Http1).await?;
+            let mut connection = client.connect_with(HttpProtocol::Http1).await?;
             let response = connection.start(Method::GET, &path, Bytes::new()).await?;
             ensure!(response.status().is_success(), "watch: {}", response.status());
             Ok(response.into_body())

@@ -5,9 +5,9 @@ use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use windlass_api::trust_bundle::Bundle;
 use windlass_pki::{
-    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, issue, pem,
+    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue, pem,
 };
+use windlass_testkit::{ca_with_validity, random_serial};
 
 /// Roots that are good from 2026 to 2056.
 pub const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
@@ -39,16 +39,14 @@ pub fn leaf_certificate() -> String {
         purposes: vec![KeyPurpose::ClientAuth],
         validity: authority.certificate().validity(),
         public_key: key.public_key(),
-        serial: Serial::random(&SystemRandom::new()).unwrap(),
+        serial: random_serial(),
     };
     pem::encode_certificates([issue(&authority, &leaf).unwrap().as_slice()])
 }
 
 fn authority(end: OffsetDateTime) -> CertificateAuthority {
     let validity = Validity::new(end - Duration::days(30), end).unwrap();
-    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+    ca_with_validity("ca", validity)
 }
 
 /// A Bundle called `bundle` with these sources and this target.

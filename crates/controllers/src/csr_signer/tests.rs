@@ -4,40 +4,21 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use time::OffsetDateTime;
-use windlass_pki::{
-    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
-};
-use windlass_server::LocalClient;
-use windlass_server::{MASTERS, User};
-use windlass_server::{ServerOptions, start};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_pki::{Certificate, Validity};
+use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 
 use super::*;
 use crate::csr::{APPROVED, has_certificate};
 
 /// Whoever is put off waits for longer than any test.
 const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
-const PATIENCE: Duration = Duration::from_secs(30);
-
-async fn server(dir: &TempDir) -> (Client, tokio::sync::watch::Sender<bool>) {
-    let (down, shutdown) = tokio::sync::watch::channel(false);
-    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-    let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
-    let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-    (Client::new(LocalClient::new(server, user), "default"), down)
-}
 
 /// Puts a pair into a folder that is valid until `days` from now.
 fn write_pair(dir: &Path, name: &str, days: i64) {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - time::Duration::DAY, now + time::Duration::days(days));
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let pair = CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
-    std::fs::write(dir.join("ca.crt"), pair.certificate().to_pem()).unwrap();
-    std::fs::write(dir.join("ca.key"), pair.key().to_pem().unwrap().as_bytes()).unwrap();
+    write_ca(dir, &ca_with_validity(name, validity.unwrap()));
 }
 
 async fn create_approved(api: &Api<Csr>, name: &str) {
@@ -67,8 +48,9 @@ async fn wait_until(api: &Api<Csr>, good: impl Fn(&Csr) -> bool) -> Csr {
 /// the request was put off for.
 #[tokio::test]
 async fn a_new_pair_wakes_what_waits() {
-    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (client, _down) = server(&data).await;
+    let files = tempfile::tempdir().unwrap();
+    let server = TestServer::start().await;
+    let client = server.client();
     write_pair(files.path(), "old", 1);
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let today: Clock = Arc::new(OffsetDateTime::now_utc);

@@ -1,12 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::client::Body;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use windlass_testkit::scripted_client;
 
 use super::*;
 
@@ -31,21 +30,15 @@ impl ApiConnection {
 
     fn client(&self) -> Client {
         let link = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
+        scripted_client(move |call| {
             let link = link.clone();
             async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
                 if link.cut.load(Relaxed) {
                     std::future::pending::<()>().await;
                 }
-                let (code, answer) = link.fake.answer(&parts.method, parts.uri.path(), body);
-                let answer = Body::from(answer.to_string().into_bytes());
-                Ok::<_, kube::Error>(Response::builder().status(code).body(answer).unwrap())
+                link.fake.answer(&call.method, &call.path, call.body)
             }
-        });
-        Client::new(service, "default")
+        })
     }
 }
 

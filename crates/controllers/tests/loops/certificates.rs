@@ -22,9 +22,8 @@ use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{approver, cleaner, csr_signer};
-use windlass_pki::{
-    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
-};
+use windlass_pki::Certificate;
+use windlass_testkit::{self_signed_ca, write_ca};
 
 use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
@@ -75,19 +74,8 @@ impl SigningLoops {
 
 /// A new CA, in a directory.
 pub fn authority(files: &Path) -> Arc<CaSource> {
-    let (certificate, key) = (files.join("ca.crt"), files.join("ca.key"));
-    let pair = pair();
-    std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
-    std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
+    let [certificate, key] = write_ca(files, &self_signed_ca("kubernetes"));
     CaSource::from_files(certificate, key, clock_after(0))
-}
-
-fn pair() -> CertificateAuthority {
-    let now = OffsetDateTime::now_utc();
-    let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
-    let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject.unwrap(), validity.unwrap(), key, serial).unwrap()
 }
 
 /// A clock that is so many minutes ahead.

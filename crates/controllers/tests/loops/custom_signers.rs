@@ -18,9 +18,9 @@ use time::OffsetDateTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use windlass_controllers::{Clock, ControllerOptions, signers};
 use windlass_pki::{
-    Certificate, CertificateAuthority, CertificateDer, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, pem,
+    Certificate, CertificateAuthority, CertificateDer, PrivateKey, Subject, Validity, pem,
 };
+use windlass_testkit::{ca_with_validity, random_serial as serial};
 
 use crate::certificates::{approve, condition, is_settled};
 use crate::fixture::{TestCluster, wait_until};
@@ -99,15 +99,10 @@ impl SignerFixture {
     }
 }
 
-fn serial() -> Serial {
-    Serial::random(&SystemRandom::new()).unwrap()
-}
-
 fn authority(name: &str, days: i64) -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - 3 * DAY, now + time::Duration::days(days)).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
+    ca_with_validity(name, validity)
 }
 
 /// Writes a CA and those that vouch for it.

@@ -1,36 +1,25 @@
-//! A server with its controllers, and waiting for what they do.
+//! A server with its controllers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Client, Resource};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_server::AdmissionPlugins;
-use windlass_server::LocalClient;
-use windlass_server::{MASTERS, User};
-use windlass_server::{Server, ServerOptions, start, system_clock};
-use windlass_store::{
-    EmbeddedOptions, EmbeddedStore, KeyChange, Store as _, WritePrecondition, WriteRequest,
-};
+use windlass_controllers::ControllerOptions;
+use windlass_server::{Server, system_clock};
+use windlass_testkit::{TestServer, create};
 
-/// A running server and its controllers; its data goes with it.
+pub use windlass_testkit::{PATIENCE, object, owner_reference, wait_until, wait_until_removed};
+
+/// A running server and its controllers; its data is removed when it is dropped.
 pub struct TestCluster {
     pub client: Client,
-    server: Arc<Server>,
-    down: watch::Sender<bool>,
+    server: TestServer,
     controllers: Option<JoinHandle<()>>,
-    _dir: tempfile::TempDir,
 }
-
-/// A test that waits longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl TestCluster {
     /// A server whose controllers run.
@@ -40,53 +29,31 @@ impl TestCluster {
         world
     }
 
-    /// A server alone, for what has to be there before the controllers look.
+    /// A server alone, for objects that must exist before the controllers start.
     pub async fn without_controllers() -> TestCluster {
         TestCluster::with_stored_objects(&[]).await
     }
 
-    /// The same, with objects that the server would not take: their keys and what is stored there.
+    /// The same, with objects that the server would reject: their keys and JSON texts.
     pub async fn with_stored_objects(objects: &[(&str, String)]) -> TestCluster {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        for (key, text) in objects {
-            let change = KeyChange::Put(text.clone().into());
-            let write =
-                WriteRequest { key: (*key).to_owned(), expect: WritePrecondition::Any, change };
-            store.commit(write).await.unwrap();
-        }
-        let (down, shutdown) = watch::channel(false);
-        let server = start(ServerOptions {
-            // The loops are tried without the accounts that one of them makes.
-            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
-            ..ServerOptions::new(store, shutdown)
-        })
-        .await
-        .unwrap();
-        let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        let client = Client::new(LocalClient::new(server.clone(), user), "default");
-        TestCluster { client, server, down, controllers: None, _dir: dir }
+        let server = TestServer::builder().stored_objects(objects).start().await;
+        TestCluster { client: server.client(), server, controllers: None }
     }
 
-    /// The server itself, for credentials.
     pub fn server(&self) -> &Arc<Server> {
-        &self.server
+        &self.server.server
     }
 
-    /// The server as somebody else sees it.
     pub fn client_as(&self, name: &str, groups: &[&str]) -> Client {
-        let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        let user = User::authenticated(name, "", groups);
-        Client::new(LocalClient::new(self.server.clone(), user), "default")
+        self.server.client_as(name, groups)
     }
 
     pub fn run_controllers(&mut self) {
-        self.run_controllers_with(windlass_controllers::ControllerOptions::new(system_clock()));
+        self.run_controllers_with(ControllerOptions::new(system_clock()));
     }
 
-    /// Starts the controllers as they are told.
-    pub fn run_controllers_with(&mut self, options: windlass_controllers::ControllerOptions) {
-        let shutdown = self.down.subscribe();
+    pub fn run_controllers_with(&mut self, options: ControllerOptions) {
+        let shutdown = self.server.shutdown();
         let controllers = windlass_controllers::run(self.client.clone(), options, shutdown);
         self.controllers = Some(tokio::spawn(controllers));
     }
@@ -98,13 +65,12 @@ impl TestCluster {
         assert!(controllers.await.unwrap_err().is_cancelled());
     }
 
-    /// Tells the controllers to end and waits until they have.
+    /// Shuts the controllers down and waits until they have ended.
     pub async fn shut_down(mut self) {
-        self.down.send_replace(true);
+        self.server.shut_down();
         self.controllers.take().unwrap().await.unwrap();
     }
 
-    /// Objects of a kind in a namespace.
     pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -117,75 +83,16 @@ impl TestCluster {
     }
 
     pub async fn create_namespace(&self, name: &str) {
-        let namespace = object(json!({"metadata": {"name": name}}));
-        self.namespaces().create(&PostParams::default(), &namespace).await.unwrap();
+        create(&self.namespaces(), json!({"metadata": {"name": name}})).await;
     }
 
-    /// Makes a ConfigMap in `default` with this metadata.
+    /// Creates a ConfigMap in `default` with this metadata.
     pub async fn create_config_map(&self, metadata: Value) -> ConfigMap {
-        let map: ConfigMap = object(json!({"metadata": metadata}));
-        self.api("default").create(&PostParams::default(), &map).await.unwrap()
+        create(&self.api("default"), json!({"metadata": metadata})).await
     }
 
     /// Deletes a ConfigMap of `default`.
     pub async fn delete_config_map(&self, name: &str, how: DeleteParams) {
         let _ = self.api::<ConfigMap>("default").delete(name, &how).await.unwrap();
     }
-}
-
-/// A typed object from JSON.
-pub fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
-
-/// An owner reference to an object.
-pub fn owner_reference<K: Resource<DynamicType = ()>>(object: &K, blocks: bool) -> Value {
-    json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "name": object.name_any(),
-        "uid": object.meta().uid,
-        "blockOwnerDeletion": blocks,
-    })
-}
-
-/// Waits until an object is as `good` wants it; `None` stands for one that is not there.
-pub async fn wait_until<K>(
-    api: &Api<K>,
-    name: &str,
-    what: &str,
-    good: impl Fn(Option<&K>) -> bool,
-) -> Option<K>
-where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + 'static,
-{
-    let waiting =
-        kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
-    match tokio::time::timeout(PATIENCE, waiting).await {
-        Ok(found) => found.unwrap(),
-        Err(_) => {
-            let now = api.get_opt(name).await.unwrap().map(|o| serde_json::to_value(o).unwrap());
-            panic!("{name} was to {what}, but is {now:?}");
-        }
-    }
-}
-
-/// Waits until an object is gone.
-pub async fn wait_until_removed<K>(api: &Api<K>, name: &str)
-where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + 'static,
-{
-    wait_until(api, name, "be gone", |found| found.is_none()).await;
 }

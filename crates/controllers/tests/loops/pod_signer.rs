@@ -22,10 +22,8 @@ use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
-use windlass_pki::{
-    CertificateAuthority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, pem,
-};
+use windlass_pki::{IssuedChain, KeyKind, PodKeyType, PrivateKey, Subject, Validity, pem};
+use windlass_testkit::{ca_with_validity, random_serial};
 
 use crate::fixture::{TestCluster, object};
 
@@ -56,14 +54,9 @@ impl PodSignerFixture {
         let now = OffsetDateTime::now_utc();
         let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
         let validity = validity.unwrap();
-        let parts = |name: &str| {
-            let serial = Serial::random(&SystemRandom::new()).unwrap();
-            (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap(), serial)
-        };
-        let (subject, key, serial) = parts("root");
-        let root = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
-        let (subject, key, serial) = parts("workloads");
-        let pair = root.intermediate(&subject, validity, key, serial).unwrap();
+        let root = ca_with_validity("root", validity);
+        let (subject, key) = (Subject::new("workloads", &[]), PrivateKey::generate().unwrap());
+        let pair = root.intermediate(&subject.unwrap(), validity, key, random_serial()).unwrap();
         let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
         let chain = pair.certificate().to_pem() + &root.certificate().to_pem();
         std::fs::write(&certificate, chain).unwrap();

@@ -11,7 +11,8 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use time::OffsetDateTime;
 use windlass_controllers::{ControllerOptions, RootCa};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
+use windlass_testkit::ca_with_validity;
 
 use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
@@ -19,12 +20,8 @@ const NAME: &str = "kube-root-ca.crt";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 
 fn generate_ca() -> String {
-    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let (now, day) = (OffsetDateTime::now_utc(), time::Duration::days(1));
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let validity = Validity::lasting(now, day).unwrap();
-    let authority = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
-    authority.certificate().to_pem()
+    let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::DAY).unwrap();
+    ca_with_validity("ca", validity).certificate().to_pem()
 }
 
 /// A server whose controllers publish a file, and a clock that stands until it is set.

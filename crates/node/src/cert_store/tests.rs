@@ -9,7 +9,9 @@ use tempfile::TempDir;
 use time::Duration;
 
 use super::*;
-use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START, client_identity};
+use crate::testing::{
+    CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START, client_identity,
+};
 
 const PREFIX: &str = "kubelet-client";
 

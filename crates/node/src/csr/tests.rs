@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_pki::AltNames;
+use windlass_testkit::{InjectedFault, ScriptedApi, Signer, SigningPolicy};
 
 use super::*;
-use crate::testing::server::{InjectedFault, ScriptedApi, Signer, SigningPolicy};
 use crate::testing::{CertificateFixture, START};
 
 const MINUTE: Duration = Duration::from_secs(60);

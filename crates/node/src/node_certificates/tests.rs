@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use time::Duration as Span;
 use tokio::time::{Instant, sleep};
+use windlass_testkit::{InjectedFault, SigningPolicy};
 
 use super::*;
 use crate::testing::node::RotationTestNode;
-use crate::testing::server::{InjectedFault, SigningPolicy};
-use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
 use windlass_runtime::durable::FileSystem;
+use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -47,7 +47,7 @@ async fn obtains_one_and_rotates_with_a_new_key_each_time() {
         assert!((due..due + Span::seconds(11)).contains(&node.now()), "{due} {}", node.now());
     }
     assert_eq!(node.server.created().len(), 31, "one request for each certificate");
-    assert!(all_differ(&node.server.created()), "and a key");
+    assert!(all_differ(&node.server.created_keys()), "and a key");
     assert!(node.server.callers()[own_from..].iter().all(|caller| *caller == "own"));
     let first = notices.recv().await.unwrap();
     assert!(matches!(first, RotationNotice::Stored { age: None, .. }), "{first:?}");
@@ -73,7 +73,7 @@ async fn a_restart_goes_on_where_it_was() {
     running.until(is_waiting).await;
     node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
     let held = running.ready().await;
-    assert_eq!(node.server.created(), [held.key().public_key().as_der()]);
+    assert_eq!(node.server.created_keys(), [held.key().public_key().as_der()]);
     running.kill().await;
     // Nothing is asked for when there is a good one.
     let running = node.start();
@@ -122,7 +122,7 @@ async fn a_refused_request_is_made_again_later_with_another_key() {
         assert_eq!(node.server.created().len(), 1);
         let running = node.start();
         sleep(DAY).await;
-        let created = node.server.created();
+        let created = node.server.created_keys();
         assert!((20..=32).contains(&created.len()) && all_differ(&created), "{}", created.len());
         let message = running.manager.report().trouble.unwrap().message;
         assert!(message.ends_with("Because: of the script"), "{message}");
@@ -262,7 +262,7 @@ async fn a_signer_that_drops_names_is_not_asked_all_day() {
     let held = running.ready().await;
     assert!(held.leaf().alt_names().is_empty(), "it is better than none");
     sleep(DAY).await;
-    let created = node.server.created();
+    let created = node.server.created_keys();
     assert!((20..=32).contains(&created.len()) && all_differ(&created), "{}", created.len());
     let report = running.manager.report();
     assert_eq!(report.held.unwrap().lacking.unwrap(), "the name n1, the address 192.0.2.1");
@@ -318,7 +318,7 @@ async fn follows_the_names() {
     node.templates.send_replace(named("e"));
     let third = running.after(&second).await;
     assert_eq!(third.leaf().alt_names().dns_names, ["e"]);
-    assert!(all_differ(&node.server.created()));
+    assert!(all_differ(&node.server.created_keys()));
     assert_eq!(node.server.created().len(), 5);
 }
 

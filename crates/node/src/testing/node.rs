@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::AltNames;
+use windlass_testkit::{ScriptedApi, Signer, SigningPolicy};
 
-use super::server::{ScriptedApi, Signer, SigningPolicy};
 use super::{CertificateFixture, START};
 use crate::cert_store::CertStore;
 use crate::clock::{Clock, ClockReading};

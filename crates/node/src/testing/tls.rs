@@ -1,12 +1,9 @@
 //! Certificates that TLS believes in.
 
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{
-    AltNames, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey, Serial,
-    SubjectKey, SystemRandom, Validity, issue_certificate, parse_certificate_blocks,
-};
+use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
 
-use super::AUTHORITY;
+use super::{AUTHORITY, CertificateFixture};
 use crate::key_pair::CertificateKeyPair;
 
 /// The authority of all tests.
@@ -17,20 +14,10 @@ pub fn authority_der() -> Vec<u8> {
 /// A serving certificate of 127.0.0.1, good now.
 pub fn loopback_identity() -> CertificateKeyPair {
     let key = PrivateKey::generate().unwrap();
-    let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
-    let from = OffsetDateTime::now_utc() - Duration::hours(1);
     let ip_addresses = vec!["127.0.0.1".parse().unwrap()];
-    let issued = issue_certificate(
-        &AUTHORITY,
-        &CertificateTemplate {
-            subject: IssuedSubject::new("system:node:n1", &["system:nodes"]),
-            alt_names: AltNames { ip_addresses, ..AltNames::default() },
-            usages: CertificateUsages::from_names(&["digital signature", "server auth"]).unwrap(),
-            validity: Validity::new(from, from + Duration::days(1)).unwrap(),
-            public_key: &public_key,
-            serial: Serial::random(&SystemRandom::new()).unwrap(),
-        },
-    );
-    let chain = parse_certificate_blocks(issued.unwrap().to_pem().as_bytes()).unwrap();
-    CertificateKeyPair::new(chain, key).unwrap()
+    let names = AltNames { ip_addresses, ..AltNames::default() };
+    let from = OffsetDateTime::now_utc() - Duration::hours(1);
+    let fixture = CertificateFixture { names, ..CertificateFixture::client(from) };
+    let pem = fixture.pem_for_usages(key.public_key(), &["digital signature", "server auth"]);
+    CertificateKeyPair::new(parse_certificate_blocks(pem.as_bytes()).unwrap(), key).unwrap()
 }

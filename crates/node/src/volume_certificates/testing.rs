@@ -1,7 +1,5 @@
 //! Certificates in virtual time: a server that does as it is told, and lives that begin and end.
 
-mod server;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::{AltNames, CertificateAuthority};
+use windlass_testkit::{ScriptedApi, SigningPolicy};
 
 use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
 use super::state_file::StateFile;
@@ -31,14 +30,12 @@ use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use windlass_runtime::durable::FileSystem;
 
-pub use server::{IssuePolicy, ScriptedRequestServer};
-
 pub const SIGNER: &str = "example.com/workloads";
 pub const PATIENCE: Duration = Duration::from_secs(40 * 86_400);
 
 /// A node: a disk, a clock and a server.
 pub struct IssuanceTestNode {
-    pub server: ScriptedRequestServer,
+    pub server: ScriptedApi,
     pub gates: FeatureGates,
     pub bundles: watch::Sender<Arc<BundleView>>,
     dir: TempDir,
@@ -53,10 +50,9 @@ pub struct RunningCertificates {
 }
 
 impl IssuanceTestNode {
-    pub fn new(policy: IssuePolicy) -> Self {
-        let began = Instant::now();
-        let (server, dir) =
-            (ScriptedRequestServer::new(policy, began), tempfile::tempdir().unwrap());
+    pub fn new(policy: SigningPolicy) -> Self {
+        let server = ScriptedApi::new(policy).with_latency(Duration::from_millis(50));
+        let (began, dir) = (server.began(), tempfile::tempdir().unwrap());
         let bundles = watch::Sender::new(bundles::initial_view(FeatureGates::default()));
         Self { server, gates: FeatureGates::default(), bundles, dir, began }
     }

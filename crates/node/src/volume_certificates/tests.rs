@@ -9,12 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use time::Duration as Span;
 use windlass_pki::{ForeignCertificate, PrivateKey, pem};
+use windlass_testkit::{InjectedFault, ScriptedApi, SigningPolicy};
 
-use super::testing::{IssuanceTestNode, IssuePolicy, SIGNER, host_id, id, minutes};
+use super::testing::{IssuanceTestNode, SIGNER, host_id, id, minutes};
 use super::*;
 use crate::key_pair::matches_key;
 
-const DAY: IssuePolicy = IssuePolicy::Issue(Span::DAY);
+const DAY: SigningPolicy = SigningPolicy::Issue(Span::DAY);
 
 /// The leaf of a pair, which is for the key of the pair.
 fn leaf(pair: &CredentialBundle) -> ForeignCertificate {
@@ -61,14 +62,14 @@ async fn a_pod_gets_a_certificate_and_another_in_time() {
     assert!(age >= Span::hours(16) && age <= Span::hours(16) + minutes(6), "{age}");
     assert_ne!(second.key, first.key);
     assert_eq!(node.server.created().len(), 2);
-    assert_eq!(node.server.calls("node").len(), 1, "who the node is does not change");
+    assert_eq!(node.server.calls("node"), 1, "who the node is does not change");
     assert_eq!(reasons(&node), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusal_is_reported_and_retried() {
     for (kind, state) in [("Denied", "denied"), ("Failed", "failed")] {
-        let node = IssuanceTestNode::new(IssuePolicy::Refuse(kind));
+        let node = IssuanceTestNode::new(SigningPolicy::Refuse(kind));
         let mut life = node.start();
         life.certificates.ensure(&id("web", 0), node.pod_spec());
         life.until(&id("web", 0), |got| format!("{got:?}").contains("Because")).await;
@@ -85,7 +86,7 @@ async fn refusal_is_reported_and_retried() {
         let keys = created.iter().map(|made| made["spec"]["stubPKCS10Request"].to_string());
         assert_eq!(keys.collect::<BTreeSet<_>>().len(), 5, "each with a key of its own");
         // One minute, two, four and eight, more or less.
-        let at = node.server.calls("create");
+        let at = node.server.call_times("create");
         for (gap, times) in at.windows(2).zip([1, 2, 4, 8]) {
             let gap = (gap[1] - gap[0]).as_secs_f64() / 60.0 / f64::from(times);
             assert!((0.74..1.27).contains(&gap), "{gap}");
@@ -103,19 +104,18 @@ async fn the_old_pair_is_served_while_another_is_refused() {
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     let first = life.ready(&id("web", 0)).await;
-    node.server.policy(IssuePolicy::Refuse("Denied"));
+    node.server.policy(SigningPolicy::Refuse("Denied"));
     node.server.until(|server| server.created().len() == 4).await;
     assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain);
     assert_eq!(life.states(), [("fresh", 1)].into());
     // It grows old, and is told so once.
-    let overdue = |server: &testing::ScriptedRequestServer| {
+    let overdue = |server: &ScriptedApi| {
         server.events().iter().any(|e| e["reason"] == "CertificateOverdueForRefresh")
     };
     node.server.until(overdue).await;
     assert_eq!(life.states(), [("overdue_for_refresh", 1)].into());
-    let expired = |server: &testing::ScriptedRequestServer| {
-        server.events().iter().any(|e| e["reason"] == "CertificateExpired")
-    };
+    let expired =
+        |server: &ScriptedApi| server.events().iter().any(|e| e["reason"] == "CertificateExpired");
     node.server.until(expired).await;
     assert_eq!(life.states(), [("expired", 1)].into());
     assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain);
@@ -132,10 +132,10 @@ async fn the_old_pair_is_served_while_another_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn unusable_certificate_counts_as_refusal() {
     let table = [
-        (IssuePolicy::IssueForAnother, "the certificate is for another key"),
-        (IssuePolicy::IssueExpired, "the certificate expired at"),
+        (SigningPolicy::IssueForAnother, "the certificate is for another key"),
+        (SigningPolicy::IssueExpired, "the certificate expired at"),
         (
-            IssuePolicy::IssueNonsense,
+            SigningPolicy::IssueNonsense,
             "issued certificate chain must contain at least one certificate",
         ),
     ];
@@ -153,7 +153,7 @@ async fn unusable_certificate_counts_as_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn pending_request_is_recreated_only_after_deletion() {
-    let node = IssuanceTestNode::new(IssuePolicy::Wait);
+    let node = IssuanceTestNode::new(SigningPolicy::Wait);
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     node.server.until(|server| server.created().len() == 1).await;
@@ -185,11 +185,11 @@ async fn pending_request_is_recreated_only_after_deletion() {
 async fn errors_of_the_api_are_waited_out() {
     for verb in ["account", "node", "create", "discover", "list", "watch", "get"] {
         let node = IssuanceTestNode::new(DAY);
-        node.server.fault(verb, 503);
+        node.server.always(verb, InjectedFault::Status(503));
         let mut life = node.start();
         life.certificates.ensure(&id("web", 0), node.pod_spec());
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        let calls = node.server.calls(verb).len();
+        let calls = node.server.calls(verb);
         assert!(calls <= 200, "{verb}: {calls}");
         let why = match life.certificates.get(&id("web", 0)) {
             CredentialState::Unavailable(why) => why,
@@ -210,7 +210,7 @@ async fn errors_of_the_api_are_waited_out() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_does_not_make_two_requests() {
     let node = IssuanceTestNode::new(DAY);
-    node.server.drop_answers("create");
+    node.server.always("create", InjectedFault::Lost);
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     node.server.until(|server| server.created().len() == 1).await;
@@ -224,13 +224,13 @@ async fn a_lost_answer_does_not_make_two_requests() {
 async fn changes_during_watch_outage_are_detected() {
     // Deleted, and answered, while the watch is broken.
     for answered in [false, true] {
-        let node = IssuanceTestNode::new(IssuePolicy::Wait);
+        let node = IssuanceTestNode::new(SigningPolicy::Wait);
         let mut life = node.start();
         life.certificates.ensure(&id("web", 0), node.pod_spec());
         node.server.until(|server| server.created().len() == 1).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        node.server.fault("watch", 503);
-        node.server.fault("list", 503);
+        node.server.always("watch", InjectedFault::Status(503));
+        node.server.always("list", InjectedFault::Status(503));
         node.server.cut_watches();
         tokio::time::sleep(Duration::from_secs(60)).await;
         if answered {
@@ -258,7 +258,7 @@ async fn an_api_that_comes_later_is_noticed() {
     life.until(&id("web", 0), |got| format!("{got:?}").contains("does not serve")).await;
     let expected = "the server does not serve podcertificaterequests.certificates.k8s.io";
     assert_eq!(life.reason(&id("web", 0)), expected);
-    assert_eq!(node.server.calls("create").len() + node.server.calls("list").len(), 0);
+    assert_eq!(node.server.calls("create") + node.server.calls("list"), 0);
     for version in ["v1", "v1beta1", "v1alpha1"] {
         node.server.serve(Some(version));
         let pod = id(version, 0);
@@ -283,7 +283,7 @@ async fn a_server_without_stubs_gets_the_older_proof() {
         life.certificates.ensure(&id(name, 0), wanted);
         leaf(&life.ready(&id(name, 0)).await);
     }
-    assert_eq!(node.server.calls("create").len(), 3, "it is found out once");
+    assert_eq!(node.server.calls("create"), 3, "it is found out once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,13 +297,13 @@ async fn a_gate_that_is_off_asks_for_nothing_of_pods() {
     assert_eq!(life.states(), BTreeMap::new());
     life.certificates.ensure(&host_id("edge"), node.host_spec());
     leaf(&life.ready(&host_id("edge")).await);
-    assert_eq!(node.server.calls("discover").len(), 0);
+    assert_eq!(node.server.calls("discover"), 0);
     assert_eq!(node.server.created().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_asks_with_a_signing_request() {
-    let node = IssuanceTestNode::new(IssuePolicy::Wait);
+    let node = IssuanceTestNode::new(SigningPolicy::Wait);
     let mut life = node.start();
     let mut wanted = node.host_spec();
     wanted.source.key_type = "RSA3072".into();
@@ -328,7 +328,7 @@ async fn a_host_asks_with_a_signing_request() {
     let name = made["metadata"]["name"].as_str().unwrap();
     assert!(got.contains(name) && got.contains("waits to be approved"), "{got}");
     node.server.policy(DAY);
-    node.server.decide(IssuePolicy::Refuse("Denied"));
+    node.server.decide(SigningPolicy::Refuse("Denied"));
     life.until(&host_id("edge"), |got| format!("{got:?}").contains("was denied")).await;
     let first = life.ready(&host_id("edge")).await;
     let second = life.after(&host_id("edge"), &first).await;
@@ -341,7 +341,7 @@ async fn a_host_asks_with_a_signing_request() {
 
 #[tokio::test(start_paused = true)]
 async fn removed_certificate_leaves_no_request_or_state() {
-    let node = IssuanceTestNode::new(IssuePolicy::Wait);
+    let node = IssuanceTestNode::new(SigningPolicy::Wait);
     let life = node.start();
     let wanted = node.pod_spec();
     for index in 0..3 {

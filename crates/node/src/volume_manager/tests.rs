@@ -9,17 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
+use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use windlass_pki::PrivateKey;
+use windlass_testkit::{ApiCall, scripted_client};
 
 use super::VolumeManager;
 use super::report::{VolumeReport, VolumeReports};
@@ -232,29 +231,18 @@ impl VolumeTestNode {
 
     fn client(&self) -> Client {
         let (asked, refuse) = (self.asked.clone(), self.refuse.clone());
-        let serve = move |request: Request<Body>| {
-            let (asked, refuse) = (asked.clone(), refuse.clone());
-            async move {
-                let (head, body) = request.into_parts();
-                let bytes = body.collect().await.unwrap().to_bytes();
-                let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-                let (method, path) = (head.method, head.uri.path().to_owned());
-                let (code, answer) = match *refuse.lock().unwrap() {
-                    Some(code) => {
-                        let status = json!({"kind": "Status", "apiVersion": "v1",
-                            "status": "Failure", "code": code});
-                        (code, status)
-                    }
-                    None => (200, answer(&method, &path, &body)),
-                };
-                asked.send_modify(|all| all.push(RecordedRequest { method, path, body }));
-                let body = Body::from(answer.to_string().into_bytes());
-                Ok::<_, std::convert::Infallible>(
-                    Response::builder().status(code).body(body).unwrap(),
-                )
-            }
-        };
-        Client::new(tower::service_fn(serve), "default")
+        scripted_client(move |ApiCall { method, path, body, .. }| {
+            let answer = match *refuse.lock().unwrap() {
+                Some(code) => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1",
+                        "status": "Failure", "code": code});
+                    (code, status)
+                }
+                None => (200, answer(&method, &path, &body)),
+            };
+            asked.send_modify(|all| all.push(RecordedRequest { method, path, body }));
+            async move { answer }
+        })
     }
 }
 

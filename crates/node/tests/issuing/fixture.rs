@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod, ServiceAccount};
-use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::api::{DynamicObject, ListParams};
 use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 use time::{Duration as Span, OffsetDateTime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -27,10 +26,8 @@ use windlass_node::volume_certificates::{
     CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
 };
 use windlass_runtime::durable::FileSystem;
-use windlass_server::Server;
-use windlass_server::{LocalClient, ServerOptions, start};
-use windlass_server::{MASTERS, User};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_server::{AdmissionPlugins, LocalClient};
+use windlass_testkit::{TestServer, create};
 
 pub use windlass_node::volume::definition::CertificateSource as Certificate;
 
@@ -68,10 +65,8 @@ pub mod host {
 }
 
 pub struct IssuingFixture {
-    server: Arc<Server>,
-    dir: TempDir,
+    server: TestServer,
     _loops: JoinSet<()>,
-    _down: watch::Sender<bool>,
     /// How far the clock of nodes is ahead, in seconds.
     ahead: Arc<AtomicI64>,
     version: &'static str,
@@ -94,28 +89,24 @@ pub struct BoundPod {
 impl IssuingFixture {
     /// A server of which nodes see no better version of pods' requests than this.
     pub async fn start(version: &'static str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
-        let mut loops = JoinSet::new();
-        let admin = client_of(&server, "admin", &[MASTERS]);
-        std::fs::write(dir.path().join("signers.yaml"), SIGNERS).unwrap();
+        let plugins = AdmissionPlugins::default();
+        let server = TestServer::with(|options| options.plugins = plugins).await;
+        let (mut loops, admin, dir) = (JoinSet::new(), server.client(), server.dir());
+        std::fs::write(dir.join("signers.yaml"), SIGNERS).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
-        let open = || signers::open(&dir.path().join("signers.yaml"), &clock).unwrap();
+        let open = || signers::open(&dir.join("signers.yaml"), &clock).unwrap();
         let kind = resource("v1");
         loops.spawn(signers::pods::run(admin.clone(), kind, open(), clock.clone()));
         loops.spawn(csr_signer::run(admin.clone(), Vec::new(), DAY, open(), clock.clone()));
-        let node: NodeObject = object(json!({"metadata": {"name": "n1"}}));
-        Api::all(admin.clone()).create(&PostParams::default(), &node).await.unwrap();
-        let account: ServiceAccount = object(json!({"metadata": {"name": "frontend"}}));
+        let nodes: Api<NodeObject> = Api::all(admin.clone());
+        create(&nodes, json!({"metadata": {"name": "n1"}})).await;
         let accounts: Api<ServiceAccount> = Api::namespaced(admin, "default");
-        accounts.create(&PostParams::default(), &account).await.unwrap();
-        Self { server, dir, _loops: loops, _down: down, ahead: Arc::default(), version }
+        create(&accounts, json!({"metadata": {"name": "frontend"}})).await;
+        Self { server, _loops: loops, ahead: Arc::default(), version }
     }
 
     pub fn admin(&self) -> Client {
-        client_of(&self.server, "admin", &[MASTERS])
+        self.server.client()
     }
 
     /// Sets the clock of nodes.
@@ -139,16 +130,15 @@ impl IssuingFixture {
             json!({"podCertificate": certificate})
         });
         let sources = sources.collect::<Vec<_>>();
-        let pod: Pod = object(json!({
+        let pod = json!({
             "metadata": {"name": name},
             "spec": {
                 "serviceAccountName": "frontend", "nodeName": "n1",
                 "containers": [{"name": "c", "image": "i"}],
                 "volumes": [{"name": "tls", "projected": {"sources": sources}}],
             },
-        }));
-        let pods: Api<Pod> = Api::namespaced(self.admin(), "default");
-        let made = pods.create(&PostParams::default(), &pod).await.unwrap();
+        });
+        let made: Pod = create(&Api::default_namespaced(self.admin()), pod).await;
         BoundPod { name: name.into(), uid: made.uid().unwrap() }
     }
 
@@ -160,15 +150,15 @@ impl IssuingFixture {
     }
 
     pub fn node(&mut self) -> IssuingNode {
-        let state = self.dir.path().join("node");
+        let state = self.server.dir().join("node");
         let ahead = self.ahead.clone();
         let began = std::time::Instant::now();
         let clock: Clock = Arc::new(move || {
             let wall = OffsetDateTime::now_utc() + Span::seconds(ahead.load(Relaxed));
             ClockReading { wall, since: began.elapsed() }
         });
-        let user = user("system:node:n1", &["system:nodes"]);
-        let client = limited(LocalClient::new(self.server.clone(), user), self.version);
+        let transport = self.server.transport_as("system:node:n1", &["system:nodes"]);
+        let client = limited(transport, self.version);
         IssuingNode::start(
             Arc::new(move |wakes| VolumeCertificateConfig {
                 client: client.clone(),
@@ -281,14 +271,6 @@ pub fn source(key_type: &str) -> Certificate {
     }
 }
 
-fn client_of(server: &Arc<Server>, name: &str, groups: &[&str]) -> Client {
-    Client::new(LocalClient::new(server.clone(), user(name, groups)), "default")
-}
-
-fn user(name: &str, groups: &[&str]) -> User {
-    User::authenticated(name, "", groups.iter().map(|&group| group.to_owned()).collect())
-}
-
 /// A client of which it is hidden that there are better versions than this.
 fn limited(local: LocalClient, version: &'static str) -> Client {
     let hidden: &'static [&'static str] = match version {
@@ -309,8 +291,4 @@ fn limited(local: LocalClient, version: &'static str) -> Client {
 fn resource(version: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk("certificates.k8s.io", version, "PodCertificateRequest");
     ApiResource::from_gvk(&kind)
-}
-
-fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
 }

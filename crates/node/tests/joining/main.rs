@@ -13,7 +13,6 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
-use tempfile::TempDir;
 use time::{Duration as Span, OffsetDateTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,35 +27,23 @@ use windlass_node::node_certificates::{
     NodeCertificateReport, RequesterCredential, RetryPolicy,
 };
 use windlass_node::template::{CertificatePurpose, CertificateTemplate};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_runtime::durable::FileSystem;
-use windlass_server::Server;
-use windlass_server::{LocalClient, ServerOptions, start};
-use windlass_server::{MASTERS, User};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_testkit::{PATIENCE, TestServer, create, self_signed_ca, write_ca};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
-/// A test that waits longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 struct JoiningFixture {
-    server: Arc<Server>,
-    dir: TempDir,
+    server: TestServer,
     loops: JoinSet<()>,
-    _down: watch::Sender<bool>,
     /// How far the nodes' clocks are ahead, in days.
     ahead: Arc<AtomicI64>,
 }
 
 impl JoiningFixture {
     async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
-        let mut world =
-            Self { server, dir, loops: JoinSet::new(), _down: down, ahead: Arc::default() };
+        let server = TestServer::start().await;
+        let mut world = Self { server, loops: JoinSet::new(), ahead: Arc::default() };
         let certificates = "system:certificates.k8s.io:certificatesigningrequests";
         for (role, group) in [
             ("system:node-bootstrapper".to_owned(), TOKENS),
@@ -69,39 +56,24 @@ impl JoiningFixture {
         world
     }
 
-    fn client_of(&self, name: &str, groups: &[&str]) -> Client {
-        let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        let user = User::authenticated(name, "", groups);
-        Client::new(LocalClient::new(self.server.clone(), user), "default")
-    }
-
     fn admin(&self) -> Client {
-        self.client_of("admin", &[MASTERS])
+        self.server.client()
     }
 
     async fn bind(&self, role: &str, group: &str) {
         let api = "rbac.authorization.k8s.io";
-        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.admin());
+        let binding = json!({
             "metadata": {"name": role.replace(':', "-")},
             "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": api, "kind": "Group", "name": group}],
-        }))
-        .unwrap();
-        Api::all(self.admin()).create(&PostParams::default(), &binding).await.unwrap();
+        });
+        create(&bindings, binding).await;
     }
 
     fn sign(&mut self) {
-        let now = OffsetDateTime::now_utc();
-        let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
-        let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let pair =
-            CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
-        let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
-        std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
-        std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
-        let [certificate, key] = files;
+        let [certificate, key] = write_ca(self.server.dir(), &self_signed_ca("kubernetes"));
         let ca = CaSource::from_files(certificate, key, clock.clone());
         let signers =
             KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
@@ -128,9 +100,10 @@ impl JoiningFixture {
         purpose: CertificatePurpose,
         template: CertificateTemplate,
     ) -> Arc<NodeCertificateManager> {
-        let own = self.client_of("system:node:n1", &["system:nodes", "system:authenticated"]);
+        let own =
+            self.server.client_as("system:node:n1", &["system:nodes", "system:authenticated"]);
         let bootstrappers = ["system:bootstrappers", TOKENS, "system:authenticated"];
-        let bootstrap = self.client_of("system:bootstrap:abcdef", &bootstrappers);
+        let bootstrap = self.server.client_as("system:bootstrap:abcdef", &bootstrappers);
         let clients: ClientFactory = Arc::new(move |credential| {
             let client = match credential {
                 RequesterCredential::Own => own.clone(),
@@ -138,7 +111,7 @@ impl JoiningFixture {
             };
             async { Ok(client) }.boxed()
         });
-        let pki = self.dir.path().join("pki");
+        let pki = self.server.dir().join("pki");
         let (store, clock) =
             (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
         let loaded = store.load(clock().wall);

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use rustix::process::{Signal, getpid, kill_process};
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 use windlass_node::volume::path::VolumePath;
 use windlass_node::volume::payload::{PayloadFile, VolumePayload};
 use windlass_node::volume::writer::{VolumeWriter, WriteOutcome};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_runtime::durable::FileSystem;
 
 /// This program again, as the child that dies, is told by it: the volume, the folder of what to write, and
@@ -28,11 +27,7 @@ const NAMES: [&str; 4] = ["ca.pem", "credentials.pem", "pair/tls.crt", "pair/tls
 /// Keys with their certificates, each in a folder of its own.
 fn create_sets(folder: &Path, count: usize) {
     for number in 0..count {
-        let subject = Subject::new(&format!("set {number}"), &[]).unwrap();
-        let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let key = PrivateKey::generate().unwrap();
-        let pair = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
+        let pair = windlass_testkit::self_signed_ca(&format!("set {number}"));
         let (chain, key) = (pair.certificate().to_pem(), pair.key().to_pem().unwrap());
         let set = folder.join(number.to_string());
         fs::create_dir_all(set.join("pair")).unwrap();

@@ -7,14 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service, ServiceAccount};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use time::{Duration as Span, OffsetDateTime};
+use serde_json::json;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
@@ -23,15 +20,9 @@ use windlass_controllers::signers::config::SignersConfig;
 use windlass_node::agent::volumes::VolumeRuntime;
 use windlass_node::clock::ClockReading;
 use windlass_node::node_status::NodeRegistration;
-use windlass_pki::{
-    CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
-    parse_certificate_blocks,
-};
-use windlass_server::LocalClient;
-use windlass_server::{AdmissionPlugins, start};
-use windlass_server::{MASTERS, User};
-use windlass_server::{Server, ServerOptions};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_pki::{CertificateAuthority, parse_certificate_blocks};
+use windlass_server::MASTERS;
+use windlass_testkit::{TestServer, create, self_signed_ca, write_ca};
 
 const SIGNER: &str = "example.com/workloads";
 /// How many seconds are one.
@@ -53,11 +44,9 @@ impl FastClock {
 }
 
 pub struct RotationFixture {
-    server: Arc<Server>,
+    server: TestServer,
     clock: FastClock,
-    dir: TempDir,
-    _down: watch::Sender<bool>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// A root, and its key.
@@ -67,11 +56,7 @@ pub struct RootAuthority {
 
 impl RootAuthority {
     pub fn new(name: &str) -> Self {
-        let from = OffsetDateTime::now_utc() - Span::DAY;
-        let validity = Validity::lasting(from, Span::days(3650)).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-        Self { pair: CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap() }
+        Self { pair: self_signed_ca(name) }
     }
 }
 
@@ -123,19 +108,10 @@ impl PodVolumeFiles {
 impl RotationFixture {
     pub async fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let dir = tempfile::tempdir().unwrap();
         let clock = FastClock { began: Instant::now(), from: OffsetDateTime::now_utc() };
-        let (down, shutdown) = watch::channel(false);
-        let store =
-            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
-        let setup = ServerOptions {
-            clock: Arc::new(move || clock.wall()),
-            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
-            ..ServerOptions::new(store, shutdown)
-        };
-        let server = start(setup).await.unwrap();
-        let tasks = JoinSet::new();
-        let mut world = Self { server, clock, dir, _down: down, _tasks: tasks };
+        let server =
+            TestServer::with(|options| options.clock = Arc::new(move || clock.wall())).await;
+        let mut world = Self { server, clock, tasks: JoinSet::new() };
         world.prepare().await;
         world.run_controllers();
         world.run_node();
@@ -147,8 +123,7 @@ impl RotationFixture {
     }
 
     fn client_of(&self, name: &str, group: &str) -> Client {
-        let user = User::authenticated(name, "", vec![group.to_owned()]);
-        Client::new(LocalClient::new(self.server.clone(), user), "web")
+        Client::new(self.server.transport_as(name, &[group]), "web")
     }
 
     fn admin(&self) -> Client {
@@ -178,20 +153,20 @@ impl RotationFixture {
         );
         let clock = self.clock;
         let clock: windlass_controllers::Clock = Arc::new(move || clock.wall());
-        let file = self.dir.path().join("signers.yaml");
+        let file = self.server.dir().join("signers.yaml");
         let custom = SignersConfig::parse(&file, &signers).unwrap().signers.remove(0);
-        let [certificate, key] = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
+        let [certificate, key] = ["ca.crt", "ca.key"].map(|name| self.server.dir().join(name));
         let ca = CaSource::from_chain_files(certificate, key, clock.clone());
         let options = windlass_controllers::ControllerOptions {
             custom: vec![CustomSigner::new(custom, ca)],
             ..windlass_controllers::ControllerOptions::new(clock)
         };
-        let shutdown = self._down.subscribe();
-        self._tasks.spawn(windlass_controllers::run(self.admin(), options, shutdown));
+        let shutdown = self.server.shutdown();
+        self.tasks.spawn(windlass_controllers::run(self.admin(), options, shutdown));
     }
 
     fn run_node(&mut self) {
-        let (clock, root) = (self.clock, self.dir.path().join("node"));
+        let (clock, root) = (self.clock, self.server.dir().join("node"));
         let options = windlass_node::AgentOptions {
             node_name: "n1".into(),
             root_dir: root.clone(),
@@ -208,9 +183,9 @@ impl RotationFixture {
         let registration = watch::Sender::new(registration);
         let client = self.client_of("system:node:n1", "system:nodes");
         let volumes = VolumeRuntime::new(&options);
-        volumes.start(&options, &client, registration.subscribe(), &mut self._tasks);
+        volumes.start(&options, &client, registration.subscribe(), &mut self.tasks);
         // It goes on for as long as there are volumes.
-        self._tasks.spawn(async move {
+        self.tasks.spawn(async move {
             let _hold = registration;
             std::future::pending::<()>().await;
         });
@@ -218,12 +193,7 @@ impl RotationFixture {
 
     /// From now on the signer signs with this.
     pub fn sign_with(&self, root: &RootAuthority) {
-        let key = root.pair.key().to_pem().unwrap();
-        for (name, text) in [("ca.key", &**key), ("ca.crt", &root.pair.certificate().to_pem())] {
-            let staged = self.dir.path().join("staged");
-            fs::write(&staged, text).unwrap();
-            fs::rename(&staged, self.dir.path().join(name)).unwrap();
-        }
+        write_ca(self.server.dir(), &root.pair);
     }
 
     /// Creates or changes a bundle of the signer.
@@ -267,7 +237,7 @@ impl RotationFixture {
             },
         });
         let pod = create(&Api::<Pod>::default_namespaced(self.admin()), pod).await;
-        let pods = self.dir.path().join("node/pods").join(pod.uid().unwrap());
+        let pods = self.server.dir().join("node/pods").join(pod.uid().unwrap());
         let directory = pods.join("volumes/kubernetes.io~projected/tls");
         Arc::new(PodVolumeFiles { directory, seen: Mutex::default() })
     }
@@ -279,12 +249,4 @@ impl RotationFixture {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-async fn create<K>(api: &Api<K>, object: Value) -> K
-where
-    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
-{
-    let object = serde_json::from_value(object).unwrap();
-    api.create(&PostParams::default(), &object).await.unwrap()
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
@@ -11,8 +10,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use time::{Duration as Span, OffsetDateTime};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
@@ -21,16 +19,10 @@ use windlass_controllers::signers::{CustomSigner, pods as pod_signer};
 use windlass_node::agent::volumes::VolumeRuntime;
 use windlass_node::node_status::NodeRegistration;
 use windlass_node::volume_manager::report::{VolumeReport, VolumeReports};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
-use windlass_server::AdmissionPlugins;
-use windlass_server::LocalClient;
-use windlass_server::TokenSigner;
-use windlass_server::{MASTERS, User};
-use windlass_server::{Server, ServerOptions, start};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_testkit::{TestServer, self_signed_ca, write_ca};
 
-/// A test that waits longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use windlass_testkit::{PATIENCE, object};
+
 /// Who signs certificates of pods.
 pub const SIGNER: &str = "example.com/workloads";
 
@@ -38,10 +30,8 @@ pub const SIGNER: &str = "example.com/workloads";
 pub struct VolumesFixture {
     pub admin: Client,
     pub volumes: Arc<VolumeRuntime>,
-    server: Arc<Server>,
-    dir: TempDir,
+    server: TestServer,
     loops: JoinSet<()>,
-    _down: watch::Sender<bool>,
 }
 
 /// The node's loops. They end with it.
@@ -49,30 +39,10 @@ pub struct RunningVolumeTasks(#[allow(dead_code, reason = "it is held")] JoinSet
 
 impl VolumesFixture {
     pub async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (down, shutdown) = watch::channel(false);
-        let store =
-            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path().join("store"))).unwrap());
-        let key = PrivateKey::generate().unwrap();
-        let server = start(ServerOptions {
-            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
-            tokens: Some(TokenSigner::new(key, "https://issuer.example.com").unwrap()),
-            ..ServerOptions::new(store, shutdown)
-        });
-        let server = server.await.unwrap();
-        let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        let admin = Client::new(LocalClient::new(server.clone(), user), "default");
-        let world = Self {
-            admin,
-            volumes: VolumeRuntime::new(&windlass_node::AgentOptions::new(
-                PathBuf::new(),
-                PathBuf::new(),
-            )),
-            server,
-            dir,
-            loops: JoinSet::new(),
-            _down: down,
-        };
+        let server = TestServer::start().await;
+        let options = windlass_node::AgentOptions::new(PathBuf::new(), PathBuf::new());
+        let (admin, volumes) = (server.client(), VolumeRuntime::new(&options));
+        let world = Self { admin, volumes, server, loops: JoinSet::new() };
         let node: Node = object(json!({"metadata": {"name": "n1"}}));
         Api::all(world.admin.clone()).create(&PostParams::default(), &node).await.unwrap();
         let account: ServiceAccount = object(json!({"metadata": {"name": "frontend"}}));
@@ -98,23 +68,14 @@ impl VolumesFixture {
     }
 
     pub fn sign(&mut self) {
-        let now = OffsetDateTime::now_utc();
-        let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let (subject, key) = (Subject::new("workloads", &[]), PrivateKey::generate().unwrap());
-        let pair =
-            CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
-        let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
-        std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
-        std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
-        let [certificate, key] = files;
+        let [certificate, key] = write_ca(self.server.dir(), &self_signed_ca("workloads"));
         let ca = CaSource::from_files(certificate, key, clock.clone());
         let text = format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {SIGNER}, \
              ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{trustDomain: example.com}}}}]}}"
         );
-        let signers = SignersConfig::parse(&self.dir.path().join("signers.yaml"), &text).unwrap();
+        let signers = SignersConfig::parse(&self.server.dir().join("signers.yaml"), &text).unwrap();
         let custom = signers.signers.into_iter();
         let custom = custom.map(|custom| CustomSigner::new(custom, ca.clone())).collect();
         let kind = kube::core::GroupVersionKind::gvk(
@@ -127,13 +88,11 @@ impl VolumesFixture {
     }
 
     pub fn client_of_node(&self) -> Client {
-        let groups = vec!["system:nodes".into(), "system:authenticated".into()];
-        let user = User::authenticated("system:node:n1", "", groups);
-        Client::new(LocalClient::new(self.server.clone(), user), "default")
+        self.server.client_as("system:node:n1", &["system:nodes", "system:authenticated"])
     }
 
     pub fn root(&self) -> PathBuf {
-        self.dir.path().join("root")
+        self.server.dir().join("root")
     }
 
     /// Objects of a kind in `default`.
@@ -203,21 +162,11 @@ impl VolumesFixture {
     }
 }
 
-/// A typed object from JSON.
-pub fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
-
 pub fn anchor() -> String {
-    let now = OffsetDateTime::now_utc();
-    let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (subject, key) = (Subject::new("root", &[]), PrivateKey::generate().unwrap());
-    let pair = CertificateAuthority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
-    pair.certificate().to_pem()
+    self_signed_ca("root").certificate().to_pem()
 }
 
-/// Waits until an object is as `good` wants it; `None` stands for one that is not there.
+/// Waits until `good` holds for an object; `None` stands for one that does not exist.
 pub async fn until<K>(api: &Api<K>, name: &str, good: impl Fn(Option<&K>) -> bool)
 where
     K: Resource<DynamicType = ()>
@@ -228,9 +177,5 @@ where
         + Send
         + 'static,
 {
-    let waiting =
-        kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
-    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-        panic!("{name} is {:?}", api.get_opt(name).await.unwrap());
-    }
+    windlass_testkit::wait_until(api, name, "change", good).await;
 }

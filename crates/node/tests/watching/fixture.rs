@@ -7,34 +7,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use time::Duration as Span;
 use tokio::sync::watch;
 use tower::Service as _;
 use windlass_node::clock::{self, Clock, ClockReading};
-use windlass_pki::PrivateKey;
-use windlass_server::LocalClient;
-use windlass_server::ServerFeatureGates;
-use windlass_server::TokenSigner;
-use windlass_server::{AdmissionPlugins, start};
-use windlass_server::{MASTERS, User};
-use windlass_server::{Server, ServerOptions};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_server::{LocalClient, Server, ServerFeatureGates, User};
+use windlass_testkit::TestServer;
 
-/// A test that waits longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use windlass_testkit::{PATIENCE, create};
 
 pub struct WatchingFixture {
-    server: Arc<Server>,
-    down: watch::Sender<bool>,
-    _dir: TempDir,
+    server: TestServer,
     /// How far the node's clock is ahead, in seconds.
     pub ahead: Arc<AtomicI64>,
 }
@@ -52,32 +41,20 @@ impl WatchingFixture {
     }
 
     pub async fn start_with(features: ServerFeatureGates) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-        let signer = TokenSigner::new(PrivateKey::generate().unwrap(), "https://windlass.test");
-        let setup = ServerOptions {
-            features,
-            tokens: Some(signer.unwrap()),
-            // Pods have the accounts and the volumes that a test gives them.
-            plugins: AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() },
-            ..ServerOptions::new(store, shutdown)
-        };
-        let server = start(setup).await.unwrap();
-        Self { server, down, _dir: dir, ahead: Arc::default() }
+        let server = TestServer::with(|options| options.features = features).await;
+        Self { server, ahead: Arc::default() }
     }
 
     pub fn shut_down(&self) {
-        self.down.send_replace(true);
+        self.server.shut_down();
     }
 
     pub fn admin(&self) -> Client {
-        let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        Client::new(LocalClient::new(self.server.clone(), user), "default")
+        self.server.client()
     }
 
     pub fn line(&self) -> SwitchableServer {
-        let server = Arc::new(Mutex::new(self.server.clone()));
+        let server = Arc::new(Mutex::new(self.server.server.clone()));
         SwitchableServer { server, tokens: Arc::default() }
     }
 
@@ -104,22 +81,22 @@ impl WatchingFixture {
 
     /// Makes a pod on a node, with these sources in a volume.
     pub async fn create_pod(&self, name: &str, node: &str, sources: Value) -> Pod {
-        let pod = object(json!({
+        let pod = json!({
             "metadata": {"name": name},
             "spec": {
                 "nodeName": node, "serviceAccountName": "default",
                 "containers": [{"name": "c", "image": "i"}],
                 "volumes": [{"name": "v", "projected": {"sources": sources}}],
             },
-        }));
-        self.api::<Pod>().create(&PostParams::default(), &pod).await.unwrap()
+        });
+        create(&self.api(), pod).await
     }
 }
 
 impl SwitchableServer {
     /// From now on the node speaks to another server.
     pub fn switch(&self, to: &WatchingFixture) {
-        *self.server.lock().unwrap() = to.server.clone();
+        *self.server.lock().unwrap() = to.server.server.clone();
     }
 
     pub fn client(&self) -> Client {
@@ -136,18 +113,6 @@ impl SwitchableServer {
         });
         Client::new(service, "default")
     }
-}
-
-/// A typed object from JSON.
-pub fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
-
-pub async fn create<K>(api: &Api<K>, value: Value) -> K
-where
-    K: Clone + DeserializeOwned + Serialize + Debug,
-{
-    api.create(&PostParams::default(), &object(value)).await.unwrap()
 }
 
 pub async fn change<K>(api: &Api<K>, name: &str, value: Value)

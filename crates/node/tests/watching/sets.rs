@@ -7,7 +7,6 @@ use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::json;
-use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_node::feature_gates::FeatureGates;
@@ -15,8 +14,8 @@ use windlass_node::sources::bundles::{self, BundleView};
 use windlass_node::sources::pods;
 use windlass_node::volume::plan::OptionalApi;
 use windlass_node::volume::trust_anchors::TrustBundle;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::ServerFeatureGates;
+use windlass_testkit::self_signed_ca;
 
 use crate::fixture::{WatchingFixture, change, create, delete, pass, until};
 
@@ -53,15 +52,7 @@ async fn a_node_sees_its_pods() {
 }
 
 fn authority() -> String {
-    let now = OffsetDateTime::now_utc();
-    let validity = Validity::lasting(now, time::Duration::days(1)).unwrap();
-    let subject = Subject::new("test", &[]).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let key = PrivateKey::generate().unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial)
-        .unwrap()
-        .certificate()
-        .to_pem()
+    self_signed_ca("test").certificate().to_pem()
 }
 
 fn bundle<'a>(view: &'a BundleView, name: &str) -> Option<&'a TrustBundle> {

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{MAPS, TestResponse, TestServer, config_map};
+use windlass_testkit::{MAPS, TestResponse, TestServer, config_map};
 
 pub const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub const GROUP: &str = "rbac.authorization.k8s.io";

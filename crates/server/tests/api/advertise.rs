@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_server::EndpointAdvertiser;
 
 use super::etcd::TestEtcd;
-use super::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 const SERVICE: &str = "/api/v1/namespaces/default/services/kubernetes";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints/kubernetes";

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod, version};
 
 fn map(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})

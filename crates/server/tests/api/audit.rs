@@ -14,7 +14,7 @@ use windlass_server::{AccessCheck, FaultInjection};
 use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, LogRotation};
 use windlass_server::{ServerOptions, system_clock};
 
-use super::fixture::{MAPS, TestResponse, TestServer, config_map};
+use windlass_testkit::{MAPS, TestResponse, TestServer, config_map};
 
 /// A server that writes down what it does.
 struct AuditedServer {

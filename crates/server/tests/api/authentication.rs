@@ -21,7 +21,7 @@ use windlass_server::Clock;
 
 pub use accounts::with_signer;
 
-use super::fixture::{MAPS, TestRequest, TestResponse, TestServer, config_map};
+use windlass_testkit::{MAPS, TestRequest, TestResponse, TestServer, config_map};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::fixture::{MAPS, TestRequest, TestResponse, TestServer, config_map};
+use windlass_testkit::{MAPS, TestRequest, TestResponse, TestServer, config_map};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 

@@ -11,9 +11,9 @@ use windlass_api::decode::to_yaml;
 use windlass_api::schema::{Schema, TypeId, ValueShape};
 use windlass_pki::pem;
 
-use super::fixture::TestServer;
 use super::mutations::{TestRng, scramble, swap_value};
 use super::protobuf::recorded;
+use windlass_testkit::TestServer;
 
 const ROUNDS: usize = 4_000;
 
@@ -80,7 +80,7 @@ async fn send(
     form: BodyFormat,
     path: &str,
     body: Vec<u8>,
-) -> super::fixture::TestResponse {
+) -> windlass_testkit::TestResponse {
     let asked = server.request(Method::POST, path).header("content-type", form.media());
     asked.raw_body(body).send().await
 }

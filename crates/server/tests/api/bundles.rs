@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 const BUNDLES: &str = "/apis/trust.cert-manager.io/v1alpha1/bundles";
 

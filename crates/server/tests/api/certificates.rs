@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use windlass_server::ServerOptions;
 
-use super::fixture::{TestServer, names, version};
+use windlass_testkit::{TestServer, names, version};
 
 const GROUP: &str = "/apis/certificates.k8s.io";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

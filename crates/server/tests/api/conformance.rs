@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 /// Steps that answer differently: (scenario, step from 1, why).
 const EXCEPTIONS: &[(&str, usize, &str)] = &[];

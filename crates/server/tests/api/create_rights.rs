@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::json;
 use windlass_server::{AccessCheck, FaultInjection};
 
-use super::fixture::{MAPS, TestServer};
+use windlass_testkit::{MAPS, TestServer};
 
 #[tokio::test]
 async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {

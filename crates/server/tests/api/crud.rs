@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod, version};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 

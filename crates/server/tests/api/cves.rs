@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::access::{RBAC, binding, role, rule};
-use crate::fixture::{TestRequest, TestServer};
+use windlass_testkit::{TestRequest, TestServer};
 
 /// Stands in objects that must not be given away.
 const CANARY: &str = "canary-5a0c";

@@ -11,7 +11,7 @@ use windlass_store::{
     KeyRange, RangePage, Revision, Sink, Store, WriteRequest,
 };
 
-use super::fixture::{MAPS, TestServer, config_map, version};
+use windlass_testkit::{MAPS, TestServer, config_map, version};
 
 /// A store that others write to as well.
 struct DelayedStore {

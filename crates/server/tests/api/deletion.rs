@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestResponse, TestServer, config_map, names, pod, version};
+use windlass_testkit::{MAPS, PODS, TestResponse, TestServer, config_map, names, pod, version};
 
 async fn delete(server: &TestServer, path: &str, options: &Value) -> TestResponse {
     server.request(Method::DELETE, path).json(options).send().await

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_etcd_process::{EtcdCluster, EtcdMember};
 use windlass_store::{EtcdOptions, Store};
+use windlass_testkit::etcd::{EtcdCluster, EtcdMember};
 
 /// Elections in tests need not be patient.
 const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];

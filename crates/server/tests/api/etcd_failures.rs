@@ -11,7 +11,7 @@ use windlass_store::{
 };
 
 use super::etcd::TestEtcd;
-use super::fixture::{MAPS, TestServer, config_map, names};
+use windlass_testkit::{MAPS, TestServer, config_map, names};
 
 /// Writes are refused with 503 and counted, reads go on, and all is well when there is space again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
-use windlass_etcd_process::{EtcdCluster, MemberAddress};
 use windlass_pki::{
     AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
     SystemRandom, Validity, issue, pem,
@@ -14,6 +13,7 @@ use windlass_pki::{
 use windlass_store::{
     Error, EtcdOptions, EtcdStore, EtcdTlsFiles, KeyChange, Store, WritePrecondition, WriteRequest,
 };
+use windlass_testkit::etcd::{EtcdCluster, MemberAddress};
 
 /// A certificate authority, and a directory for what it issues.
 struct TlsFiles {

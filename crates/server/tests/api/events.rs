@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::fixture::{TestServer, names};
+use windlass_testkit::{TestServer, names};
 
 const OLD: &str = "/api/v1/namespaces/default/events";
 const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";

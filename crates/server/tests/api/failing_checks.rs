@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_server::AdmissionPlugins;
 use windlass_server::{AccessCheck, FaultInjection};
 
-use crate::fixture::{MAPS, PODS, TestRequest, TestServer, config_map, pod};
+use windlass_testkit::{MAPS, PODS, TestRequest, TestServer, config_map, pod};
 
 /// Which check fails, and whether by a panic.
 type InjectedFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;

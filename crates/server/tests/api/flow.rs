@@ -11,7 +11,7 @@ use windlass_server::Peer;
 use windlass_server::User;
 use windlass_server::{Incoming, handle_request};
 
-use super::fixture::{MAPS, TestRequest, TestServer, config_map};
+use windlass_testkit::{MAPS, TestRequest, TestServer, config_map};
 
 /// A server that works on one request that reads and one that writes at a time.
 async fn narrow() -> TestServer {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use field_locations::FieldChange;
 use write_methods::WriteMethod;
 
-use crate::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 /// A kind as it is attacked.
 struct ForgeryTarget {

@@ -3,7 +3,7 @@
 use http::Method;
 use windlass_server::{AccessCheck, FaultInjection};
 
-use super::fixture::{MAPS, TestServer, config_map};
+use windlass_testkit::{MAPS, TestServer, config_map};
 
 #[tokio::test]
 async fn a_request_is_done_as_the_user_named() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use windlass_api::decode::to_yaml;
 use windlass_server::limits;
 
-use super::fixture::{MAPS, PODS, TestServer, pod};
+use windlass_testkit::{MAPS, PODS, TestServer, pod};
 
 const OLD_EVENTS: &str = "/api/v1/namespaces/default/events";
 const NEW_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";

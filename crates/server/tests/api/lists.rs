@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use windlass_server::limits;
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, names, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, names, pod, version};
 
 async fn with_maps(count: usize) -> TestServer {
     let server = TestServer::start().await;

@@ -14,7 +14,7 @@ use serde_json::json;
 use windlass_server::KINDS;
 
 use self::objects::{ALL, ElementPattern, ListField, minimal, places};
-use super::fixture::{TestResponse, TestServer};
+use windlass_testkit::{TestResponse, TestServer};
 
 /// The largest answer to a request that fails: some hundred errors of some hundred bytes, twice.
 const LARGEST_REFUSAL: usize = 1024 * 1024;

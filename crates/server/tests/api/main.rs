@@ -22,7 +22,6 @@ mod etcd_failures;
 mod etcd_tls;
 mod events;
 mod failing_checks;
-mod fixture;
 mod flow;
 mod forgery;
 mod impersonation;

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use callers::{MatrixFixture, TestCaller};
 use requests::MatrixRequest;
 
-use crate::fixture::TestResponse;
+use windlass_testkit::TestResponse;
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

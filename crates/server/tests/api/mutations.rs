@@ -5,7 +5,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, pod};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod};
 
 const ROUNDS: usize = 2_000;
 

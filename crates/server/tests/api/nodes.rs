@@ -8,7 +8,7 @@ mod races;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::fixture::{TestRequest, TestResponse, TestServer, TestWatch};
+use windlass_testkit::{TestRequest, TestResponse, TestServer, TestWatch};
 
 /// A server on which nodes are authorized to do everything, so that admission is all that is in their way.
 async fn permissive_server() -> TestServer {

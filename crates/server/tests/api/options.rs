@@ -4,7 +4,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod, version};
 
 #[tokio::test]
 async fn a_dry_run_goes_all_the_way_and_stores_nothing() {

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod, version};
 
 #[tokio::test]
 async fn each_type_changes_an_object() {

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_server::AdmissionPlugins;
 
-use super::fixture::{PODS, TestServer, pod};
+use windlass_testkit::{PODS, TestServer, pod};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

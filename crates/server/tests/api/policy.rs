@@ -15,7 +15,7 @@ use windlass_server::{MASTERS, User};
 use windlass_server::{Server, ServerOptions, start};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
-use crate::fixture::{TestServer, names};
+use windlass_testkit::{TestServer, names};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use windlass_store::{KeyChange, WritePrecondition, WriteRequest};
 
 use super::conformance::compare::normal;
-use super::fixture::{TestResponse, TestServer};
+use windlass_testkit::{TestResponse, TestServer};
 
 pub fn recorded(name: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/fixtures/protobuf");

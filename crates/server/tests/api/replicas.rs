@@ -8,7 +8,7 @@ use windlass_store::{FeedMessage, KeyRange};
 
 use super::conformance;
 use super::etcd::TestEtcd;
-use super::fixture::{MAPS, TestServer, config_map, names, version};
+use windlass_testkit::{MAPS, TestServer, config_map, names, version};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_answers_are_given_again_on_etcd() {

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::etcd::TestEtcd;
-use super::fixture::{MAPS, TestServer};
+use windlass_testkit::{MAPS, TestServer};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";

@@ -16,16 +16,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, issue,
-};
+use windlass_pki::{AltName, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue};
 use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::{
     ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config,
 };
 
-use crate::fixture::TestServer;
+use windlass_testkit::{TestServer, ca_with_validity, random_serial};
 
 /// Longer than anything healthy takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -139,23 +136,16 @@ async fn with_timeout<F: IntoFuture>(future: F) -> F::Output {
 
 /// A serving certificate for the loopback address, and clients that trust it.
 fn certificates() -> (rustls::ServerConfig, TlsConnector) {
-    let serial = || Serial::random(&SystemRandom::new()).unwrap();
     let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(1)).unwrap();
-    let subject = Subject::new("transport-ca", &[]).unwrap();
-    let ca = CertificateAuthority::self_signed(
-        &subject,
-        validity,
-        PrivateKey::generate().unwrap(),
-        serial(),
-    );
-    let (ca, key) = (ca.unwrap(), PrivateKey::generate().unwrap());
+    let ca = ca_with_validity("transport-ca", validity);
+    let key = PrivateKey::generate().unwrap();
     let leaf = LeafTemplate {
         subject: Subject::new("server", &[]).unwrap(),
         alt_names: vec![AltName::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST))],
         purposes: vec![KeyPurpose::ServerAuth],
         validity,
         public_key: key.public_key(),
-        serial: serial(),
+        serial: random_serial(),
     };
     let chain = windlass_pki::pem::encode_certificates([issue(&ca, &leaf).unwrap().as_slice()]);
     let config = tls_config(chain.as_bytes(), key.to_pem().unwrap().as_bytes()).unwrap();

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::fixture::{MAPS, PODS, TestServer, config_map, names, pod, version};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, names, pod, version};
 
 async fn view(server: &TestServer, path: &str, kind: &str, version: &str) -> Value {
     let accept = format!("application/json;as={kind};v={version};g=meta.k8s.io");

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-use super::fixture::{MAPS, TestServer, brief, config_map, version};
+use windlass_testkit::{MAPS, TestServer, brief, config_map, version};
 
 const INITIAL: &str =
     "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

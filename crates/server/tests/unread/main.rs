@@ -3,18 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-#[allow(dead_code, reason = "shared with the tests of the API")]
-#[path = "../api/fixture.rs"]
-mod fixture;
-
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
 use windlass_server::InflightLimits;
 use windlass_server::ResponseBody;
-
-use fixture::{MAPS, TestServer};
+use windlass_testkit::{MAPS, TestServer};
 
 /// Unread responses of each format.
 const RESPONSES: usize = 50;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use time::macros::datetime;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
 
 use super::*;
 
@@ -10,12 +10,7 @@ const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
 fn certificate(days: i64) -> String {
     let validity = Validity::lasting(NOW, Duration::days(days)).unwrap();
-    let (subject, key) = (Subject::new("c", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial)
-        .unwrap()
-        .certificate()
-        .to_pem()
+    windlass_testkit::ca_with_validity("c", validity).certificate().to_pem()
 }
 
 /// A clock in days from now.

@@ -114,15 +114,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use time::{Duration, OffsetDateTime};
-    use windlass_pki::{CertificateAuthority, Serial, Subject, SystemRandom, Validity};
 
     fn authority() -> CertificateDer<'static> {
-        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-        let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let ca = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
-        ca.certificate().der().clone()
+        windlass_testkit::self_signed_ca("ca").certificate().der().clone()
     }
 
     #[test]

@@ -14,7 +14,7 @@ const PREFIXES: [(&str, &str); 2] = [
 ];
 
 /// A change of etcd, if it is one of those that somebody looks at.
-pub fn change(change: windlass_etcd_process::KeyChange) -> Option<StoreChange> {
+pub fn change(change: windlass_testkit::etcd::KeyChange) -> Option<StoreChange> {
     let (name, resource) = PREFIXES
         .iter()
         .find_map(|(prefix, resource)| Some((change.key.strip_prefix(prefix)?, *resource)))?;

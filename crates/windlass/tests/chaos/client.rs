@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
+use windlass_testkit::HttpConnection;
 
 use crate::canonical::content;
 use crate::check::{CONFIG_MAPS, REQUESTS};
@@ -9,7 +10,7 @@ use crate::history::{
     HistoryRecorder, ListedObject, Objects, OperationOutcome, OperationRequest, ReadVersion,
     RecordedOperation, RequestRoute, Revision,
 };
-use crate::http::{ChaosConnection, JsonResponse, RequestFailure};
+use crate::http::{self, JsonResponse, RequestFailure};
 use crate::test_cluster::{ChaosCluster, ServerAddresses};
 
 pub struct RecordingClient {
@@ -17,7 +18,7 @@ pub struct RecordingClient {
     pub via: RequestRoute,
     pub addresses: ServerAddresses,
     pub recorder: HistoryRecorder,
-    connection: Option<ChaosConnection>,
+    connection: Option<HttpConnection>,
 }
 
 impl RecordingClient {
@@ -88,15 +89,16 @@ impl RecordingClient {
         request: &OperationRequest,
         body: &Value,
     ) -> Result<JsonResponse, RequestFailure> {
-        let mut connection = match self.connection.take().filter(ChaosConnection::is_open) {
+        let mut connection = match self.connection.take().filter(HttpConnection::is_open) {
             Some(connection) => connection,
             None => {
                 let address = self.addresses.for_route(self.via);
-                self.addresses.http.connect(address).await.ok_or(RequestFailure::Unsent)?
+                let made = http::connect(&self.addresses.http, address).await;
+                made.ok_or(RequestFailure::Unsent)?
             }
         };
         let (method, path, content_type) = line(request);
-        let answer = connection.request(method, &path, content_type, body).await?;
+        let answer = http::send(&mut connection, method, &path, content_type, body).await?;
         self.connection = Some(connection);
         Ok(answer)
     }

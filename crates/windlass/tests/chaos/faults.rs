@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::history::{InjectedFault, RequestRoute};
+use crate::http;
 use crate::test_cluster::{ChaosCluster, PATIENCE, SERVER_HOSTS};
 use crate::traffic::ChaosTraffic;
 
@@ -180,7 +181,8 @@ impl FaultInjector<'_> {
         let (begun, addresses) = (Instant::now(), &self.world.addresses);
         loop {
             let address = addresses.for_route(RequestRoute::Server(server));
-            let answer = addresses.http.request(address, Method::GET, path, &Value::Null).await;
+            let answer =
+                http::request(&addresses.http, address, Method::GET, path, &Value::Null).await;
             if answer.is_ok_and(|answer| answer.status == wanted) {
                 return;
             }

@@ -15,7 +15,6 @@ mod faults;
 mod history;
 mod http;
 mod probe;
-mod process;
 mod test_cluster;
 mod traffic;
 mod watchers;

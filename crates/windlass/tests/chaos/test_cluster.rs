@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_etcd_process::{EtcdCluster, HostNetwork, MemberAddress};
+use windlass_testkit::etcd::{EtcdCluster, HostNetwork, MemberAddress};
+use windlass_testkit::{ChildProcess, HttpClient, free_address};
 
 use crate::balancer;
 use crate::canonical;
 use crate::history::{HistoryRecorder, RequestRoute, Revision};
-use crate::http::{ChaosHttp, TOKEN};
-use crate::process::ManagedProcess;
+use crate::http::{self, TOKEN};
 
 /// Longer than anything healthy takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,8 +29,8 @@ pub struct ChaosCluster {
     pub cluster: EtcdCluster,
     /// Absent where this process may not make one; then everything is on loopback.
     pub network: Option<HostNetwork>,
-    servers: [Option<ManagedProcess>; 2],
-    controllers: [Option<ManagedProcess>; 2],
+    servers: [Option<ChildProcess>; 2],
+    controllers: [Option<ChildProcess>; 2],
     pub addresses: ServerAddresses,
     pub recorder: HistoryRecorder,
     /// Up to where etcd was asked what it has stored.
@@ -43,7 +43,7 @@ pub struct ChaosCluster {
 pub struct ServerAddresses {
     servers: [SocketAddr; 2],
     balancer: SocketAddr,
-    pub http: ChaosHttp,
+    pub http: HttpClient,
 }
 
 impl ServerAddresses {
@@ -71,11 +71,7 @@ impl ChaosCluster {
         fs::write(dir.path().join("tokens.csv"), tokens).unwrap();
         let servers = SERVER_HOSTS.map(|host| match &network {
             Some(network) => SocketAddr::from((network.address(host), 6443)),
-            // Both ports of the place are its own.
-            None => {
-                let place = MemberAddress::on_loopback("http").unwrap();
-                place.client.trim_start_matches("http://").parse().unwrap()
-            }
+            None => free_address(),
         });
         let balancer = balancer::start(servers).await;
         // Whom the first server trusts is known when it is there.
@@ -89,7 +85,7 @@ impl ChaosCluster {
             }
         }
         let second = launch(dir.path(), &cluster, network.as_ref(), servers[1], 1);
-        let http = ChaosHttp::new(&pki(0, "ca.crt"));
+        let http = HttpClient::new(servers[0], &pki(0, "ca.crt"), TOKEN);
         let mut world = Self {
             cluster,
             network,
@@ -106,7 +102,8 @@ impl ChaosCluster {
         let namespace = json!({"metadata": {"name": "chaos"}});
         let (http, address) =
             (&world.addresses.http, world.addresses.for_route(RequestRoute::Server(0)));
-        let made = http.request(address, Method::POST, "/api/v1/namespaces", &namespace).await;
+        let made =
+            http::request(http, address, Method::POST, "/api/v1/namespaces", &namespace).await;
         assert!(made.is_ok_and(|made| made.status == 201));
         world
     }
@@ -123,7 +120,7 @@ impl ChaosCluster {
         self.servers[server] = Some(process);
     }
 
-    pub fn controllers(&self, which: usize) -> &ManagedProcess {
+    pub fn controllers(&self, which: usize) -> &ChildProcess {
         self.controllers[which].as_ref().unwrap()
     }
 
@@ -158,7 +155,7 @@ impl ChaosCluster {
             format!("--cluster-signing-key-file={}", pki("client-ca.key")),
         ];
         let log = path.join(format!("controllers-{which}.log"));
-        self.controllers[which] = Some(ManagedProcess::start(words, &log));
+        self.controllers[which] = Some(ChildProcess::spawn_guarded(words, &log));
     }
 
     /// Which of the controllers leads.
@@ -167,7 +164,7 @@ impl ChaosCluster {
         loop {
             let (http, address) =
                 (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
-            let lease = http.request(address, Method::GET, LEASE, &Value::Null).await;
+            let lease = http::request(http, address, Method::GET, LEASE, &Value::Null).await;
             let holder = lease.ok().and_then(|lease| {
                 lease.body["spec"]["holderIdentity"].as_str().and_then(|who| who.parse().ok())
             });
@@ -238,7 +235,7 @@ fn launch(
     network: Option<&HostNetwork>,
     address: SocketAddr,
     server: usize,
-) -> ManagedProcess {
+) -> ChildProcess {
     let mut words = match network {
         Some(network) => network.command_prefix(SERVER_HOSTS[server]).unwrap(),
         None => Vec::new(),
@@ -251,7 +248,7 @@ fn launch(
         format!("--token-auth-file={}", dir.join("tokens.csv").display()),
         format!("--etcd-servers={}", cluster.urls().join(",")),
     ]);
-    let process = ManagedProcess::start(words, &dir.join(format!("server-{server}.log")));
+    let process = ChildProcess::spawn_guarded(words, &dir.join(format!("server-{server}.log")));
     tokio::task::block_in_place(|| process.line(PATIENCE));
     process
 }

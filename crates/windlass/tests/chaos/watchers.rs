@@ -15,7 +15,7 @@ use crate::history::{
     ObservedEvent, OperationOutcome, OperationRequest, ReadVersion, RecordedWatch, RequestRoute,
     Revision, WatchEnd, WatchEventKind, WatchStart,
 };
-use crate::http::ChaosWatchStream;
+use crate::http;
 use crate::traffic::TrafficState;
 
 /// After so long without a word, who follows looks whether another server has more to say.
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A watch that is open.
 struct OpenWatch {
-    events: ChaosWatchStream,
+    events: windlass_testkit::WatchStream,
     watch: RecordedWatch,
 }
 
@@ -66,9 +66,9 @@ impl OpenWatch {
             told: Vec::new(),
             end: WatchEnd::Closed,
         };
-        let connection =
-            client.addresses.http.connect(client.addresses.for_route(client.via)).await?;
-        match connection.watch(&path).await {
+        let address = client.addresses.for_route(client.via);
+        let mut connection = http::connect(&client.addresses.http, address).await?;
+        match http::watch(&mut connection, &path).await {
             Ok(events) => Some(Self { events, watch }),
             Err(410) => {
                 watch.end = WatchEnd::Gone;
@@ -82,8 +82,8 @@ impl OpenWatch {
     /// The next event, written down.
     async fn next(&mut self, client: &RecordingClient, patience: Duration) -> WatchStep {
         let event = match timeout(patience, self.events.next()).await {
-            Ok(Some(event)) => event,
-            Ok(None) => return WatchStep::End,
+            Ok(Ok(Some(event))) => event,
+            Ok(_) => return WatchStep::End,
             Err(_) => return WatchStep::Silence,
         };
         let (object, resource) = (&event["object"], &self.watch.resource);

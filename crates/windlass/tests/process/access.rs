@@ -189,7 +189,7 @@ async fn nobody_gets_in_where_anonymous_is_off() {
     let mut command = place.up_command("127.0.0.1:0");
     command.arg("--anonymous-auth=false");
     let server = place.launch(command).unwrap_or_else(|_| panic!("not ready"));
-    let version = |http: crate::http::HttpClient| async move {
+    let version = |http: windlass_testkit::HttpClient| async move {
         http.request(Method::GET, "/version", Value::Null).await.0
     };
     assert_eq!(version(server.http_as("")).await, 401);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use windlass_testkit::HttpClient;
 
-use crate::http::HttpClient;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestServer, long};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::Value;
 use windlass_pki::{Certificate, CertificateAuthority};
+use windlass_testkit::HttpClient;
 
 use crate::controllers::{ControllersProcess, REQUESTS, node_request, server};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir};
 use crate::signing::authority;
 use crate::traffic::{IssuanceTraffic, ObservedCertificate};

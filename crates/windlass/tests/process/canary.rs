@@ -13,11 +13,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
 
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 use needles::CanaryStrings;
 use requests::CanaryRequest;
 use rustix::process::Signal;
+use windlass_testkit::HttpClient;
 
 const AUDIT: &str = "audit.log";
 

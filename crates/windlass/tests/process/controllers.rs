@@ -1,25 +1,25 @@
 //! The fixture: `windlass controllers` as a process beside `windlass server`.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use windlass_testkit::ChildProcess;
 
-use crate::server::{TestDataDir, TestServer, wait};
+use crate::server::{TestDataDir, TestServer};
 
 /// Where requests for certificates are.
 pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// A process of controllers; killed when dropped.
 pub struct ControllersProcess {
-    child: Child,
-    log: PathBuf,
+    process: ChildProcess,
 }
 
 impl ControllersProcess {
@@ -31,48 +31,28 @@ impl ControllersProcess {
         flags: impl IntoIterator<Item = F>,
     ) -> ControllersProcess {
         let log = server.place().path().join(format!("controllers-{name}.log"));
-        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
-            .args(["controllers", "--kubeconfig"])
-            .arg(kubeconfig)
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        ControllersProcess { child, log }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["controllers", "--kubeconfig"]).arg(kubeconfig).args(flags);
+        let process = ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log);
+        ControllersProcess { process }
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+        self.process.signal(signal);
     }
 
     /// How it ended, if it does within the time.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        wait(&mut self.child, patience)
+        self.process.wait(patience)
     }
 
     /// A number of KiB from `/proc/PID/status`, such as `VmHWM`.
     pub fn memory_kib(&self, field: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        self.process.memory_kib(field)
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for ControllersProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("--- {}\n{log}", self.log.display());
-        }
+        self.process.log()
     }
 }
 

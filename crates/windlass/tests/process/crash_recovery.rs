@@ -12,10 +12,10 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use windlass_testkit::HttpClient;
 
 use self::history::{CrashHistory, StoredObject};
 use self::load::{ResumingWatcher, write};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestServer, long};
 
 const NAMESPACE: &str = "swept";

@@ -15,8 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use windlass_testkit::HttpClient;
 
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

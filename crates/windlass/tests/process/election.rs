@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use windlass_testkit::HttpClient;
 
 use crate::controllers::{ControllersProcess, server};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
 const LEASE: &str =

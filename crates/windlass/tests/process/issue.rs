@@ -15,8 +15,8 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
     AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
-    ForeignCertificate, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
-    Validity, build_csr, issue_certificate, parse_certificate_blocks, pem,
+    ForeignCertificate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity,
+    build_csr, issue_certificate, parse_certificate_blocks, pem,
 };
 
 use crate::access::add_user;
@@ -321,10 +321,7 @@ fn a_certificate_that_is_not_valid_now_is_not_installed() {
 fn authority() -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - Duration::HOUR, now + Duration::DAY).unwrap();
-    let key = PrivateKey::generate().unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&Subject::new("web CA", &[]).unwrap(), validity, key, serial)
-        .unwrap()
+    windlass_testkit::ca_with_validity("web CA", validity)
 }
 
 /// The certificate that a request asks for, and its authority's.

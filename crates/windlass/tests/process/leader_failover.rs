@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
+use windlass_testkit::HttpClient;
 
 use crate::controllers::{ControllersProcess, kubeconfig, server, signing_flags};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 use crate::traffic::IssuanceTraffic;
 

@@ -25,7 +25,6 @@ mod descriptors;
 mod election;
 mod examples;
 mod faults;
-mod http;
 mod issue;
 mod kube;
 mod kubectl;

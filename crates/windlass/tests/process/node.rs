@@ -1,12 +1,10 @@
 //! `windlass node`: machines that join, stay and come back, against a real server.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,18 +14,17 @@ use windlass_pki::{
     AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject,
     PrivateKey, Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
+use windlass_testkit::{ChildProcess, HttpClient, poll_until as wait_until};
 
-use crate::http::HttpClient;
 use crate::issue::{windlass, windlass_ok};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir, wait};
+use crate::server::{PATIENCE, TestDataDir};
 
 const CERT_DIR: &str = "windlass-node/pki";
 
 /// A node agent; killed when dropped.
 struct NodeAgentProcess {
-    child: Child,
-    log: PathBuf,
+    process: ChildProcess,
 }
 
 impl NodeAgentProcess {
@@ -52,18 +49,13 @@ impl NodeAgentProcess {
 
     fn start(admin: &Kubectl, line: &str) -> Self {
         let log = admin.server.place().path().join("node.log");
-        let file = File::create(&log).unwrap();
         let line = line.replacen(" --node-name \"$(uname -n)\"", "", 1);
-        let child = shell(admin, &format!("exec {line}"))
-            .stdout(file.try_clone().unwrap())
-            .stderr(file)
-            .spawn()
-            .unwrap();
-        Self { child, log }
+        let process = ChildProcess::spawn_logged(&mut shell(admin, &format!("exec {line}")), &log);
+        Self { process }
     }
 
     fn log_text(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        self.process.log()
     }
 
     /// Where it listens: for others first, then for this machine.
@@ -75,20 +67,7 @@ impl NodeAgentProcess {
 
     /// SIGTERM, and a clean end.
     fn stop(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        let status = wait(&mut self.child, PATIENCE);
-        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.log_text());
-    }
-}
-
-impl Drop for NodeAgentProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("--- node log\n{}", self.log_text());
-        }
+        self.process.stop(PATIENCE);
     }
 }
 
@@ -109,17 +88,6 @@ fn page(address: SocketAddr, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
-}
-
-fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn status(admin: &Kubectl, flags: &[&str]) -> Output {
@@ -224,9 +192,8 @@ fn a_joined_node_needs_no_token_and_survives_server_restarts() {
     let Kubectl { server, .. } = admin;
     let server = std::sync::Arc::into_inner(server).unwrap();
     let place: TestDataDir = server.kill();
-    let log = node.log.clone();
     wait_until("it does not miss the server", || {
-        fs::read_to_string(&log).unwrap().contains("cannot report").then_some(())
+        node.log_text().contains("cannot report").then_some(())
     });
     let admin = Kubectl::with_server(place.start());
     let now = OffsetDateTime::now_utc();
@@ -257,7 +224,7 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
     let line = made["command"].as_str().unwrap();
     let node = NodeAgentProcess::join_with(&admin, line, "");
     wait_for_status(&admin, "it does not wait again", |status| {
-        status["process"] == node.child.id()
+        status["process"] == node.process.pid()
             && status["certificates"][0]["activity"]["request"] == request.as_str()
     });
     windlass_ok(&admin, &["csr", "approve", &request]);
@@ -526,7 +493,7 @@ fn an_agent_that_stops_is_noticed_and_comes_back() {
         (!reports.is_empty()).then_some(())
     });
     windlass_ok(&admin, &["trust", "status"]);
-    let pid = Pid::from_raw(i32::try_from(node.child.id()).unwrap()).unwrap();
+    let pid = Pid::from_raw(i32::try_from(node.process.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let ready = |status: &str| {
         let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";

@@ -8,11 +8,11 @@ mod fault_proxy;
 mod network_faults;
 mod rotations;
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,13 +25,14 @@ use time::OffsetDateTime;
 use windlass_node::AgentOptions;
 use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::node_certificates::RetryPolicy;
-use windlass_runtime::backoff::Backoff;
-use windlass_runtime::rate_limit::RateLimit;
 use windlass_node::status_file::AgentStatus;
 use windlass_pki::{
     AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
     IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::rate_limit::RateLimit;
+use windlass_testkit::ChildProcess;
 
 use crate::controllers::{REQUESTS, kubeconfig};
 use crate::issue::windlass_ok;
@@ -141,9 +142,7 @@ impl NodeHome {
     /// A command that ends in an agent.
     fn run(&self, mut command: Command) -> AgentProcess {
         let log = self.dir.join("log");
-        let file = File::create(&log).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
-        AgentProcess { child: child.unwrap(), log }
+        AgentProcess { process: ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log) }
     }
 
     /// The agent in this process, in more of a hurry than others.
@@ -186,13 +185,12 @@ impl NodeHome {
 
 /// An agent as a process; killed when dropped.
 struct AgentProcess {
-    child: Child,
-    log: PathBuf,
+    process: ChildProcess,
 }
 
 impl AgentProcess {
     fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        self.process.log()
     }
 
     /// Text of `/metrics`, from the address in the agent's log.
@@ -212,17 +210,6 @@ impl AgentProcess {
         let answer = sender.send_request(request).await.unwrap().into_body();
         let text = http_body_util::BodyExt::collect(answer).await.unwrap().to_bytes();
         String::from_utf8(text.to_vec()).unwrap()
-    }
-}
-
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            eprintln!("--- {}\n{log}", self.log.display());
-        }
     }
 }
 

@@ -14,8 +14,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use windlass_testkit::HttpClient;
 
-use crate::http::{BoxedError, HttpClient};
+use crate::server::BoxedError;
 use crate::server::{TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

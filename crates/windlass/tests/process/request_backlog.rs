@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::Value;
 use tokio::task::JoinSet;
+use windlass_testkit::HttpClient;
 
 use crate::controllers::{ControllersProcess, REQUESTS, node_request, server, signing_flags};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir, long};
 
 const CLIENTS: usize = 8;

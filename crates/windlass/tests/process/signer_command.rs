@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
 
 use crate::access::add_user;
 use crate::issue::{windlass, windlass_fails, windlass_ok};
@@ -42,9 +42,7 @@ fn place() -> TestDataDir {
     fs::write(place.data().join("signers.yaml"), SIGNERS).unwrap();
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - Duration::HOUR, now + Duration::days(90)).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (subject, key) = (Subject::new("tls", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let ca = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
+    let ca = windlass_testkit::ca_with_validity("tls", validity);
     put(&place.data().join("tls/ca.crt"), &ca.certificate().to_pem());
     put(&place.data().join("tls/ca.key"), &ca.key().to_pem().unwrap());
     place

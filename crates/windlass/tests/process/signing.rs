@@ -17,7 +17,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, Validity};
 
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
@@ -139,9 +139,7 @@ impl OpensslRequest {
 pub fn authority(name: &str, from: i64, until: i64) -> CertificateAuthority {
     let (now, seconds) = (OffsetDateTime::now_utc(), time::Duration::seconds);
     let validity = Validity::new(now + seconds(from), now + seconds(until)).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+    windlass_testkit::ca_with_validity(name, validity)
 }
 
 /// A manifest of a request for a client certificate.

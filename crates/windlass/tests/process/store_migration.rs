@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use hyper::Method;
 use serde_json::{Value, json};
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::HttpClient;
+use windlass_testkit::etcd::EtcdCluster;
 
 use crate::controllers::{
     ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags,
 };
-use crate::http::HttpClient;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/moving/configmaps";

@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use tokio::task::JoinSet;
+use windlass_testkit::HttpClient;
 
 use crate::controllers::{REQUESTS, node_request};
-use crate::http::HttpClient;
 use crate::server::PATIENCE;
 
 /// Clients that request and watch certificates until they are stopped.

@@ -7,8 +7,8 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use windlass_testkit::HttpClient;
 
-use crate::http::HttpClient;
 use crate::server::{ADMIN_TOKEN, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
 use tokio::process::Command;
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::super::BenchContext;
-use super::super::client::{BenchClient, HttpProtocol};
 use super::super::nodes;
 use super::super::process::ChildProcess;
 use super::PATIENCE;
@@ -25,7 +25,7 @@ pub struct AgentProcess {
 
 impl AgentProcess {
     /// Joins with a token, and waits until the node is there.
-    pub async fn start(bench: &BenchContext, admin: &BenchClient, data: &Path) -> Result<Self> {
+    pub async fn start(bench: &BenchContext, admin: &HttpClient, data: &Path) -> Result<Self> {
         let place = bench.scratch.join("agent");
         let root = place.join("root");
         fs::create_dir_all(&place)?;
@@ -41,9 +41,9 @@ impl AgentProcess {
         let process = ChildProcess::start(&mut command, &bench.scratch.join("agent.log"))?;
         let agent = Self { process, root };
         let began = Instant::now();
-        let mut connection = admin.connect(HttpProtocol::Http1).await?;
+        let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
         let path = format!("/api/v1/nodes/{NAME}");
-        while connection.send(Method::GET, &path, Bytes::new()).await?.0 != 200 {
+        while connection.fetch(Method::GET, &path, Bytes::new()).await?.0 != 200 {
             ensure!(began.elapsed() < PATIENCE, "the agent did not join");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_runtime::durable::FileSystem;
+use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::super::BenchContext;
-use super::super::client::{BenchClient, HttpProtocol};
 use super::super::nodes;
 use super::super::server::ServerProcess;
 use super::super::table::{ResultTable, TableRow};
@@ -38,7 +38,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable, count: usize
     let mut fleet = AgentFleet::start(&bench.scratch.join("trust-fleet"), &bootstrap, count)?;
     fleet.wait_for_generation(admin, 1).await?;
 
-    roots.add()?;
+    roots.add();
     let began = Instant::now();
     apply_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
     let written = fleet.wait_until_written(began).await?;
@@ -89,9 +89,9 @@ impl AgentFleet {
     }
 
     /// Waits until every node reports this generation of the bundle.
-    async fn wait_for_generation(&mut self, admin: &BenchClient, generation: i64) -> Result<()> {
+    async fn wait_for_generation(&mut self, admin: &HttpClient, generation: i64) -> Result<()> {
         let began = Instant::now();
-        let mut connection = admin.connect(HttpProtocol::Http1).await?;
+        let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
         loop {
             let list = connection.expect(Method::GET, REPORTS, Bytes::new()).await?;
             let list: Value = serde_json::from_slice(&list)?;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use time::macros::datetime;
-use windlass_pki::{Certificate, CertificateAuthority, PrivateKey, Subject, Validity};
+use windlass_pki::{Certificate, Validity};
 
 use super::super::policy::KubernetesSigner;
 use super::*;
@@ -29,9 +29,7 @@ fn recorded_csr(case: &str) -> Csr {
 
 fn authority(until: OffsetDateTime) -> SigningCa {
     let validity = Validity::new(NOW - time::Duration::days(9), until).unwrap();
-    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().into()
+    windlass_testkit::ca_with_validity("ca", validity).into()
 }
 
 /// Answer of a built-in signer.

@@ -6,44 +6,23 @@ use kube::core::GroupVersionKind;
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use time::OffsetDateTime;
-use windlass_pki::{
-    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
-};
-use windlass_server::AdmissionPlugins;
-use windlass_server::LocalClient;
-use windlass_server::{MASTERS, User};
-use windlass_server::{ServerOptions, start};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_pki::{Certificate, Validity};
+use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 
 use super::*;
 use crate::signers::config::{SignerConfig, SignersConfig};
 
 /// Whoever is put off waits for longer than any test.
 const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
-const PATIENCE: Duration = Duration::from_secs(30);
 const STUB: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
-
-async fn server(dir: &Path) -> (Client, tokio::sync::watch::Sender<bool>) {
-    let (down, shutdown) = tokio::sync::watch::channel(false);
-    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir)).unwrap());
-    let plugins = AdmissionPlugins { service_account: false, ..AdmissionPlugins::default() };
-    let server =
-        start(ServerOptions { plugins, ..ServerOptions::new(store, shutdown) }).await.unwrap();
-    let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-    (Client::new(LocalClient::new(server, user), "default"), down)
-}
 
 /// Puts a pair into a folder that is valid for so many minutes from now.
 fn write_pair(dir: &Path, name: &str, minutes: i64) {
     let now = OffsetDateTime::now_utc();
     let until = now + time::Duration::minutes(minutes);
     let validity = Validity::new(now - time::Duration::DAY, until).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let pair = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
-    std::fs::write(dir.join("ca.crt"), pair.certificate().to_pem()).unwrap();
-    std::fs::write(dir.join("ca.key"), pair.key().to_pem().unwrap().as_bytes()).unwrap();
+    write_ca(dir, &ca_with_validity(name, validity));
 }
 
 fn custom() -> SignerConfig {
@@ -83,8 +62,9 @@ async fn create_request(client: &Client, api: &Api<PodRequest>, name: &str) {
 /// however long the request was put off for.
 #[tokio::test]
 async fn a_new_pair_wakes_what_waits() {
-    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (client, _down) = server(data.path()).await;
+    let files = tempfile::tempdir().unwrap();
+    let server = TestServer::start().await;
+    let client = server.client();
     write_pair(files.path(), "old", 30);
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let clock: Clock = Arc::new(OffsetDateTime::now_utc);

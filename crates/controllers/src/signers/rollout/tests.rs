@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use time::macros::datetime;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
 
 use super::*;
 use crate::publisher::anchors::AnchorRecord;
@@ -15,9 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// Writes a CA that is valid for so many hours; returns its fingerprint.
 fn write_ca(dir: &Path, name: &str, hours: i64) -> String {
     let validity = Validity::new(NOW - HOUR, NOW + time::Duration::hours(hours)).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let ca = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
+    let ca = windlass_testkit::ca_with_validity(name, validity);
     fs::write(dir.join("crt"), ca.certificate().to_pem()).unwrap();
     fs::write(dir.join("key"), ca.key().to_pem().unwrap().as_bytes()).unwrap();
     TrustAnchor::from_certificate(ca.certificate()).fingerprint()

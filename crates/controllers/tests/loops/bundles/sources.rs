@@ -8,8 +8,9 @@ use time::{Duration, OffsetDateTime};
 use windlass_controllers::bundles::certificate_set::CertificateFilter;
 use windlass_controllers::bundles::package::CaPackage;
 use windlass_controllers::bundles::{BundleSettings, PackageFile};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
 use windlass_server::system_clock;
+use windlass_testkit::ca_with_validity;
 
 use super::{BundleFixture, ED25519, P256, RSA, TRUST, bundle_pem, fixed_clock, settings};
 use crate::fixture::object;
@@ -118,11 +119,8 @@ async fn without_a_package_the_reason_is_told() {
 async fn a_certificate_goes_when_it_expires() {
     let now = Arc::new(Mutex::new(OffsetDateTime::now_utc()));
     let end = *now.lock().unwrap() + Duration::SECOND;
-    let (subject, key) = (Subject::new("short", &[]).unwrap(), PrivateKey::generate().unwrap());
     let validity = Validity::new(end - Duration::DAY, end).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let short = CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
-    let short = short.certificate().to_pem();
+    let short = ca_with_validity("short", validity).certificate().to_pem();
     let filters = CertificateFilter { expired: true, non_authorities: false };
     let clock = now.clone();
     let clock = Arc::new(move || *clock.lock().unwrap());

@@ -2,13 +2,10 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use bytes::Bytes;
-use http::Response;
-use http_body_util::{BodyExt as _, Full};
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use windlass_testkit::scripted_client;
 
 use super::*;
 use crate::clock::ClockReading;
@@ -136,23 +133,12 @@ impl TokenServerFixture {
         let (asked, fails) =
             (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Option<u16>>>::default());
         let (log, failing) = (asked.clone(), fails.clone());
-        let client = Client::new(
-            tower::service_fn(move |request: http::Request<Body>| {
-                let (log, fails) = (log.clone(), *failing.lock().unwrap());
-                async move {
-                    let (parts, body) = request.into_parts();
-                    let body = body.collect().await.unwrap().to_bytes();
-                    let body = serde_json::from_slice::<Value>(&body).unwrap();
-                    let number = {
-                        let mut log = log.lock().unwrap();
-                        log.push((parts.uri.path().to_owned(), body.clone()));
-                        log.len()
-                    };
-                    Ok::<_, std::convert::Infallible>(answer(number, body, fails))
-                }
-            }),
-            "default",
-        );
+        let client = scripted_client(move |call| {
+            let mut log = log.lock().unwrap();
+            log.push((call.path, call.body.clone()));
+            let answer = answer(log.len(), call.body, *failing.lock().unwrap());
+            async move { answer }
+        });
         let (send, wakes) = mpsc::unbounded_channel();
         let (began, ahead) = (Instant::now(), Arc::<AtomicI64>::default());
         let skew = ahead.clone();
@@ -181,8 +167,8 @@ impl TokenServerFixture {
     }
 }
 
-fn answer(number: usize, mut body: Value, fails: Option<u16>) -> Response<Full<Bytes>> {
-    let (code, answer) = match fails {
+fn answer(number: usize, mut body: Value, fails: Option<u16>) -> (u16, Value) {
+    match fails {
         Some(code) => {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                 "code": code, "reason": "X", "message": format!("scripted {code}"), "metadata": {}});
@@ -194,8 +180,7 @@ fn answer(number: usize, mut body: Value, fails: Option<u16>) -> Response<Full<B
             });
             (201, body)
         }
-    };
-    Response::builder().status(code).body(Full::from(answer.to_string())).unwrap()
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,18 +1,11 @@
 //! The loop, on a server that does as it is told, in virtual time, and on a real one.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full};
-use kube::client::Body;
+use http::Method;
 use serde_json::Value;
-use windlass_server::{LocalClient, ServerOptions, start};
-
-use windlass_server::{MASTERS, User};
-use windlass_store::{EmbeddedOptions, EmbeddedStore};
+use windlass_testkit::{TestServer, scripted_client};
 
 use super::*;
 use crate::clock::{self, ClockReading};
@@ -36,7 +29,7 @@ struct FakeServerState {
 }
 
 impl FakeTrustServer {
-    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+    fn answer(&self, method: &Method, path: &str, body: &Value) -> (u16, Value) {
         let mut state = self.0.lock().unwrap();
         if path == "/api/v1/nodes/n1" {
             return (200, json!({"metadata": {"name": "n1", "uid": "u1"}}));
@@ -62,7 +55,7 @@ impl FakeTrustServer {
             (&Method::POST, Some(_)) => return failed(409, "AlreadyExists", Some("n1")),
             _ => {}
         }
-        let mut object: Value = serde_json::from_slice(body).unwrap();
+        let mut object = body.clone();
         let version = &object["metadata"]["resourceVersion"];
         if *method == Method::PUT && *version != json!(state.version.to_string()) {
             return failed(409, "Conflict", Some("n1"));
@@ -75,18 +68,10 @@ impl FakeTrustServer {
 
     fn client(&self) -> Client {
         let this = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
+        scripted_client(move |call| {
             let this = this.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let (code, answer) = this.answer(&parts.method, parts.uri.path(), &body);
-                let body = Full::new(Bytes::from(answer.to_string()));
-                let response = Response::builder().status(code).body(body).unwrap();
-                Ok::<_, Infallible>(response)
-            }
-        });
-        Client::new(service, "default")
+            async move { this.answer(&call.method, &call.path, &call.body) }
+        })
     }
 
     fn set(&self, change: impl FnOnce(&mut FakeServerState)) {
@@ -265,15 +250,8 @@ async fn a_server_that_takes_none_is_asked_once_a_minute() {
 
 #[tokio::test]
 async fn a_real_server_takes_what_a_node_reports() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_down, shutdown) = watch::channel(false);
-    let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-    let server = start(ServerOptions::new(store, shutdown)).await.unwrap();
-    let client = |name: &str, group: &str| {
-        let user = User::authenticated(name, "", vec![group.to_owned()]);
-        Client::new(LocalClient::new(server.clone(), user), "default")
-    };
-    let (admin, node) = (client("admin", MASTERS), client("system:node:n1", "system:nodes"));
+    let server = TestServer::start().await;
+    let (admin, node) = (server.client(), server.client_as("system:node:n1", &["system:nodes"]));
     let nodes: Api<Node> = Api::all(admin.clone());
     let object = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
     let registered = nodes.create(&PostParams::default(), &object).await.unwrap();

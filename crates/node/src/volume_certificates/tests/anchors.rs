@@ -1,6 +1,6 @@
 //! Certificates whose trust anchor is not published any more.
 
-use windlass_pki::{CertificateAuthority, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{CertificateAuthority, Validity};
 
 use super::*;
 use crate::testing::{AUTHORITY, START};
@@ -8,10 +8,7 @@ use crate::testing::{AUTHORITY, START};
 /// A CA with the same name as the one that signs here, and another key.
 fn namesake() -> CertificateAuthority {
     let validity = Validity::new(START - Span::DAY, START + Span::days(99)).unwrap();
-    let subject = Subject::new(AUTHORITY.certificate().common_name().unwrap(), &[]).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial)
-        .unwrap()
+    windlass_testkit::ca_with_validity(AUTHORITY.certificate().common_name().unwrap(), validity)
 }
 
 #[tokio::test(start_paused = true)]

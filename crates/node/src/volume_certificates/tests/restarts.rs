@@ -34,7 +34,7 @@ async fn valid_certificate_is_served_without_request() {
     life.kill().await;
     let calls = node.server.created().len();
     // Before anybody runs, and without a server.
-    node.server.fault("discover", 503);
+    node.server.always("discover", InjectedFault::Status(503));
     let life = node.start();
     ensure_all(&node, &life, &pods);
     for (pod, before) in pods.iter().zip(&before) {
@@ -44,7 +44,7 @@ async fn valid_certificate_is_served_without_request() {
     node.server.heal();
     tokio::time::sleep(Duration::from_secs(15 * 3600)).await;
     assert_eq!(node.server.created().len(), calls);
-    assert_eq!(node.server.calls("account").len(), calls);
+    assert_eq!(node.server.calls("account"), calls);
     assert_eq!(life.states(), [("fresh", 20)].into());
 }
 
@@ -70,7 +70,7 @@ async fn two_hundred_that_are_overdue_do_not_come_in_a_herd() {
     }
     assert_eq!(node.server.created().len(), 400);
     assert!(node.server.most_at_once() <= 8, "{}", node.server.most_at_once());
-    let at = node.server.calls("create").split_off(200);
+    let at = node.server.call_times("create").split_off(200);
     let mut each = [0; 12];
     for at in at {
         each[usize::try_from((at - began).as_secs()).unwrap()] += 1;
@@ -80,7 +80,7 @@ async fn two_hundred_that_are_overdue_do_not_come_in_a_herd() {
 
 #[tokio::test(start_paused = true)]
 async fn pending_request_is_resumed() {
-    let node = IssuanceTestNode::new(IssuePolicy::Wait);
+    let node = IssuanceTestNode::new(SigningPolicy::Wait);
     let life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     node.server.until(|server| server.created().len() == 1).await;
@@ -101,7 +101,7 @@ async fn another_definition_is_asked_for_while_the_old_pair_is_served() {
     let first = life.ready(&host_id("edge")).await;
     let mut wanted = node.host_spec();
     wanted.source.key_type = "ED25519".into();
-    node.server.policy(IssuePolicy::Wait);
+    node.server.policy(SigningPolicy::Wait);
     // In the same life, and in another.
     life.certificates.ensure(&host_id("edge"), wanted.clone());
     assert_eq!(life.credential(&host_id("edge")).unwrap().chain, first.chain);

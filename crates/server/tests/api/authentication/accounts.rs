@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass_server::TokenSigner;
 
 use super::*;
-use crate::fixture::{ISSUER, PODS};
+use windlass_testkit::{ISSUER, PODS};
 
 /// The claims of a token, unchecked.
 fn claims(token: &str) -> Value {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixture::ISSUER;
+use windlass_testkit::ISSUER;
 
 #[tokio::test]
 async fn a_review_tells_whose_token_it_is() {

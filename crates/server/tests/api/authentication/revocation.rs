@@ -9,7 +9,7 @@ use windlass_server::TokenFile;
 use windlass_server::{AccessCheck, FaultInjection};
 
 use super::*;
-use crate::fixture::{PODS, TestWatch};
+use windlass_testkit::{PODS, TestWatch};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::compare::normal;
 use super::folder;
-use crate::fixture::{TestRequest, TestServer};
+use windlass_testkit::{TestRequest, TestServer};
 
 /// Runs a step; `captured` carries values from earlier answers.
 pub async fn run(
@@ -99,7 +99,7 @@ async fn events(body: &mut windlass_server::ResponseBody, count: usize) -> Vec<V
 }
 
 fn token_of(user: &str) -> String {
-    let lines = include_str!("../tokens.csv").lines();
+    let lines = windlass_testkit::TOKENS.lines();
     let mut fields = lines.map(|l| l.split(',').collect::<Vec<_>>());
     fields.find(|f| f[1] == user).map(|f| f[0].to_owned()).unwrap()
 }

@@ -7,8 +7,8 @@ use windlass_pki::CertificateDer;
 
 use super::*;
 use crate::authentication::with_signer;
-use crate::fixture::{ISSUER, TestResponse};
 use crate::mutations::TestRng;
+use windlass_testkit::{ISSUER, TestResponse};
 
 fn random_bytes(random: &mut TestRng, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.below(256) as u8).collect()

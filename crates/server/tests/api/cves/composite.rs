@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::fixture::pod;
+use windlass_testkit::pod;
 
 const TEAM: &str = "/api/v1/namespaces/team";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/team/leases";

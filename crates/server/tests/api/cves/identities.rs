@@ -7,7 +7,7 @@ use windlass_server::User;
 
 use super::*;
 use crate::authentication::with_signer;
-use crate::fixture::{ISSUER, PODS, pod};
+use windlass_testkit::{ISSUER, PODS, pod};
 
 const ACCOUNT: &str = "system:serviceaccount:b:c";
 

@@ -1,7 +1,7 @@
 //! Methods, verbs and subresources that nobody knows are refused, never passed over.
 
 use super::*;
-use crate::fixture::pod;
+use windlass_testkit::pod;
 
 const METHODS: &[&str] = &[
     "TRACE", "CONNECT", "PROPFIND", "PURGE", "LINK", "QUERY", "LIST", "WATCH", "get", "Post",

@@ -1,7 +1,7 @@
 //! A namespace is part of every name: rights and references in one say nothing of another.
 
 use super::*;
-use crate::fixture::{ISSUER, pod};
+use windlass_testkit::{ISSUER, pod};
 
 const NAMESPACES: &[&str] = &["a", "b", "c"];
 

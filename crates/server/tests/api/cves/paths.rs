@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use windlass_store::KeyRange;
 
 use super::*;
-use crate::fixture::{config_map, version};
+use windlass_testkit::{config_map, version};
 
 /// What may stand in the place of a part of a path, as it is sent.
 fn path_tricks() -> Vec<String> {

@@ -61,7 +61,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
     let mut authentication = own("extension-apiserver-authentication");
     authentication["data"] = json!({"requestheader-allowed-names": "[]",
         "requestheader-username-headers": "[\"X-Remote-User\"]", "client-ca-file": "-"});
-    let mut pod = crate::fixture::pod("kube-apiserver-node-1");
+    let mut pod = windlass_testkit::pod("kube-apiserver-node-1");
     pod["metadata"] = metadata("kube-apiserver-node-1", &marks);
     for (kind, object) in [
         ("secrets", &bootstrap),

@@ -5,7 +5,7 @@ use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 
 use super::*;
-use crate::fixture::{PODS, names, pod};
+use windlass_testkit::{PODS, names, pod};
 
 const TEAM: &str = "/api/v1/namespaces/team/configmaps";
 const OLD: &str = "/api/v1/watch/namespaces/team/configmaps";

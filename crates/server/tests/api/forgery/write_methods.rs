@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::field_locations::{FieldChange, pointer};
-use crate::fixture::{TestResponse, TestServer};
+use windlass_testkit::{TestResponse, TestServer};
 
 /// Who owns the fields that are set.
 pub const MANAGER: &str = "forger";

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::super::fixture::{MAPS, PODS, TestServer, config_map, pod};
 use super::{TrialResults, is_long};
+use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";

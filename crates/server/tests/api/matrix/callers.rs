@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_server::TokenFile;
 
 use super::certificates;
-use crate::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 /// Stands in objects that must not be given away.
 pub const CANARY: &str = "canary-8d1f";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::callers::{CANARY, MatrixFixture, binding, create_object};
 use super::requests::{MatrixRequest, ResourceLocation, collection, object, patches, request};
-use crate::fixture::TestServer;
+use windlass_testkit::TestServer;
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1";
 const ANCHOR: &str = include_str!("../conformance/fixtures/ca-p256.pem");

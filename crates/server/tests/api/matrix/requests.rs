@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::callers::{MatrixFixture, TestCaller};
-use crate::fixture::TestResponse;
+use windlass_testkit::TestResponse;
 
 /// One line of the table.
 pub struct MatrixRequest {

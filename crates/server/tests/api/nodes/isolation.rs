@@ -1,7 +1,7 @@
 //! A node sees its own and what its pods need, and nothing of another node: by get, list and watch alike.
 
 use super::*;
-use crate::fixture::{PODS, names};
+use windlass_testkit::{PODS, names};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

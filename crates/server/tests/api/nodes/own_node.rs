@@ -6,7 +6,7 @@ use windlass_server::LocalClient;
 use windlass_server::User;
 
 use super::*;
-use crate::fixture::MAPS;
+use windlass_testkit::MAPS;
 
 /// Every field filled in that a Node keeps.
 fn rich() -> Value {

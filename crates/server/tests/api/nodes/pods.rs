@@ -1,7 +1,7 @@
 //! A node and pods: mirrors of its own, reports, evictions.
 
 use super::*;
-use crate::fixture::{PODS, pod};
+use windlass_testkit::{PODS, pod};
 
 /// The image of a pod that the node runs by itself.
 fn mirror(uid: &str) -> Value {

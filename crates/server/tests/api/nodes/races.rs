@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::fixture::version;
+use windlass_testkit::version;
 
 const ROUNDS: usize = 150;
 

@@ -1,6 +1,6 @@
 //! An etcd that is away, full, or another one.
 
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
 use super::process::QUICK;
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use windlass_etcd_process::{EtcdCluster, MemberAddress};
+use windlass_testkit::etcd::{EtcdCluster, MemberAddress};
 
 use super::process::QUICK;
 use super::*;

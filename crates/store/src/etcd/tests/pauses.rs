@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
 
 use super::process::QUICK;
 use super::*;

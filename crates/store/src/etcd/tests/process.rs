@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use windlass_etcd_process::{EtcdCluster, EtcdMember};
+use windlass_testkit::etcd::{EtcdCluster, EtcdMember};
 
 /// Elections in tests need not be patient.
 pub(super) const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_pki::{
-    Certificate, CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity,
-};
+use windlass_pki::{Certificate, CertificateAuthority, Validity};
 
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
@@ -219,9 +217,7 @@ pub fn authority(name: &str) -> CertificateAuthority {
 pub fn authority_until(name: &str, end: OffsetDateTime) -> CertificateAuthority {
     let from = OffsetDateTime::now_utc() - time::Duration::DAY;
     let validity = Validity::new(from, end).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+    windlass_testkit::ca_with_validity(name, validity)
 }
 
 /// Creates a self-signed root certificate (PEM).

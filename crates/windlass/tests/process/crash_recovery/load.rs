@@ -3,10 +3,11 @@
 use hyper::Method;
 use rand::Rng;
 use serde_json::{Value, json};
+use windlass_testkit::{HttpClient, HttpConnection};
 
 use super::history::{ObjectChange, ObjectLifetime, ObservedChange, WatchEventType};
 use super::{CONFIG_MAPS, name, step, version};
-use crate::http::{BoxedError, HttpClient, HttpConnection};
+use crate::server::BoxedError;
 
 /// Create, change and delete objects of one's own until the connection breaks.
 ///

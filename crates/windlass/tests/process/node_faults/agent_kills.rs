@@ -32,8 +32,7 @@ async fn a_node_survives_any_number_of_kills() {
             let mut agent = home.start();
             // No wait for anything: whatever it does then, it is killed.
             thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
-            agent.child.kill().unwrap();
-            agent.child.wait().unwrap();
+            agent.process.kill();
             if home.current().exists() {
                 home.pair();
             }
@@ -71,6 +70,6 @@ fn run_until_idle(home: &NodeHome) {
             held.not_after > OffsetDateTime::now_utc()
         };
         let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
-        status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
+        status.process == agent.process.pid() && client.held.as_ref().is_some_and(good) && idle
     });
 }

@@ -28,7 +28,7 @@ fn expired(admin: &Kubectl, node: &str) -> NodeHome {
 
 async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome, agent: &AgentProcess, made: usize) {
     home.wait_for_status("it does not come back", |status| {
-        status.process == agent.child.id()
+        status.process == agent.process.pid()
             && status.certificates[0].stored == 1
             && status.server.registered
             && problem(status).is_empty()

@@ -46,7 +46,7 @@ fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Com
 
 /// Ends whoever makes its system calls fail.
 fn stop_fault_injection(agent: &AgentProcess) {
-    let status = fs::read_to_string(format!("/proc/{}/status", agent.child.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.process.pid())).unwrap();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
     let tracer = Pid::from_raw(tracer.trim().parse().unwrap()).expect("nobody makes them fail");
     kill_process(tracer, Signal::KILL).unwrap();

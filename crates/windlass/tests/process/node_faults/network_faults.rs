@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_node::status_file::{AgentStatus, CertificateStatus};
 use windlass_node::{AgentOptions, RunError};
+use windlass_testkit::poll_until_async;
 
 use super::fault_proxy::{FaultProxy, ProxyMode};
 use super::{NodeHome, are_distinct, parse_csr, requests, soon, token};
@@ -97,11 +98,7 @@ impl NetworkTrial {
 }
 
 async fn wait_until_async(what: &str, mut good: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !good().await {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    poll_until_async(what, async || good().await.then_some(())).await;
 }
 
 /// Starts `windlass server`, which runs no controllers; port 0 if no address is given.

@@ -20,11 +20,12 @@ use tokio::task::JoinSet;
 use windlass_node::AgentOptions;
 use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::tls_resolver::CurrentKeyPair;
+use windlass_testkit::HttpClient;
 
 use super::fault_proxy::FaultProxy;
 use super::{NodeHome, are_distinct, soon, start_server, token};
 use crate::controllers::REQUESTS;
-use crate::http::{BoxedError, HttpClient};
+use crate::server::BoxedError;
 use crate::server::{PATIENCE, long};
 
 /// What the node says its address is: no loopback address is approved by itself.

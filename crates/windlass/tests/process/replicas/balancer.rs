@@ -10,8 +10,8 @@ use hyper::Method;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use windlass_testkit::HttpClient;
 
-use crate::http::HttpClient;
 use crate::server::PATIENCE;
 
 /// How often servers are asked.

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use hyper::Method;
 use serde_json::{Value, json};
+use windlass_testkit::{HttpClient, WatchStream};
 
 use super::shared_etcd::{CONFIG_MAPS, config_map, etcd, pair, version};
-use crate::http::{HttpClient, WatchStream};
 use crate::kubectl::Kubectl;
 use crate::server::PATIENCE;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use hyper::Method;
 use serde_json::Value;
-use windlass_etcd_process::{EtcdCluster, MemberAddress as At};
+use windlass_testkit::etcd::{EtcdCluster, MemberAddress as At};
 
 use super::shared_etcd::{
     CONFIG_MAPS, command, config_map, etcd, expect_start_failure, launch, share,

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
+use windlass_testkit::HttpClient;
 
 use super::shared_etcd::{command, etcd, launch, pair, share};
 use crate::controllers::{ControllersProcess, REQUESTS, node_request, signing_flags};
-use crate::http::HttpClient;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 use crate::traffic::IssuanceTraffic;
 

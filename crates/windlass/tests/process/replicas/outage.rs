@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::HttpClient;
+use windlass_testkit::etcd::EtcdCluster;
 
 use super::shared_etcd::{CONFIG_MAPS, config_map, etcd, pair, version};
-use crate::http::HttpClient;
 use crate::kubectl::Kubectl;
 use crate::server::{ADMIN_TOKEN, PATIENCE};
 

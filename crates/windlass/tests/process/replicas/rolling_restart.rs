@@ -13,11 +13,12 @@ use hyper::{Method, Request, Version};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::task::JoinSet;
-use windlass_etcd_process::EtcdCluster;
+use windlass_testkit::etcd::EtcdCluster;
+use windlass_testkit::{HttpClient, HttpConnection};
 
 use super::balancer::LoadBalancer;
 use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, launch, share, version};
-use crate::http::{BoxedError, HttpClient, HttpConnection};
+use crate::server::BoxedError;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 /// Two servers behind a balancer.
@@ -31,7 +32,7 @@ impl ReplicatedServers {
     async fn start() -> (ReplicatedServers, [TestServer; 2]) {
         let balancer = LoadBalancer::start().await;
         let ports = [(); 2].map(|()| {
-            let url = windlass_etcd_process::MemberAddress::on_loopback("https").unwrap().client;
+            let url = windlass_testkit::etcd::MemberAddress::on_loopback("https").unwrap().client;
             url.strip_prefix("https://").unwrap().parse().unwrap()
         });
         let mut site = ReplicatedServers { etcd: etcd(), balancer, ports };

@@ -1,22 +1,22 @@
 //! A server with signers of its own, and a machine that has joined it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_testkit::{ChildProcess, self_signed_ca};
+
+pub use windlass_testkit::poll_until as wait_until;
 
 use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir, wait};
+use crate::server::{PATIENCE, TestDataDir};
 use crate::trust_docs::MountGuard;
 
 /// `signers.yaml` with one signer for pod certificates.
@@ -110,10 +110,8 @@ impl VolumeFixture {
     /// Starts a command that ends in an agent.
     pub fn run_agent(&mut self, line: &str) {
         let log = self.path.join("node.log");
-        let file = File::create(&log).unwrap();
-        let mut command = self.shell(line);
-        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
-        self.agent = Some(VolumeAgent { child, log });
+        let process = ChildProcess::spawn_logged(&mut self.shell(line), &log);
+        self.agent = Some(VolumeAgent { process });
     }
 
     /// SIGTERM, and a clean end.
@@ -208,7 +206,7 @@ impl VolumeFixture {
 
     /// Waits until the agent that runs now says this of itself.
     pub fn wait_for_agent_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-        let process = self.agent.as_ref().unwrap().child.id();
+        let process = self.agent.as_ref().unwrap().process.pid();
         wait_until(what, || {
             let said = serde_json::from_slice::<Value>(&self.status("-o json").stdout).ok()?;
             Some(said).filter(|said| said["process"] == process && good(said))
@@ -218,13 +216,12 @@ impl VolumeFixture {
 
 /// An agent; killed when dropped.
 pub struct VolumeAgent {
-    child: Child,
-    log: PathBuf,
+    process: ChildProcess,
 }
 
 impl VolumeAgent {
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        self.process.log()
     }
 
     /// Raw HTTP response, headers included, of a page at `--metrics-listen`.
@@ -243,44 +240,19 @@ impl VolumeAgent {
 
     /// Waits until it ends by itself with an error, and returns what it said.
     pub fn wait_for_failure(&mut self) -> String {
-        let status = wait(&mut self.child, PATIENCE);
+        let status = self.process.wait(PATIENCE);
         assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", self.log());
         self.log()
     }
 
     fn stop(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        let status = wait(&mut self.child, PATIENCE);
-        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.log());
-    }
-}
-
-impl Drop for VolumeAgent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("--- node log\n{}", self.log());
-        }
+        self.process.stop(PATIENCE);
     }
 }
 
 /// The value of a metric, which is given with its labels.
 pub fn metric(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
-
-/// Looks until there is something to see.
-pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Waits until a file has this text.
@@ -299,15 +271,7 @@ pub fn read(path: &Path) -> String {
 
 /// Creates a self-signed root certificate (PEM).
 pub fn anchor() -> String {
-    let now = OffsetDateTime::now_utc();
-    let (from, long) = (now - time::Duration::DAY, time::Duration::days(3650));
-    let validity = Validity::lasting(from, long).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (subject, key) = (Subject::new("root", &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity, key, serial)
-        .unwrap()
-        .certificate()
-        .to_pem()
+    self_signed_ca("root").certificate().to_pem()
 }
 
 /// The certificates of a file, each with its frame, sorted.

@@ -149,14 +149,8 @@ fn a_lifetime_that_was_granted_counts_after_it_was_shortened() {
 
 #[test]
 fn no_anchor_stays_for_long_after_it_has_expired() {
-    let (subject, key) = (
-        windlass_pki::Subject::new("ca", &[]).unwrap(),
-        windlass_pki::PrivateKey::generate().unwrap(),
-    );
     let validity = windlass_pki::Validity::new(NOW - DAY, NOW + 2 * HOUR).unwrap();
-    let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
-    let old =
-        windlass_pki::CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap();
+    let old = windlass_testkit::ca_with_validity("ca", validity);
     let old = TrustAnchor::from_certificate(old.certificate());
     let first = expect_write(decide(None, old.clone(), &policy(NOW)));
     let both = expect_write(decide(Some(&existing_bundle(&first)), anchor("b"), &policy(NOW)));

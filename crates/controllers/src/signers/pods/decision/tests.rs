@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use time::Duration;
 use time::macros::datetime;
 use windlass_pki::{
-    CertificateAuthority, DistinguishedName, ForeignCertificate, IssuedChain, PrivateKey, Subject,
-    Validity,
+    DistinguishedName, ForeignCertificate, IssuedChain, PrivateKey, Subject, Validity,
 };
+use windlass_testkit::{ca_with_validity, random_serial};
 use x509_cert::der::Decode as _;
 
 use super::*;
@@ -77,10 +77,7 @@ fn world() -> PodContext {
 }
 
 fn authority(until: OffsetDateTime) -> SigningCa {
-    let subject = Subject::new("pods", &[]).unwrap();
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (validity, key) = (Validity::new(FROM, until), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap().into()
+    ca_with_validity("pods", Validity::new(FROM, until).unwrap()).into()
 }
 
 fn usual() -> SigningCa {
@@ -418,16 +415,14 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
     let profile = profile(&["trustDomain: example.com"]);
     // What a CA answers that so many others stand behind.
     let behind = |count: usize| {
-        let serial = || Serial::random(&SystemRandom::new()).unwrap();
         let validity = Validity::new(FROM, datetime!(2030-01-01 0:00 UTC)).unwrap();
-        let (subject, key_of) = (Subject::new("root", &[]).unwrap(), PrivateKey::generate);
-        let root =
-            CertificateAuthority::self_signed(&subject, validity, key_of().unwrap(), serial());
-        let mut chain = vec![root.unwrap()];
+        let mut chain = vec![ca_with_validity("root", validity)];
         for number in 0..count {
             let subject = Subject::new(&format!("ca {number}"), &[]).unwrap();
-            let next = chain[number].intermediate(&subject, validity, key_of().unwrap(), serial());
-            chain.push(next.unwrap());
+            let key = PrivateKey::generate().unwrap();
+            chain.push(
+                chain[number].intermediate(&subject, validity, key, random_serial()).unwrap(),
+            );
         }
         let text: String = chain.iter().rev().map(|each| each.certificate().to_pem()).collect();
         let last = chain.last().unwrap();

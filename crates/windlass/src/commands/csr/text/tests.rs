@@ -45,10 +45,7 @@ fn certificate(key: &PrivateKey) -> String {
     let ca = {
         let validity =
             Validity::new(datetime!(2026-01-01 0:00 UTC), datetime!(2036-01-01 0:00 UTC)).unwrap();
-        let subject = Subject::new("example web CA", &[]).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let key = PrivateKey::generate().unwrap();
-        windlass_pki::CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+        windlass_testkit::ca_with_validity("example web CA", validity)
     };
     let leaf = LeafTemplate {
         subject: Subject::new("web", &[]).unwrap(),

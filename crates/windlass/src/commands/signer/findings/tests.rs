@@ -6,7 +6,7 @@ use windlass_controllers::publisher::anchors::{AnchorRecord, AnchorRecords};
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_pki::{
     CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey,
-    Serial, Subject, SubjectKey, SystemRandom, Validity, issue_certificate,
+    Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 
 use super::super::server::SignerBundle;
@@ -82,16 +82,7 @@ fn certificates_of_the_server_itself_are_reported() {
     let file = directory.path().join("server.crt");
     let made = |days| {
         let validity = windlass_pki::Validity::lasting(NOW - Span::days(300), Span::days(days));
-        let subject = windlass_pki::Subject::new("c", &[]).unwrap();
-        let key = windlass_pki::PrivateKey::generate().unwrap();
-        let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
-        let made = windlass_pki::CertificateAuthority::self_signed(
-            &subject,
-            validity.unwrap(),
-            key,
-            serial,
-        )
-        .unwrap();
+        let made = windlass_testkit::ca_with_validity("c", validity.unwrap());
         std::fs::write(&file, made.certificate().to_pem()).unwrap();
         let monitored = MonitoredCertificate::file("serving", CertificateRole::Renewed, &file);
         CheckInputs { own: vec![monitored.read().unwrap()], ..facts(files(Span::days(365))) }
@@ -326,9 +317,7 @@ fn wildcards_that_several_share_are_told() {
 
 fn test_authority(name: &str) -> CertificateAuthority {
     let validity = Validity::new(NOW - Span::DAY, NOW + Span::days(99)).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap()
+    windlass_testkit::ca_with_validity(name, validity)
 }
 
 /// A request with a certificate of this CA that ends after so long.

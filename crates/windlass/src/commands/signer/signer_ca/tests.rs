@@ -9,9 +9,7 @@ const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 /// A CA that is valid for this many hours from now.
 fn authority(name: &str, from: i64, until: i64) -> CertificateAuthority {
     let validity = Validity::new(NOW + Duration::hours(from), NOW + Duration::hours(until));
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity.unwrap(), key, serial).unwrap()
+    windlass_testkit::ca_with_validity(name, validity.unwrap())
 }
 
 struct TestCaPair {

@@ -1,7 +1,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::Validity;
 
 use super::*;
 
@@ -10,12 +10,7 @@ static ANCHORS: LazyLock<[String; 2]> = LazyLock::new(|| {
     ["one", "two"].map(|name| {
         let now = time::OffsetDateTime::UNIX_EPOCH + time::Duration::days(20_000);
         let validity = Validity::new(now, now + time::Duration::days(30)).unwrap();
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-        CertificateAuthority::self_signed(&subject, validity, key, serial)
-            .unwrap()
-            .certificate()
-            .to_pem()
+        windlass_testkit::ca_with_validity(name, validity).certificate().to_pem()
     })
 });
 

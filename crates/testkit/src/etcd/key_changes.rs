@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::{EtcdCluster, EtcdMember};
+use super::{EtcdCluster, EtcdMember};
 
 /// How long a member that is well takes to answer at most.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 //! `cargo xtask test` says in `WINDLASS_ETCD` where the program is; without it, it is looked for on
 //! `PATH`. No process outlives the one that started it, however that one ends.
 //!
-//! Start reading at [`EtcdCluster`]; a [`EtcdMember`] is one process; [`MemberAddress`] is where one listens; a [`HostNetwork`]
-//! has hosts for places, and can be cut in pieces; [`KeyChange`] is what the cluster has stored.
+//! Start reading at [`EtcdCluster`]. An [`EtcdMember`] is one process, [`MemberAddress`] is where it listens, a
+//! [`HostNetwork`] has hosts that can be cut off from each other, and a [`KeyChange`] is one stored change.
 
 mod cluster_health;
 mod key_changes;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::MemberAddress;
+use super::MemberAddress;
 
 /// How long a member may take until it listens.
 const START: Duration = Duration::from_secs(30);

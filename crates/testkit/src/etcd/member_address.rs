@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use anyhow::{Context, Result};
 
-use crate::HostNetwork;
+use super::HostNetwork;
 
 /// Ports that the kernel gives to nobody by itself, so that a member that was killed finds its own
 /// still free.

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::{EtcdCluster, EtcdMember};
+use super::{EtcdCluster, EtcdMember};
 
 /// How long a member that is well takes to answer at most.
 const LIMIT: Duration = Duration::from_millis(500);
