@@ -22,7 +22,7 @@ use crate::clock::{self, Clock};
 use crate::events;
 use crate::exposure;
 use crate::feature_gates::FeatureGates;
-use crate::metrics::{self, RotationAges};
+use crate::metrics::{AgentMetrics, AgentSources};
 use crate::node_certificates::{
     NodeCertificateConfig, NodeCertificateManager, NodeCertificateReport, RandomSource, RetryPolicy,
 };
@@ -36,6 +36,7 @@ use crate::volume_manager;
 use windlass_runtime::client_error::describe;
 use windlass_runtime::durable::{DiskError, FileSystem};
 use windlass_runtime::file_lock::{DirectoryLock, LockError};
+use windlass_runtime::metrics::MetricsRegistry;
 
 use status_writer::StatusFileWriter;
 use volumes::VolumeRuntime;
@@ -63,13 +64,13 @@ pub struct AgentOptions {
     pub addresses: Vec<IpAddr>,
     /// Whether to keep a serving certificate.
     pub rotate_server_certificates: bool,
-    /// Where to serve with it.
+    /// Listener for health and metrics over TLS, with the serving certificate.
     pub serving: Option<TcpListener>,
-    /// Where to serve without it.
-    pub metrics: Option<TcpListener>,
-    /// Whoever else shows what there is to read.
-    pub pages: Option<watch::Sender<Option<PageHandler>>>,
-    /// The machine's own volumes, and the file that they were read from.
+    /// Listener for health and metrics over plain HTTP.
+    pub metrics_listener: Option<TcpListener>,
+    /// Metrics that the agent updates. Where an agent is restarted in a process, pass the same handle again.
+    pub metrics: AgentMetrics,
+    /// Host projections, and the file that they were read from.
     pub projections: Option<(PathBuf, HostProjections)>,
     /// Feature gates that turn volume sources off; all are on by default.
     pub gates: FeatureGates,
@@ -101,8 +102,8 @@ impl AgentOptions {
             addresses: Vec::new(),
             rotate_server_certificates: false,
             serving: None,
-            metrics: None,
-            pages: None,
+            metrics_listener: None,
+            metrics: AgentMetrics::register(&MetricsRegistry::new()),
             projections: None,
             gates: FeatureGates::default(),
             tmpfs: true,
@@ -126,7 +127,7 @@ pub enum RunError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// There is no certificate, for this reason.
-    #[error("there is no client certificate after {} seconds: {why}", .patience.as_secs())]
+    #[error("no client certificate after {} seconds: {why}", .patience.as_secs())]
     NoCertificate {
         /// How long it was waited for.
         patience: Duration,
@@ -134,7 +135,7 @@ pub enum RunError {
         why: String,
     },
     /// A part of it ended that should not have. The log says more.
-    #[error("a part of the agent broke down")]
+    #[error("a task of the agent panicked")]
     Broken,
     /// The server's address is none.
     #[error("cannot use the server of the kubeconfig: {0}")]
@@ -175,7 +176,6 @@ struct NodeAgent {
     serving: Option<Arc<NodeCertificateManager>>,
     templates: watch::Sender<Option<CertificateTemplate>>,
     registration: watch::Sender<NodeRegistration>,
-    ages: Arc<RotationAges>,
     volumes: Arc<VolumeRuntime>,
     /// Everything ends with the agent.
     tasks: JoinSet<()>,
@@ -219,7 +219,6 @@ impl NodeAgent {
             serving,
             templates,
             registration: watch::Sender::default(),
-            ages: Arc::default(),
             volumes: VolumeRuntime::new(&options),
             tasks: JoinSet::new(),
             options,
@@ -267,10 +266,8 @@ impl NodeAgent {
 
     fn serve(&mut self) {
         let pages = self.pages();
-        if let Some(others) = &self.options.pages {
-            others.send_replace(Some(pages.clone()));
-        }
-        if let Some(listener) = self.options.metrics.take() {
+        self.options.metrics.set_sources(self.metrics_sources());
+        if let Some(listener) = self.options.metrics_listener.take() {
             self.tasks.spawn(serving::serve(listener, ServingTransport::Plain, pages.clone()));
         }
         if let (Some(listener), Some(manager)) = (self.options.serving.take(), &self.serving) {
@@ -286,29 +283,34 @@ impl NodeAgent {
     }
 
     fn pages(&self) -> PageHandler {
-        let (client, serving) = (self.client.clone(), self.serving.clone());
-        let (ages, clock) = (self.ages.clone(), self.options.clock.clone());
-        let volumes = self.volumes.clone();
-        let registration = self.registration.subscribe();
-        Arc::new(move |path| {
-            let now = clock().wall;
-            match path {
-                "/healthz" | "/livez" => Some((StatusCode::OK, "ok".into())),
-                "/readyz" => Some(match readiness(&client.report(), &registration.borrow(), now) {
+        let (client, clock) = (self.client.clone(), self.options.clock.clone());
+        let (metrics, registration) = (self.options.metrics.clone(), self.registration.subscribe());
+        Arc::new(move |path| match path {
+            "/healthz" | "/livez" => Some((StatusCode::OK, "ok".into())),
+            "/readyz" => {
+                Some(match readiness(&client.report(), &registration.borrow(), clock().wall) {
                     Ok(()) => (StatusCode::OK, "ok".into()),
                     Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
-                }),
-                "/metrics" => {
-                    let mut text = String::new();
-                    let reports = [Some(&client), serving.as_ref()];
-                    let reports = reports.into_iter().flatten().map(|one| one.report());
-                    metrics::write(&mut text, &reports.collect::<Vec<_>>(), &ages, now);
-                    volumes.write_metrics(&mut text);
-                    Some((StatusCode::OK, text))
-                }
-                _ => None,
+                })
             }
+            "/metrics" => Some((StatusCode::OK, metrics.encode())),
+            _ => None,
         })
+    }
+
+    fn metrics_sources(&self) -> AgentSources {
+        let managers = [Some(self.client.clone()), self.serving.clone()];
+        let reports = self.volumes.reports.subscribe();
+        let (bundles, certificates) = (self.volumes.clone(), self.volumes.clone());
+        AgentSources {
+            clock: self.options.clock.clone(),
+            certificates: Box::new(move || {
+                managers.iter().flatten().map(|manager| manager.report()).collect()
+            }),
+            volumes: Box::new(move || reports.borrow().clone()),
+            bundle_bytes: Box::new(move || bundles.bundle_bytes()),
+            certificate_states: Box::new(move || certificates.certificate_states()),
+        }
     }
 
     fn register(
@@ -350,12 +352,12 @@ impl NodeAgent {
     }
 
     fn count_ages(&mut self, serving: &NodeCertificateManager) {
-        let (ages, mut notices) = (self.ages.clone(), serving.notices());
+        let (metrics, mut notices) = (self.options.metrics.clone(), serving.notices());
         self.tasks.spawn(async move {
             use tokio::sync::broadcast::error::RecvError;
             loop {
                 match notices.recv().await {
-                    Ok(notice) => ages.note(&notice),
+                    Ok(notice) => metrics.observe_rotation(&notice),
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 }
@@ -387,14 +389,14 @@ fn log_initial_credential(source: Result<InitialCredential, CertStoreError>) {
     match source {
         Ok(InitialCredential::Managed) => {}
         Ok(InitialCredential::Kubeconfig) => {
-            tracing::info!("beginning with the kubeconfig's certificate")
+            tracing::info!("starting with the certificate of the kubeconfig")
         }
         Ok(InitialCredential::Bootstrap) => {
-            tracing::info!("there is no certificate yet; asking for one")
+            tracing::info!("no certificate yet; requesting one")
         }
         Ok(InitialCredential::Nothing(advice)) => tracing::error!("{advice}"),
         // The manager has no certificate then, and says what it does about it.
-        Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
+        Err(error) => tracing::warn!(%error, "cannot import the certificate of the kubeconfig"),
     }
 }
 

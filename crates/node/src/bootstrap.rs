@@ -153,7 +153,7 @@ impl BootstrapCredentials {
         };
         if self.read(path).is_err() && self.files.entry(path)? != PathEntry::Nothing {
             let aside = cert_store::aside(path, now);
-            tracing::warn!("{} is broken; it is now {}", path.display(), aside.display());
+            tracing::warn!(file = %path.display(), renamed = %aside.display(), "kubeconfig is invalid; renamed it");
             self.files.rename(path, &aside)?;
         }
         if let Some(directory) = path.parent() {
@@ -169,13 +169,13 @@ impl BootstrapCredentials {
             (Ok(own), _) => Ok(own),
             (Err(own), Some(bootstrap)) => self.read(bootstrap).map_err(|error| {
                 format!(
-                    "it is not known where the server is: {} {own}, and {} {error}",
+                    "server URL unknown: {} {own}, and {} {error}",
                     self.kubeconfig.display(),
                     bootstrap.display()
                 )
             }),
             (Err(own), None) => Err(format!(
-                "it is not known where the server is: {} {own}, and no bootstrap kubeconfig is given",
+                "server URL unknown: {} {own}, and there is no bootstrap kubeconfig",
                 self.kubeconfig.display()
             )),
         }
@@ -221,7 +221,7 @@ impl BootstrapCredentials {
         };
         format!(
             "this node has no credential: {managed}, the kubeconfig {kubeconfig} {own}, and \
-             {bootstrap}; {remedy} (windlass token create makes one); it is looked for all the time"
+             {bootstrap}; {remedy} (create one with windlass token create); retrying until a credential appears"
         )
     }
 

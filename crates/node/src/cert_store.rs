@@ -304,8 +304,8 @@ impl CertStore {
         let (file, aside) = (path.display(), aside(path, now));
         let to = aside.display();
         match self.files.rename(path, &aside) {
-            Ok(()) => format!("{file} is broken ({why}); it is now {to}"),
-            Err(error) => format!("{file} is broken ({why}) and cannot be set aside: {error}"),
+            Ok(()) => format!("{file} is invalid ({why}); renamed to {to}"),
+            Err(error) => format!("{file} is invalid ({why}) and cannot be renamed: {error}"),
         }
     }
 

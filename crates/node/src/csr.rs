@@ -46,7 +46,7 @@ pub struct SubmittedCsr {
 #[derive(Debug, thiserror::Error)]
 pub enum CsrSubmitError {
     /// There is a request of this name that asks for something else.
-    #[error("the request {name} is there already, but {reason}")]
+    #[error("request {name} already exists, but {reason}")]
     Incompatible {
         /// The name of the existing request.
         name: String,
@@ -57,10 +57,10 @@ pub enum CsrSubmitError {
     #[error("{}", describe(.0))]
     Api(#[from] kube::Error),
     /// The server took too long.
-    #[error("the server did not answer for {PATIENCE:?}")]
+    #[error("the server did not respond within {PATIENCE:?}")]
     Silence,
     /// What is wanted cannot be written down.
-    #[error("cannot write the request: {0}")]
+    #[error("cannot encode the request: {0}")]
     Unwritable(#[from] windlass_pki::Error),
 }
 

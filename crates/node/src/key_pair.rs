@@ -25,10 +25,10 @@ pub enum KeyPairError {
     #[error(transparent)]
     Unreadable(#[from] Error),
     /// The input contains no certificate at all.
-    #[error("there is no certificate")]
+    #[error("no certificate found")]
     Empty,
     /// The certificate is for another key.
-    #[error("the certificate is for another key")]
+    #[error("the certificate belongs to another key")]
     Mismatch,
 }
 

@@ -1,31 +1,41 @@
-//! The node agent: obtains and keeps the certificates of a node, as kubelet does.
+//! The node agent: obtains and renews the certificates of a node, and keeps the projected volumes of its pods and of the
+//! host up to date, as kubelet does.
 //!
-//! - [`key_pair`]: a certificate, those that vouch for it, and its key.
-//! - [`cert_store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
-//! - [`template`]: what a certificate is for, and what has to be in it.
-//! - [`csr`]: asking the API for a certificate, and waiting for it.
-//! - [`node_certificates`]: obtains one certificate and keeps it good.
-//! - [`tls_resolver`]: shows in TLS handshakes whatever certificate is current.
-//! - [`client`]: a client of the API that is the node.
-//! - [`node_status`]: the Node object, its status and its heartbeat.
-//! - [`volume`]: projected volumes: what is to be in them, and how it gets there.
-//! - [`sources`]: what they are made of, as the server has it.
-//! - [`volume_certificates`]: keys for them that are made here, and certificates for these.
-//! - [`projections`]: volumes of the machine itself.
-//! - [`volume_manager`]: keeps all volumes as they should be.
-//! - [`trust`]: tells the server which trust anchors are in them.
-//! - [`exposure`]: whether other users of the machine have access to all this.
-//! - [`limits`]: how much of the machine others make it use.
-//! - [`feature_gates`]: features that can be turned off.
-//! - [`events`]: what happens, told on the Node.
-//! - [`serving`]: the node's own server: health and metrics.
-//! - [`metrics`], [`status_file`]: what is known, for programs and for people.
-//! - [`agent`]: joins all of it.
-//! - [`bootstrap`]: which credential to begin with, and the kubeconfig.
-//! - [`clock`]: what time it is.
+//! Start an agent with [`run`]:
 //!
-//! What it must never do: hold the key of an authority, open the store, or speak to the server in
-//! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
+//! ```no_run
+//! # async fn start() -> Result<(), windlass_node::RunError> {
+//! use windlass_node::AgentOptions;
+//!
+//! let options = AgentOptions {
+//!     node_name: "node-1".into(),
+//!     bootstrap_kubeconfig: Some("/etc/windlass/bootstrap.kubeconfig".into()),
+//!     ..AgentOptions::new("/var/lib/windlass/kubeconfig".into(), "/var/lib/windlass/pki".into())
+//! };
+//! let (_stop, shutdown) = tokio::sync::watch::channel(false);
+//! windlass_node::run(options, shutdown).await
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`agent`] | options, start and shutdown of an agent |
+//! | [`bootstrap`], [`client`], `client_switch` | the first credential and the kubeconfig; the API client with the current certificate |
+//! | [`node_certificates`], [`cert_store`], [`key_pair`], [`template`], [`csr`] | client and serving certificate: renewal, files in kubelet's layout, what is requested, and the requests |
+//! | `renewal` | renewal times and retries, shared with volume certificates |
+//! | [`tls_resolver`], [`serving`] | TLS with the current certificate; the server for health and metrics |
+//! | [`node_status`], [`events`] | the Node object with its heartbeat; events on it |
+//! | [`volume`] | projected volumes: definition, plan and writer |
+//! | [`sources`] | pods, ClusterTrustBundles, ConfigMaps, Secrets and tokens, as the server has them |
+//! | [`volume_certificates`] | keys and certificates in volumes |
+//! | [`volume_manager`] | keeps all volumes up to date |
+//! | [`projections`] | volumes of the host, from a file, and notifications of applications |
+//! | [`trust`] | NodeTrust: which trust anchors the volumes hold |
+//! | [`metrics`], [`status_file`] | the state of the agent, for Prometheus and for `windlass node status` |
+//! | [`exposure`], [`limits`], [`feature_gates`], [`clock`] | access of other users, limits, feature gates, time |
+//!
+//! The agent never holds the key of an authority, never opens the store, and speaks to the server through the Kubernetes
+//! API only. Private keys are created here and never leave the machine.
 
 pub mod agent;
 pub mod bootstrap;
@@ -43,6 +53,7 @@ pub mod metrics;
 pub mod node_certificates;
 pub mod node_status;
 pub mod projections;
+mod renewal;
 pub mod serving;
 pub mod sources;
 pub mod status_file;

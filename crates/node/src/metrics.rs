@@ -1,182 +1,310 @@
-//! What is known of the certificates, as Prometheus text, under kubelet's names.
+//! Metrics of the agent, under kubelet's names where kubelet has one.
+//!
+//! [`AgentMetrics::register`] registers all of them once per process. An agent that is restarted in the same process
+//! gets the same handle, so that counters go on and nothing is registered twice.
 
 pub mod volumes;
 
-use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use time::{Duration, OffsetDateTime};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use time::OffsetDateTime;
+use windlass_runtime::metrics::MetricsRegistry;
 
+use crate::clock::Clock;
 use crate::node_certificates::{NodeCertificateReport, RotationNotice};
 use crate::template::CertificatePurpose;
+use crate::volume_manager::report::VolumeReports;
 
-/// Kubelet's bounds, in seconds: a minute to four years.
-const BOUNDS: [i64; 10] =
-    [60, 3_600, 14_400, 86_400, 604_800, 2_592_000, 7_776_000, 15_552_000, 31_104_000, 124_416_000];
+use volumes::{SourceType, VolumeMetrics};
 
-/// How old serving certificates become before they are replaced.
-#[derive(Debug, Default)]
-pub struct RotationAges {
-    counts: Mutex<AgeCounts>,
+/// Kubelet's buckets for the age of certificates, in seconds: a minute to four years.
+const AGE_BUCKETS: [f64; 10] = [
+    60.0,
+    3_600.0,
+    14_400.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    124_416_000.0,
+];
+
+/// Notifications by projection, kind and result.
+pub type NotificationCounts = Family<[(&'static str, String); 3], Counter>;
+
+/// Handle on the metrics of the agent. Clones share the same metrics.
+#[derive(Clone)]
+pub struct AgentMetrics {
+    registry: MetricsRegistry,
+    sources: SourcesSlot,
+    rotation_ages: Histogram,
+    /// Refreshes of volumes and deliveries of bundles.
+    pub volumes: VolumeMetrics,
+    /// Attempts to notify applications of host projections.
+    pub notifications: NotificationCounts,
 }
 
-#[derive(Clone, Debug, Default)]
-struct AgeCounts {
-    /// Those of this bound and none below it.
-    each: [u64; BOUNDS.len()],
-    all: u64,
-    seconds: f64,
+/// Where values come from that are read when they are scraped.
+pub struct AgentSources {
+    /// Tells how long certificates are still valid.
+    pub clock: Clock,
+    /// Reports on the client certificate and, if there is one, the serving certificate.
+    pub certificates: Box<dyn Fn() -> Vec<NodeCertificateReport> + Send>,
+    /// The latest report of every volume.
+    pub volumes: Box<dyn Fn() -> VolumeReports + Send>,
+    /// Bytes of all cached ClusterTrustBundles; `None` if they are not known.
+    pub bundle_bytes: Box<dyn Fn() -> Option<usize> + Send>,
+    /// Number of volume certificates by signer and state.
+    pub certificate_states: Box<dyn Fn() -> BTreeMap<(String, &'static str), u64> + Send>,
 }
 
-impl RotationAges {
-    /// Records the age of the replaced certificate; other notices are ignored.
-    pub fn note(&self, notice: &RotationNotice) {
+/// Sources of the running agent; `None` before the first one has started.
+#[derive(Clone, Default)]
+struct SourcesSlot(Arc<Mutex<Option<AgentSources>>>);
+
+impl SourcesSlot {
+    /// Computes samples from the sources; none without an agent.
+    fn scrape<T>(&self, samples: impl FnOnce(&AgentSources) -> Vec<T>) -> Vec<T> {
+        let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.as_ref().map(samples).unwrap_or_default()
+    }
+
+    /// Computes one sample without labels from the certificate of a purpose, if the agent manages one.
+    fn scrape_certificate<T>(
+        &self,
+        purpose: CertificatePurpose,
+        sample: impl Fn(&NodeCertificateReport, OffsetDateTime) -> Option<T>,
+    ) -> Vec<(NoLabels, T)> {
+        self.scrape(|sources| {
+            let now = (sources.clock)().wall;
+            let reports = (sources.certificates)().into_iter();
+            let reports = reports.filter(|report| report.purpose == purpose);
+            reports.filter_map(|report| Some(([], sample(&report, now)?))).collect()
+        })
+    }
+}
+
+type NoLabels = [(&'static str, &'static str); 0];
+
+impl AgentMetrics {
+    /// Registers all metrics of an agent. Call it once for a registry.
+    pub fn register(registry: &MetricsRegistry) -> Self {
+        let sources = SourcesSlot::default();
+        register_expiration(registry, &sources);
+        register_errors(registry, &sources);
+        register_volumes(registry, &sources);
+        Self {
+            rotation_ages: registry.register(
+                "kubelet_certificate_manager_server_rotation_seconds",
+                "Age of serving certificates when they were replaced",
+                Histogram::new(AGE_BUCKETS),
+            ),
+            volumes: VolumeMetrics::register(registry),
+            notifications: registry.register(
+                "windlass_node_notifications",
+                "Attempts to notify an application of changed files; result is retry if another attempt follows",
+                NotificationCounts::default(),
+            ),
+            registry: registry.clone(),
+            sources,
+        }
+    }
+
+    /// Sets where scraped values come from, in place of those of an earlier agent.
+    pub fn set_sources(&self, sources: AgentSources) {
+        *self.sources.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sources);
+    }
+
+    /// Records the age of a replaced serving certificate; other notices are ignored.
+    pub fn observe_rotation(&self, notice: &RotationNotice) {
         if let RotationNotice::Stored { age: Some(age), .. } = notice {
-            self.count(*age);
+            self.rotation_ages.observe(age.as_seconds_f64());
         }
     }
 
-    fn count(&self, age: Duration) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = BOUNDS.iter().position(|&bound| age <= Duration::seconds(bound));
-        if let Some(count) = place.and_then(|place| counts.each.get_mut(place)) {
-            *count += 1;
-        }
-        counts.all += 1;
-        counts.seconds += age.as_seconds_f64();
+    /// Encodes the whole registry in the Prometheus text format.
+    pub fn encode(&self) -> String {
+        self.registry.encode()
     }
 }
 
-/// Writes everything. Gauges of a certificate that is not there are left out: nothing expires then.
-pub fn write(
-    out: &mut String,
-    reports: &[NodeCertificateReport],
-    ages: &RotationAges,
-    now: OffsetDateTime,
-) {
-    for report in reports {
-        match report.purpose {
-            CertificatePurpose::Client => write_client(out, report, now),
-            CertificatePurpose::Serving => write_serving(out, report, ages, now),
-        }
-    }
-    let name = "windlass_node_certificate_errors";
-    head(out, name, "gauge", "1 while something stands in the way of a certificate, by reason");
-    for report in reports {
-        if let Some(trouble) = &report.trouble {
-            let (certificate, reason) = (report.purpose.prefix(), trouble.cause.reason());
-            let _ = writeln!(out, "{name}{{certificate=\"{certificate}\",reason=\"{reason}\"}} 1");
-        }
-    }
-}
-
-fn write_client(out: &mut String, report: &NodeCertificateReport, now: OffsetDateTime) {
-    let prefix = "kubelet_certificate_manager_client";
-    write_gauges(out, prefix, report, now);
-    let name = format!("{prefix}_expiration_renew_errors");
-    head(out, &name, "counter", "Failures to get another client certificate");
-    let _ = writeln!(out, "{name} {}", report.errors);
-}
-
-fn write_serving(
-    out: &mut String,
-    report: &NodeCertificateReport,
-    ages: &RotationAges,
-    now: OffsetDateTime,
-) {
-    let prefix = "kubelet_certificate_manager_server";
-    write_gauges(out, prefix, report, now);
-    // Kubelet's name for it is of another pattern.
-    let name = "kubelet_server_expiration_renew_errors";
-    head(out, name, "counter", "Failures to get another serving certificate");
-    let _ = writeln!(out, "{name} {}", report.errors);
-    let name = format!("{prefix}_rotation_seconds");
-    head(out, &name, "histogram", "How old serving certificates became before they were replaced");
-    let counts = ages.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let mut below = 0;
-    for (bound, count) in BOUNDS.iter().zip(counts.each) {
-        below += count;
-        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {below}");
-    }
-    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", counts.all);
-    let _ = writeln!(out, "{name}_sum {}\n{name}_count {}", counts.seconds, counts.all);
-}
-
-/// Until when it is good, and for how long: a negative number when that was.
-fn write_gauges(
-    out: &mut String,
-    prefix: &str,
-    report: &NodeCertificateReport,
-    now: OffsetDateTime,
-) {
-    let expires = report.held.as_ref().map(|held| held.expires);
-    let name = format!("{prefix}_expiration_seconds");
-    head(out, &name, "gauge", "When the certificate expires, in seconds since 1970");
-    if let Some(expires) = expires {
-        let _ = writeln!(out, "{name} {}", expires.unix_timestamp());
-    }
-    let name = format!("{prefix}_ttl_seconds");
-    head(out, &name, "gauge", "How long the certificate is still good; negative after its end");
-    if let Some(expires) = expires {
-        let _ = writeln!(out, "{name} {}", (expires - now).whole_seconds());
+fn register_expiration(registry: &MetricsRegistry, sources: &SourcesSlot) {
+    let expires = |report: &NodeCertificateReport| report.held.as_ref().map(|held| held.expires);
+    for (purpose, expiration, ttl) in [
+        (
+            CertificatePurpose::Client,
+            "kubelet_certificate_manager_client_expiration_seconds",
+            "kubelet_certificate_manager_client_ttl_seconds",
+        ),
+        (
+            CertificatePurpose::Serving,
+            "kubelet_certificate_manager_server_expiration_seconds",
+            "kubelet_certificate_manager_server_ttl_seconds",
+        ),
+    ] {
+        let slot = sources.clone();
+        let help = "Expiry of the certificate, in seconds since 1970";
+        registry.register_scraped_gauge(expiration, help, move || {
+            slot.scrape_certificate(purpose, |report, _| Some(expires(report)?.unix_timestamp()))
+        });
+        let slot = sources.clone();
+        let help = "Remaining validity of the certificate in seconds; negative after expiry";
+        registry.register_scraped_gauge(ttl, help, move || {
+            slot.scrape_certificate(purpose, |report, now| {
+                Some((expires(report)? - now).whole_seconds())
+            })
+        });
     }
 }
 
-/// Writing to a string does not fail.
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn register_errors(registry: &MetricsRegistry, sources: &SourcesSlot) {
+    for (purpose, name, help) in [
+        (
+            CertificatePurpose::Client,
+            "kubelet_certificate_manager_client_expiration_renew_errors",
+            "Failed renewals of the client certificate",
+        ),
+        // Kubelet's name for it follows another pattern.
+        (
+            CertificatePurpose::Serving,
+            "kubelet_server_expiration_renew_errors",
+            "Failed renewals of the serving certificate",
+        ),
+    ] {
+        let slot = sources.clone();
+        registry.register_scraped_bare_counter(name, help, move || {
+            slot.scrape_certificate(purpose, |report, _| Some(report.errors))
+        });
+    }
+    let (slot, name) = (sources.clone(), "windlass_node_certificate_errors");
+    let help = "1 while a certificate cannot be renewed, by reason";
+    registry.register_scraped_gauge(name, help, move || {
+        slot.scrape(|sources| {
+            let reports = (sources.certificates)().into_iter();
+            let samples = reports.filter_map(|report| {
+                let reason = report.trouble.as_ref()?.cause.reason();
+                let labels = [("certificate", report.purpose.prefix()), ("reason", reason)];
+                Some((labels, 1_i64))
+            });
+            samples.collect()
+        })
+    });
+}
+
+fn register_volumes(registry: &MetricsRegistry, sources: &SourcesSlot) {
+    let (slot, name) = (sources.clone(), "clustertrustbundle_informer_cache_size");
+    registry.register_scraped_gauge(name, "Bytes of all cached ClusterTrustBundles", move || {
+        slot.scrape(|sources| {
+            let bytes = (sources.bundle_bytes)().and_then(|bytes| i64::try_from(bytes).ok());
+            bytes.map(|bytes| (NoLabels::default(), bytes)).into_iter().collect()
+        })
+    });
+    let (slot, name) = (sources.clone(), "projectedvolumesource_instances");
+    registry.register_scraped_gauge(
+        name,
+        "Sources of the volumes of this node, by type",
+        move || {
+            slot.scrape(|sources| {
+                let mut instances = BTreeMap::<SourceType, i64>::new();
+                for source in (sources.volumes)().values().flat_map(|volume| &volume.sources) {
+                    *instances.entry(*source).or_default() += 1;
+                }
+                let samples = instances.into_iter();
+                samples
+                    .map(|(source, count)| ([(volumes::SOURCE_LABEL, source.name())], count))
+                    .collect()
+            })
+        },
+    );
+    let (slot, name) = (sources.clone(), "kubelet_podcertificate_states");
+    registry.register_scraped_gauge(name, "Volume certificates by signer and state", move || {
+        slot.scrape(|sources| {
+            let states = (sources.certificate_states)().into_iter();
+            let samples = states.map(|((signer, state), count)| {
+                let labels = [("signer_name", signer), ("state", state.to_owned())];
+                (labels, i64::try_from(count).unwrap_or(i64::MAX))
+            });
+            samples.collect()
+        })
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use time::Duration;
+
     use super::*;
+    use crate::clock::ClockReading;
     use crate::node_certificates::{CertificateFailure, FailureCause};
     use crate::testing::{START, report};
+    use crate::volume::id::{VolumeId, VolumeOwner};
+    use crate::volume_manager::report::VolumeReport;
 
-    fn text(reports: &[NodeCertificateReport], ages: &RotationAges, now: OffsetDateTime) -> String {
-        let mut out = String::new();
-        write(&mut out, reports, ages, now);
-        out
+    fn sources(reports: Vec<NodeCertificateReport>, now: OffsetDateTime) -> AgentSources {
+        AgentSources {
+            clock: Arc::new(move || ClockReading { wall: now, since: Default::default() }),
+            certificates: Box::new(move || reports.clone()),
+            volumes: Box::new(VolumeReports::default),
+            bundle_bytes: Box::new(|| None),
+            certificate_states: Box::new(BTreeMap::new),
+        }
+    }
+
+    fn metrics() -> AgentMetrics {
+        AgentMetrics::register(&MetricsRegistry::new())
+    }
+
+    fn assert_line(text: &str, line: &str) {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
 
     #[test]
-    fn a_certificate_has_so_long_to_live_and_then_less_than_nothing() {
+    fn the_remaining_validity_is_negative_after_expiry() {
         let report = report(CertificatePurpose::Client, Some(START + Duration::hours(1)));
+        let metrics = metrics();
         for (now, left) in [(START, "3600"), (START + Duration::hours(2), "-3600")] {
-            let text = text(std::slice::from_ref(&report), &RotationAges::default(), now);
-            let line = format!("\nkubelet_certificate_manager_client_ttl_seconds {left}\n");
-            assert!(text.contains(&line), "{text}");
+            metrics.set_sources(sources(vec![report.clone()], now));
+            let text = metrics.encode();
+            assert_line(&text, &format!("kubelet_certificate_manager_client_ttl_seconds {left}"));
             let expires = (START + Duration::hours(1)).unix_timestamp();
-            let line =
-                format!("\nkubelet_certificate_manager_client_expiration_seconds {expires}\n");
-            assert!(text.contains(&line), "{text}");
+            let line = format!("kubelet_certificate_manager_client_expiration_seconds {expires}");
+            assert_line(&text, &line);
         }
     }
 
     #[test]
-    fn without_a_certificate_there_are_errors_only() {
+    fn without_a_certificate_only_errors_are_exposed() {
+        let metrics = metrics();
+        assert!(!metrics.encode().contains("\nkubelet_certificate_manager_client_"));
         let mut report = report(CertificatePurpose::Client, None);
         report.errors = 3;
         report.trouble =
             Some(CertificateFailure { cause: FailureCause::RequestDenied, message: "no".into() });
-        let text = text(&[report], &RotationAges::default(), START);
+        metrics.set_sources(sources(vec![report], START));
+        let text = metrics.encode();
         assert!(!text.contains("\nkubelet_certificate_manager_client_ttl_seconds"), "{text}");
-        assert!(text.contains("\nkubelet_certificate_manager_client_expiration_renew_errors 3\n"));
-        let trouble = "windlass_node_certificate_errors\
-                       {certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1\n";
-        assert!(text.ends_with(trouble), "{text}");
+        assert_line(&text, "kubelet_certificate_manager_client_expiration_renew_errors 3");
+        assert!(!text.contains("\nkubelet_server_expiration_renew_errors"), "{text}");
+        let error = "windlass_node_certificate_errors\
+                     {certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1";
+        assert_line(&text, error);
     }
 
     #[test]
-    fn ages_are_counted_up_to_each_bound() {
-        let ages = RotationAges::default();
+    fn ages_are_counted_in_the_buckets_of_kubelet() {
+        let metrics = metrics();
         for seconds in [60, 61, 3601, 200_000_000] {
             let age = Some(Duration::seconds(seconds));
-            ages.note(&RotationNotice::Stored { expires: START, age });
+            metrics.observe_rotation(&RotationNotice::Stored { expires: START, age });
         }
-        ages.note(&RotationNotice::Stored { expires: START, age: None });
-        let report = report(CertificatePurpose::Serving, None);
-        let text = text(&[report], &ages, START);
+        metrics.observe_rotation(&RotationNotice::Stored { expires: START, age: None });
+        let text = metrics.encode();
         let name = "kubelet_certificate_manager_server_rotation_seconds";
         for line in [
             "_bucket{le=\"60\"} 1",
@@ -184,10 +312,45 @@ mod tests {
             "_bucket{le=\"14400\"} 3",
             "_bucket{le=\"124416000\"} 3",
             "_bucket{le=\"+Inf\"} 4",
-            "_sum 200003722",
+            "_sum 200003722.0",
             "_count 4",
         ] {
-            assert!(text.contains(&format!("\n{name}{line}\n")), "{line}: {text}");
+            assert_line(&text, &format!("{name}{line}"));
+        }
+    }
+
+    #[test]
+    fn volumes_are_scraped_from_their_reports() {
+        let source = SourceType::ClusterTrustBundle;
+        let volume = VolumeReport {
+            directory: "v".into(),
+            sources: vec![source, SourceType::Secret, source],
+            ready: true,
+            blocked: None,
+            changed: None,
+            anchors: Vec::new(),
+            certificates: Vec::new(),
+        };
+        let id = VolumeId { owner: VolumeOwner::Host, name: "v".into() };
+        let reports = Arc::new(BTreeMap::from([(id, Arc::new(volume))]));
+        let metrics = metrics();
+        metrics.set_sources(AgentSources {
+            volumes: Box::new(move || reports.clone()),
+            bundle_bytes: Box::new(|| Some(7)),
+            certificate_states: Box::new(|| BTreeMap::from([(("a.b/c".to_owned(), "fresh"), 4)])),
+            ..sources(Vec::new(), START)
+        });
+        let labels =
+            [("projection", "web".into()), ("kind", "http".into()), ("result", "retry".into())];
+        metrics.notifications.get_or_create(&labels).inc();
+        let text = metrics.encode();
+        for line in [
+            "clustertrustbundle_informer_cache_size 7",
+            "projectedvolumesource_instances{projected_volume_source_type=\"ClusterTrustBundle\"} 2",
+            "kubelet_podcertificate_states{signer_name=\"a.b/c\",state=\"fresh\"} 4",
+            "windlass_node_notifications_total{projection=\"web\",kind=\"http\",result=\"retry\"} 1",
+        ] {
+            assert_line(&text, line);
         }
     }
 }

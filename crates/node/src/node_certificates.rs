@@ -3,7 +3,6 @@
 //! [`state_machine`] decides; this performs. Everybody who uses the certificate asks [`NodeCertificateManager::current`].
 
 pub mod report;
-mod retry_policy;
 pub mod state_machine;
 
 use std::pin::Pin;
@@ -25,11 +24,11 @@ use windlass_runtime::durable::DiskError;
 
 use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMachine};
 
+pub use crate::renewal::RetryPolicy;
 pub use report::{
     CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
     NodeCertificateReport, RotationNotice,
 };
-pub use retry_policy::RetryPolicy;
 pub use state_machine::RequesterCredential;
 
 /// Makes a client that asks as somebody, or says why it cannot: that is shown to operators.
@@ -288,7 +287,7 @@ impl RotationRequest {
         let client = client.map_err(|why| trouble(FailureCause::NoCredential, why))?;
         let asked = csr::submit(&client, purpose, template, &key, now).await?;
         let _ = self.progress.send(RotationEvent::Asked(asked.name.clone()));
-        tracing::debug!(certificate = purpose.prefix(), request = asked.name, "asked");
+        tracing::debug!(certificate = purpose.prefix(), request = asked.name, "submitted request");
         let stage = |stage| drop(self.progress.send(RotationEvent::Stage(stage)));
         let outcome =
             csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
@@ -317,19 +316,19 @@ fn key_pair_from_outcome(
         CsrOutcome::Issued(text) => {
             let chain = parse_certificate_blocks(&text).map_err(KeyPairError::from);
             let identity = chain.and_then(|chain| CertificateKeyPair::new(chain, key));
-            let bad = |error| format!("what was issued for {name} is of no use: {error}");
+            let bad = |error| format!("the certificate issued for {name} is unusable: {error}");
             return identity.map_err(|error| trouble(FailureCause::BadCertificate, bad(error)));
         }
         CsrOutcome::Denied(why) => {
             (FailureCause::RequestDenied, format!("{name} was denied: {why}"))
         }
         CsrOutcome::Failed(why) => {
-            (FailureCause::RequestFailed, format!("the signer refused {name}: {why}"))
+            (FailureCause::RequestFailed, format!("the signer rejected {name}: {why}"))
         }
         CsrOutcome::Gone(why) => (FailureCause::RequestGone, format!("{name} is gone: {why}")),
         CsrOutcome::Unauthorized(why) => (FailureCause::Unauthorized, why),
         CsrOutcome::TimedOut(stage) => {
-            (FailureCause::NotDecided, format!("{name} still waits {}", stage.text()))
+            (FailureCause::NotDecided, format!("{name} is still waiting {}", stage.text()))
         }
     };
     Err(trouble(cause, message))
@@ -341,7 +340,7 @@ async fn off_thread<T: Send + 'static>(
 ) -> Result<T, CertificateFailure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(trouble(FailureCause::DiskFailed, "writing to the disk broke down".into())),
+        Err(_) => Err(trouble(FailureCause::DiskFailed, "the write to the disk panicked".into())),
     }
 }
 

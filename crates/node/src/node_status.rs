@@ -156,7 +156,10 @@ impl NodeRegistrar {
         });
         self.registration.send_modify(|known| {
             if kubelet && !known.kubelet {
-                tracing::info!(node = name, "a kubelet reports for this node: that is left to it");
+                tracing::info!(
+                    node = name,
+                    "a kubelet reports the status of this node; leaving the node and its pods to it"
+                );
             }
             known.uid = found.metadata.uid;
             known.kubelet = kubelet;
@@ -210,8 +213,14 @@ impl NodeRegistrar {
                 return false;
             }
             match &problem {
-                Some(problem) => tracing::warn!(node = self.host.name, "cannot report: {problem}"),
-                None => tracing::info!(node = self.host.name, "reporting again"),
+                Some(problem) => tracing::warn!(
+                    node = self.host.name,
+                    error = problem,
+                    "cannot report the status of the node"
+                ),
+                None => {
+                    tracing::info!(node = self.host.name, "reporting the status of the node again")
+                }
             }
             known.problem = problem;
             true
@@ -251,7 +260,9 @@ async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, No
                 _ => NodeApiError::Failed(text),
             })
         }
-        Err(_) => Err(NodeApiError::Failed(format!("the server did not answer for {PATIENCE:?}"))),
+        Err(_) => {
+            Err(NodeApiError::Failed(format!("the server did not respond within {PATIENCE:?}")))
+        }
     }
 }
 

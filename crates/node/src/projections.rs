@@ -1,11 +1,9 @@
-//! Volumes of the machine itself, defined by a file of the same shape as a pod's.
+//! Volumes of the host, defined by a file with the same sources as the volumes of a pod.
 //!
-//! - [`file`]: what such a file says. Whatever is wrong with it is told with the path of the field,
-//!   all of it at once.
-//! - [`file_watch`]: reads it again when it changes.
-//! - [`keystores`]: files of other formats than PEM, made from those of the volume.
-//! - [`secret`]: the passwords of these.
-//! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
+//! - `parser`: reads the file, and reports all errors at once, each with the path of its field.
+//! - `file_watch`: reads it again when it changes.
+//! - [`keystores`], [`secret`]: PKCS#12 and JKS files made from the PEM files of a volume, and their passwords.
+//! - [`notification`], `notifier`: how applications are notified of changed files, and the tasks that do it.
 
 mod file_watch;
 pub mod keystores;

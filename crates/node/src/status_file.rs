@@ -275,22 +275,22 @@ impl ActivityStatus {
     fn from_activity(doing: &ManagerActivity) -> Self {
         let plain = |state: &str, text: String| Self { state: state.into(), text, request: None };
         match doing {
-            ManagerActivity::Holding => plain("Holding", "nothing is to be done yet".into()),
+            ManagerActivity::Holding => plain("Holding", "renewal is not due yet".into()),
             ManagerActivity::Unspecified => plain(
                 "Unspecified",
                 "waiting for the node's addresses, which are the names of this certificate".into(),
             ),
-            ManagerActivity::Asking => plain("Asking", "asking for a certificate".into()),
+            ManagerActivity::Asking => plain("Asking", "requesting a certificate".into()),
             ManagerActivity::Waiting { request, stage, since } => Self {
                 request: Some(request.clone()),
                 ..plain(
                     "Waiting",
-                    format!("{request} waits {} since {}", stage.text(), moment(*since)),
+                    format!("{request} has been waiting {} since {}", stage.text(), moment(*since)),
                 )
             },
             ManagerActivity::Storing => plain("Storing", "storing a certificate".into()),
             ManagerActivity::Pausing { until } => {
-                plain("Pausing", format!("trying again at {}", moment(*until)))
+                plain("Pausing", format!("retrying at {}", moment(*until)))
             }
         }
     }
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn pending_request_is_named() {
         let client = &status().certificates[0];
-        let text = "node-csr-x waits to be approved since 2026-03-01T12:00:00Z";
+        let text = "node-csr-x has been waiting to be approved since 2026-03-01T12:00:00Z";
         assert_eq!(client.activity.text, text);
         assert_eq!(client.activity.request.as_deref(), Some("node-csr-x"));
     }

@@ -44,7 +44,7 @@ impl TlsCertResolver {
                 Some(key)
             }
             Err(error) => {
-                tracing::warn!(error, "a certificate cannot be used for TLS");
+                tracing::warn!(error, "cannot use the certificate for TLS");
                 None
             }
         }

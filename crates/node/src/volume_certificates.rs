@@ -1,10 +1,12 @@
-//! Keys that are made here and certificates for them: asked for, kept over restarts, and renewed in
-//! time, while the old ones go on being served.
+//! Keys and certificates in volumes: requested, kept over restarts, and renewed in time, while the old ones stay in use.
 //!
-//! - [`state_machine`]: what to do next, from what is known. [`renewal_times`]: when to renew.
-//! - [`driver`]: does it, for one certificate. [`issuance`]: how one is obtained.
-//! - [`create_pod`], [`host_request`]: the requests on the server. [`dispatcher`]: what the server says of them.
-//! - [`state_file`]: what is kept on the disk. [`managed_certificate`]: what is shown to others. [`event_writer`]: events.
+//! | module | holds |
+//! |---|---|
+//! | `state_machine`, `driver` | what to do next about one certificate, and the task that does it |
+//! | `issuance`, `pod_request`, `host_request` | obtaining a certificate; the requests for pods and for the host |
+//! | `dispatcher` | the watch of PodCertificateRequests, for all that wait for one |
+//! | `state_file`, `managed_certificate` | the state on the disk, and in memory |
+//! | `event_writer` | events on pods and on the Node |
 
 mod dispatcher;
 mod driver;
@@ -13,7 +15,6 @@ mod host_request;
 mod issuance;
 mod managed_certificate;
 mod pod_request;
-mod renewal_times;
 mod state_file;
 mod state_machine;
 #[cfg(test)]
@@ -185,7 +186,7 @@ impl VolumeCertificateManager {
                     Some(ended) = tasks.join_next() => if let Err(error) = ended
                         && error.is_panic()
                     {
-                        tracing::error!("keeping a certificate broke down");
+                        tracing::error!("renewal task panicked");
                     },
                 }
             }
@@ -210,7 +211,7 @@ impl VolumeCertificateManager {
         let off = is_pod && !self.setup.gates.pod_certificate_request;
         let loaded = if off { LoadedState::default() } else { place.load(&self.setup.files) };
         if let Some(why) = &loaded.warning {
-            tracing::warn!(volume = %id.volume, "a certificate has to be asked for anew: {why}");
+            tracing::warn!(volume = %id.volume, error = why, "cannot load a certificate; requesting a new one");
         }
         let why = if off { OFF } else { state_machine::NOT_YET }.to_owned();
         let shown = PublishedCertificate {

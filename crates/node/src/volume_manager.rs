@@ -95,7 +95,7 @@ pub struct VolumeManager {
     /// Changes of objects, tokens and certificates that volumes depend on.
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
     /// Counters and histograms that the manager updates.
-    pub metrics: Arc<VolumeMetrics>,
+    pub metrics: VolumeMetrics,
     /// Receives the report on each volume.
     pub reports: watch::Sender<VolumeReports>,
 }

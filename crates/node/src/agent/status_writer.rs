@@ -47,7 +47,7 @@ impl StatusFileWriter {
                 let write = move || status.write(&directory, &files);
                 match tokio::task::spawn_blocking(write).await {
                     Ok(Ok(())) => before = Some(said),
-                    Ok(Err(error)) => tracing::debug!(%error, "cannot write the status"),
+                    Ok(Err(error)) => tracing::debug!(%error, "cannot write the status file"),
                     Err(_) => {}
                 }
             }

@@ -27,9 +27,7 @@ async fn without_a_credential_it_says_what_to_do_and_ends() {
     };
     let (_down, shutdown) = watch::channel(false);
     let error = run(options, shutdown).await.unwrap_err().to_string();
-    for part in
-        ["there is no client certificate after", "put a kubeconfig", "bootstrap is not there"]
-    {
+    for part in ["no client certificate after", "put a kubeconfig", "bootstrap is not there"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let status = AgentStatus::read(&place.path().join("pki")).unwrap().unwrap();
@@ -101,11 +99,11 @@ fn a_node_is_ready_with_a_certificate_and_a_heartbeat() {
         (good, beat(41), Err("no heartbeat: gone")),
         (good, NodeRegistration::default(), Err("no heartbeat: not yet registered")),
         (good, NodeRegistration { kubelet: true, ..NodeRegistration::default() }, Ok(())),
-        (None, beat(0), Err("no client certificate: nothing is to be done yet")),
+        (None, beat(0), Err("no client certificate: renewal is not due yet")),
         (
             Some(START - time::Duration::seconds(1)),
             beat(0),
-            Err("the client certificate has expired: nothing is to be done yet"),
+            Err("the client certificate has expired: renewal is not due yet"),
         ),
     ];
     for (expires, registration, wanted) in table {
@@ -124,9 +122,9 @@ fn pending_request_takes_precedence_over_earlier_failure() {
         ManagerActivity::Waiting { request: "r".into(), stage: CsrStage::Signature, since: START };
     let pausing = ManagerActivity::Pausing { until: START };
     for (doing, trouble, wanted) in [
-        (waiting, trouble.clone(), "r waits to be signed since 2026-03-01T12:00:00Z"),
+        (waiting, trouble.clone(), "r has been waiting to be signed since 2026-03-01T12:00:00Z"),
         (pausing.clone(), trouble, "nobody there"),
-        (pausing, None, "trying again at 2026-03-01T12:00:00Z"),
+        (pausing, None, "retrying at 2026-03-01T12:00:00Z"),
     ] {
         let report =
             NodeCertificateReport { doing, trouble, ..report(CertificatePurpose::Client, None) };

@@ -1,5 +1,6 @@
-//! Joins everything that keeps volumes.
+//! Starts the volume manager with its sources.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
@@ -7,7 +8,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::AgentOptions;
-use crate::metrics::volumes::VolumeMetrics;
 use crate::node_status::NodeRegistration;
 use crate::projections::{self, HostProjections, Notifier};
 use crate::sources::bundles::{self, BundleView};
@@ -20,27 +20,17 @@ use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManag
 use crate::volume_manager::VolumeManager;
 use crate::volume_manager::report::VolumeReports;
 
-/// Where what is to be remembered of the machine's own volumes is, in the root directory.
+/// Directory below the root directory for the state of host projections.
 const PROJECTIONS: &str = "projections";
 
-/// What is known of volumes, from the beginning on, whether or not they are kept yet.
+/// State of volumes that exists before they are managed.
 pub struct VolumeRuntime {
     /// The latest report of every volume; empty until volumes are managed.
     pub reports: watch::Sender<VolumeReports>,
-    /// Counters and histograms of volume refreshes and bundle deliveries.
-    pub metrics: Arc<VolumeMetrics>,
-    /// What is wrong with the file of the machine's own.
+    /// Why the projections file is rejected; `None` if it is in use.
     pub file_problem: watch::Sender<Option<String>>,
     bundles: watch::Sender<Arc<BundleView>>,
-    /// As soon as there are any to keep.
-    running: watch::Sender<Option<RunningVolumes>>,
-}
-
-/// What knows more, once volumes are kept.
-#[derive(Clone)]
-struct RunningVolumes {
-    certificates: Arc<VolumeCertificateManager>,
-    notifier: Arc<Notifier>,
+    certificates: watch::Sender<Option<Arc<VolumeCertificateManager>>>,
 }
 
 impl VolumeRuntime {
@@ -48,14 +38,13 @@ impl VolumeRuntime {
     pub fn new(options: &AgentOptions) -> Arc<Self> {
         Arc::new(Self {
             reports: watch::Sender::default(),
-            metrics: Arc::default(),
             file_problem: watch::Sender::new(None),
             bundles: watch::Sender::new(bundles::initial_view(options.gates)),
-            running: watch::Sender::new(None),
+            certificates: watch::Sender::new(None),
         })
     }
 
-    /// Keeps them, as the node. Everything ends with `tasks`.
+    /// Starts to manage volumes with the node's client. All tasks are added to `tasks`.
     pub fn start(
         self: &Arc<Self>,
         options: &AgentOptions,
@@ -78,11 +67,10 @@ impl VolumeRuntime {
             bundles: self.bundles.subscribe(),
         });
         let directory = options.root_dir.join(PROJECTIONS);
-        let notifier = Notifier::new(directory, files.clone(), clock.clone());
-        let kept =
-            RunningVolumes { certificates: certificates.clone(), notifier: notifier.clone() };
-        self.running.send_replace(Some(kept));
-        let keeper = VolumeManager {
+        let counts = options.metrics.notifications.clone();
+        let notifier = Notifier::new(directory, files.clone(), clock.clone(), counts);
+        self.certificates.send_replace(Some(certificates.clone()));
+        let manager = VolumeManager {
             client: client.clone(),
             node: node.clone(),
             root_dir: options.root_dir.clone(),
@@ -99,7 +87,7 @@ impl VolumeRuntime {
             certificates: certificates.clone(),
             notifier,
             wakes,
-            metrics: self.metrics.clone(),
+            metrics: options.metrics.volumes.clone(),
             reports: self.reports.clone(),
         };
         tasks.spawn(pods::watch_pods(client.clone(), node.clone(), pods));
@@ -108,25 +96,23 @@ impl VolumeRuntime {
             tasks.spawn(bundles::watch_bundles(client.clone(), clock.clone(), out));
         }
         tasks.spawn(certificates.run());
-        tasks.spawn(keeper.run());
+        tasks.spawn(manager.run());
         let reports = self.reports.subscribe();
         tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports));
     }
 
-    /// Writes what is known, for programs.
-    pub fn write_metrics(&self, out: &mut String) {
-        let bundles = match &self.bundles.borrow().bundles {
+    /// Bytes of all cached bundles; `None` before the first list or if the server has none.
+    pub fn bundle_bytes(&self) -> Option<usize> {
+        match &self.bundles.borrow().bundles {
             OptionalApi::Synced(bundles) => Some(bundles.size()),
             OptionalApi::Off | OptionalApi::Missing | OptionalApi::Unsynced => None,
-        };
-        let kept = self.running.borrow().clone();
-        let states = kept.as_ref().map(|kept| kept.certificates.states());
-        let reports = self.reports.borrow().clone();
-        let volumes = reports.values().map(|report| &**report);
-        self.metrics.write(out, volumes, bundles, &states.unwrap_or_default());
-        if let Some(kept) = kept {
-            kept.notifier.write_metrics(out);
         }
+    }
+
+    /// Number of certificates by signer and state; none before `start` is called.
+    pub fn certificate_states(&self) -> BTreeMap<(String, &'static str), u64> {
+        let certificates = self.certificates.borrow();
+        certificates.as_ref().map(|certificates| certificates.states()).unwrap_or_default()
     }
 
     fn projections(

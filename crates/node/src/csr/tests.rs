@@ -81,7 +81,7 @@ async fn reports_server_errors() {
         (InjectedFault::Status(404), "scripted 404"),
         (InjectedFault::Status(500), "scripted 500"),
         (InjectedFault::Cut, "connection reset by the script"),
-        (InjectedFault::Silence, "the server did not answer for 30s"),
+        (InjectedFault::Silence, "the server did not respond within 30s"),
     ] {
         let server = ScriptedApi::new(SigningPolicy::Wait);
         server.fault("create", fault);

@@ -1,15 +1,15 @@
-//! What is counted of volumes, under the names that KEP-3257 gives it.
+//! Metrics of volumes, under the names of KEP-3257.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::head;
-use crate::volume::definition::ProjectedSource;
-use crate::volume_manager::report::VolumeReport;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use windlass_runtime::metrics::MetricsRegistry;
 
-/// What a source of a volume is.
+use crate::volume::definition::ProjectedSource;
+
+/// Type of a volume source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceType {
     /// A `clusterTrustBundle` source: trust anchors from ClusterTrustBundles.
@@ -52,126 +52,69 @@ impl SourceType {
     }
 }
 
-/// Counters and histograms of volume refreshes and bundle deliveries; thread-safe.
-#[derive(Debug, Default)]
-pub struct VolumeMetrics {
-    counts: Mutex<VolumeCounts>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct VolumeCounts {
-    refreshes: BTreeMap<(SourceType, &'static str), Histogram>,
-    since_change: Histogram,
-    since_arrival: Histogram,
-}
+/// Label of the source type, as KEP-3257 names it.
+pub(super) const SOURCE_LABEL: &str = "projected_volume_source_type";
 
 /// Upper bounds of the histogram buckets, in seconds.
-const BOUNDS: [f64; 14] =
+const DURATION_BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-#[derive(Clone, Debug, Default)]
-struct Histogram {
-    /// Those of this bound and none below it.
-    each: [u64; BOUNDS.len()],
-    all: u64,
-    seconds: f64,
-}
+type RefreshLabels = [(&'static str, &'static str); 2];
+type DeliveryLabels = [(&'static str, &'static str); 1];
 
-impl Histogram {
-    fn count(&mut self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let place = BOUNDS.iter().position(|bound| seconds <= *bound);
-        if let Some(count) = place.and_then(|place| self.each.get_mut(place)) {
-            *count += 1;
-        }
-        self.all += 1;
-        self.seconds += seconds;
-    }
-
-    fn write(&self, out: &mut String, name: &str, labels: &str) {
-        let comma = if labels.is_empty() { "" } else { "," };
-        let mut below = 0;
-        for (bound, count) in BOUNDS.iter().zip(self.each) {
-            below += count;
-            let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {below}");
-        }
-        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {}", self.all);
-        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        let _ = writeln!(out, "{name}_sum{braces} {}", self.seconds);
-        let _ = writeln!(out, "{name}_count{braces} {}", self.all);
-    }
+/// Counters and histograms of volume refreshes and bundle deliveries. Clones share the same metrics.
+#[derive(Clone, Debug)]
+pub struct VolumeMetrics {
+    refreshes: Family<RefreshLabels, Counter>,
+    durations: Family<RefreshLabels, Histogram>,
+    deliveries: Family<DeliveryLabels, Histogram>,
 }
 
 impl VolumeMetrics {
-    /// A source of a volume was looked at anew, and is as it should be on the disk, or not.
+    /// Registers the metrics. Call it once for a registry.
+    pub fn register(registry: &MetricsRegistry) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS);
+        let metrics = Self {
+            refreshes: registry.register_bare_counter(
+                "projectedvolumesource_refresh_count",
+                "Refreshes of volume sources, by type and status",
+                Family::default(),
+            ),
+            durations: registry.register(
+                "projectedvolumesource_refresh_duration",
+                "Duration of refreshes in seconds, including the write to the disk",
+                Family::new_with_constructor(histogram),
+            ),
+            deliveries: registry.register(
+                "windlass_node_trust_delivery_seconds",
+                "Time from a change of a trust bundle to the file on the disk",
+                Family::new_with_constructor(histogram),
+            ),
+        };
+        // A histogram without observations is exposed with zeros, so that rates start at zero.
+        for from in ["change", "arrival"] {
+            drop(metrics.deliveries.get_or_create(&[("from", from)]));
+        }
+        metrics
+    }
+
+    /// Counts a refresh of a source: planned and written, or failed.
     pub fn refreshed(&self, source: SourceType, ok: bool, took: Duration) {
         let status = if ok { "OK" } else { "Error" };
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.refreshes.entry((source, status)).or_default().count(took);
+        let labels = [(SOURCE_LABEL, source.name()), ("status", status)];
+        self.refreshes.get_or_create(&labels).inc();
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// A change of a bundle is on the disk, so long after it came here and, as far as the clocks
-    /// agree, so long after it was made.
+    /// Counts the delivery of a changed bundle to the disk: the time since the agent received the change and, as far
+    /// as the clocks agree, since it was written to the server.
     pub fn delivered(&self, since_arrival: Duration, since_change: Option<Duration>) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.since_arrival.count(since_arrival);
-        if let Some(took) = since_change {
-            counts.since_change.count(took);
-        }
-    }
-
-    /// Writes everything that is counted, with what is known now.
-    pub fn write<'a>(
-        &self,
-        out: &mut String,
-        volumes: impl Iterator<Item = &'a VolumeReport>,
-        bundles: Option<usize>,
-        certificates: &BTreeMap<(String, &'static str), u64>,
-    ) {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let name = "clustertrustbundle_informer_cache_size";
-        head(out, name, "gauge", "Bytes that the ClusterTrustBundles take which the node knows");
-        if let Some(bundles) = bundles {
-            let _ = writeln!(out, "{name} {bundles}");
-        }
-        let name = "projectedvolumesource_instances";
-        head(out, name, "gauge", "Sources of the volumes of this node, by type");
-        let mut instances = BTreeMap::<SourceType, u64>::new();
-        for source in volumes.flat_map(|volume| &volume.sources) {
-            *instances.entry(*source).or_default() += 1;
-        }
-        for (source, number) in instances {
-            let source = source.name();
-            let _ = writeln!(out, "{name}{{projected_volume_source_type=\"{source}\"}} {number}");
-        }
-        counts.write_refreshes(out);
-        let name = "windlass_node_trust_delivery_seconds";
-        head(out, name, "histogram", "From a change of a trust bundle to the file on the disk");
-        counts.since_change.write(out, name, "from=\"change\"");
-        counts.since_arrival.write(out, name, "from=\"arrival\"");
-        let name = "kubelet_podcertificate_states";
-        head(out, name, "gauge", "Certificates of pods, by signer and state");
-        for ((signer, state), number) in certificates {
-            let signer = signer.escape_default();
-            let _ = writeln!(out, "{name}{{signer_name=\"{signer}\",state=\"{state}\"}} {number}");
-        }
-    }
-}
-
-impl VolumeCounts {
-    fn write_refreshes(&self, out: &mut String) {
-        let labels = |source: &SourceType, status: &str| {
-            format!("projected_volume_source_type=\"{}\",status=\"{status}\"", source.name())
+        let observe = |from, took: Duration| {
+            self.deliveries.get_or_create(&[("from", from)]).observe(took.as_secs_f64());
         };
-        let name = "projectedvolumesource_refresh_count";
-        head(out, name, "counter", "How often sources of volumes were looked at anew");
-        for ((source, status), histogram) in &self.refreshes {
-            let _ = writeln!(out, "{name}{{{}}} {}", labels(source, status), histogram.all);
-        }
-        let name = "projectedvolumesource_refresh_duration";
-        head(out, name, "histogram", "How long that took, in seconds, with the write to the disk");
-        for ((source, status), histogram) in &self.refreshes {
-            histogram.write(out, name, &labels(source, status));
+        observe("arrival", since_arrival);
+        if let Some(since_change) = since_change {
+            observe("change", since_change);
         }
     }
 }
@@ -181,39 +124,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_the_name_that_was_promised() {
-        let metrics = VolumeMetrics::default();
+    fn metrics_have_the_names_of_the_enhancement_proposal() {
+        let registry = MetricsRegistry::new();
+        let metrics = VolumeMetrics::register(&registry);
+        let empty = "windlass_node_trust_delivery_seconds_count{from=\"change\"} 0";
+        assert!(registry.encode().lines().any(|found| found == empty));
         let source = SourceType::ClusterTrustBundle;
         metrics.refreshed(source, true, Duration::from_millis(3));
         metrics.refreshed(source, false, Duration::from_millis(30));
         metrics.delivered(Duration::from_millis(40), Some(Duration::from_millis(700)));
         metrics.delivered(Duration::from_secs(90), None);
-        let volume = VolumeReport {
-            directory: "v".into(),
-            sources: vec![source, SourceType::Secret, source],
-            ready: true,
-            blocked: None,
-            changed: None,
-            anchors: Vec::new(),
-            certificates: Vec::new(),
-        };
-        let states = BTreeMap::from([(("a.b/c".to_owned(), "fresh"), 4)]);
-        let mut text = String::new();
-        metrics.write(&mut text, std::iter::once(&volume), Some(7), &states);
+        let text = registry.encode();
         let bundle = "projected_volume_source_type=\"ClusterTrustBundle\"";
         for line in [
-            "clustertrustbundle_informer_cache_size 7".to_owned(),
-            format!("projectedvolumesource_instances{{{bundle}}} 2"),
             format!("projectedvolumesource_refresh_count{{{bundle},status=\"Error\"}} 1"),
             format!(
                 "projectedvolumesource_refresh_duration_bucket\
-                 {{{bundle},status=\"OK\",le=\"0.005\"}} 1"
+                 {{le=\"0.005\",{bundle},status=\"OK\"}} 1"
             ),
-            "windlass_node_trust_delivery_seconds_bucket{from=\"change\",le=\"0.5\"} 0".to_owned(),
-            "windlass_node_trust_delivery_seconds_bucket{from=\"change\",le=\"1\"} 1".to_owned(),
-            "windlass_node_trust_delivery_seconds_bucket{from=\"arrival\",le=\"60\"} 1".to_owned(),
+            "windlass_node_trust_delivery_seconds_bucket{le=\"0.5\",from=\"change\"} 0".to_owned(),
+            "windlass_node_trust_delivery_seconds_bucket{le=\"1\",from=\"change\"} 1".to_owned(),
+            "windlass_node_trust_delivery_seconds_bucket{le=\"60\",from=\"arrival\"} 1".to_owned(),
             "windlass_node_trust_delivery_seconds_count{from=\"arrival\"} 2".to_owned(),
-            "kubelet_podcertificate_states{signer_name=\"a.b/c\",state=\"fresh\"} 4".to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -1,7 +1,13 @@
-//! What a manager does next: a function of what it knows, what happens, the time and a random number.
+//! State machine of a node certificate: a function of its state, an event, the time and a random number.
 //!
-//! It does nothing itself. At most one [`RotationAction::Obtain`] or [`RotationAction::Store`] is under way, so at
-//! most one request is outstanding.
+//! It performs no I/O. At most one [`RotationAction::Obtain`] or [`RotationAction::Store`] is under way, so at most
+//! one request is outstanding.
+//!
+//! It is not the state machine of volume certificates, with which it shares `renewal`. A node certificate is also the
+//! credential for its own renewal, so this one chooses between the certificate and the bootstrap credential; it has a
+//! template that changes with the node's addresses; storing is a step of its own, because kubelet's files are the
+//! only copy; and the number of requests is limited per node. Volume certificates have none of these, but follow the
+//! published trust anchors and report their age to pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +20,10 @@ use super::report::{
 };
 use windlass_runtime::rate_limit::TokenBucket;
 
-use super::retry_policy::RetryPolicy;
 use crate::clock::{self, ClockReading};
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
+use crate::renewal::{FailureClass, RenewalTimes, RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
 /// How often to look at the clock, which may have jumped.
@@ -26,15 +32,11 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The state of one node certificate and of its rotation; performs no I/O.
 pub struct RotationStateMachine {
     purpose: CertificatePurpose,
-    pace: RetryPolicy,
     held: Option<RotationSchedule>,
     template: Option<CertificateTemplate>,
     phase: RotationPhase,
     budget: TokenBucket,
-    /// Refusals one after the other.
-    refusals: u32,
-    /// Troubles one after the other.
-    troubles: u32,
+    retries: RetryState,
     /// Whether to ask with the other credential than one would.
     other_credential: bool,
     trouble: Option<CertificateFailure>,
@@ -146,13 +148,11 @@ impl RotationStateMachine {
     ) -> Self {
         Self {
             purpose,
-            pace,
             held: found.map(|identity| RotationSchedule::new(identity, random)),
             template: None,
             phase: RotationPhase::Idle,
             budget: TokenBucket::new(pace.requests),
-            refusals: 0,
-            troubles: 0,
+            retries: RetryState::new(pace),
             other_credential: false,
             trouble: None,
             errors: 0,
@@ -173,8 +173,7 @@ impl RotationStateMachine {
             RotationEvent::Template(template) => self.update_template(template, now),
             RotationEvent::Asked(request) => self.submitted(request, now),
             RotationEvent::Stage(stage) => {
-                // The server answers.
-                self.troubles = 0;
+                self.retries.clear_transient();
                 if let RotationPhase::Waiting { stage: before, .. } = &mut self.phase {
                     *before = stage;
                 }
@@ -325,7 +324,8 @@ impl RotationStateMachine {
             RotationPhase::Pausing {
                 next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
             } => {
-                (self.refusals, self.troubles) = (0, 0);
+                self.retries.clear_transient();
+                self.retries.clear_refused();
                 self.phase = RotationPhase::Idle;
                 self.request_if_due(RotationKey::Fresh, now)
             }
@@ -377,7 +377,7 @@ impl RotationStateMachine {
         if !identity.is_valid_at(now.wall) {
             // Not the present time: a message that changes all the time is news all the time.
             let message = format!(
-                "the certificate that was issued expired at {}, by the clock of this machine",
+                "the issued certificate expired at {}, according to the local clock",
                 clock::text(expires)
             );
             return self.failed(
@@ -393,8 +393,7 @@ impl RotationStateMachine {
                     && template.lacking(held.identity.leaf()).is_none()
             })
         {
-            let message =
-                format!("the certificate that was issued lacks {lacking}; it is not used");
+            let message = format!("the issued certificate lacks {lacking}; not using it");
             return self.failed(
                 CertificateFailure { cause: FailureCause::NamesMissing, message },
                 now,
@@ -425,22 +424,22 @@ impl RotationStateMachine {
         let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
         let age = before.map(|before| now.wall - before.identity.leaf().not_before());
         self.stored = self.stored.saturating_add(1);
-        self.troubles = 0;
+        self.retries.clear_transient();
         self.other_credential = false;
         self.trouble = None;
         let stored = RotationNotice::Stored { expires: identity.expires(), age };
         let mut actions = vec![RotationAction::Publish(identity), RotationAction::Notify(stored)];
         let due = self.held.as_ref().is_some_and(|held| now.wall >= held.rotate_at);
         if let Some(lacking) = lacking {
-            let message = format!("the certificate that was issued lacks {lacking}");
+            let message = format!("the issued certificate lacks {lacking}");
             let trouble = CertificateFailure { cause: FailureCause::NamesMissing, message };
             actions.extend(self.failed(trouble, now, random));
         } else if due {
-            let message = "the certificate that was issued is old already".to_owned();
+            let message = "the issued certificate is already due for renewal".to_owned();
             let trouble = CertificateFailure { cause: FailureCause::BadCertificate, message };
             actions.extend(self.failed(trouble, now, random));
         } else {
-            self.refusals = 0;
+            self.retries.clear_refused();
             actions.extend(self.request_if_due(RotationKey::Fresh, now));
         }
         actions
@@ -472,24 +471,7 @@ impl RotationStateMachine {
         if matches!(trouble.cause, FailureCause::Unauthorized | FailureCause::NoCredential) {
             self.other_credential = !self.other_credential;
         }
-        let pause = match backoff_class(trouble.cause) {
-            BackoffClass::Trouble => {
-                self.troubles = self.troubles.saturating_add(1);
-                self.pace.trouble.delay(self.troubles.saturating_sub(1), random)
-            }
-            BackoffClass::Refusal => {
-                self.refusals = self.refusals.saturating_add(1);
-                self.pace.refusal.delay(self.refusals.saturating_sub(1), random)
-            }
-            BackoffClass::Nothing => self.pace.trouble.delay(0, random),
-            BackoffClass::Once => {
-                self.refusals = self.refusals.saturating_add(1);
-                match self.refusals.checked_sub(2) {
-                    None => self.pace.trouble.delay(0, random),
-                    Some(earlier) => self.pace.refusal.delay(earlier, random),
-                }
-            }
-        };
+        let pause = self.retries.fail(failure_class(trouble.cause), random);
         self.pause(pause, next, now);
         if self.trouble.as_ref() != Some(&trouble) {
             actions.push(RotationAction::Notify(RotationNotice::Trouble(trouble.clone())));
@@ -523,9 +505,8 @@ impl RotationStateMachine {
 impl RotationSchedule {
     fn new(identity: Arc<CertificateKeyPair>, random: f64) -> Self {
         let leaf = identity.leaf();
-        let lifetime = identity.expires() - leaf.not_before();
-        let age = lifetime * (0.7 + 0.2 * random.clamp(0.0, 1.0));
-        let rotate_at = leaf.not_before().checked_add(age).unwrap_or(identity.expires());
+        let times = RenewalTimes::between(leaf.not_before(), identity.expires());
+        let rotate_at = times.refresh_at(random);
         Self { identity, rotate_at }
     }
 
@@ -545,20 +526,11 @@ impl RotationSchedule {
     }
 }
 
-/// How long to pause for something.
-enum BackoffClass {
-    Nothing,
-    Once,
-    Trouble,
-    Refusal,
-}
-
-fn backoff_class(cause: FailureCause) -> BackoffClass {
+fn failure_class(cause: FailureCause) -> FailureClass {
     match cause {
-        // It has been waited for long enough, and it is not asked for again but looked at.
-        FailureCause::NotDecided => BackoffClass::Nothing,
-        // Another key helps, unless it does not.
-        FailureCause::RequestTaken => BackoffClass::Once,
+        // The same request is inspected again.
+        FailureCause::NotDecided => FailureClass::Undecided,
+        FailureCause::RequestTaken => FailureClass::Collision,
         FailureCause::NoCredential
         | FailureCause::Unauthorized
         | FailureCause::Forbidden
@@ -566,13 +538,13 @@ fn backoff_class(cause: FailureCause) -> BackoffClass {
         | FailureCause::ServerError
         | FailureCause::Unreachable
         | FailureCause::DiskFull
-        | FailureCause::DiskFailed => BackoffClass::Trouble,
+        | FailureCause::DiskFailed => FailureClass::Transient,
         FailureCause::Unwritable
         | FailureCause::RequestGone
         | FailureCause::RequestDenied
         | FailureCause::RequestFailed
         | FailureCause::BadCertificate
-        | FailureCause::NamesMissing => BackoffClass::Refusal,
+        | FailureCause::NamesMissing => FailureClass::Refused,
     }
 }
 

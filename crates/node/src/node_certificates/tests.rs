@@ -94,7 +94,7 @@ async fn a_request_that_nobody_decides_is_not_made_again() {
     assert!(node.server.calls("create") <= 100, "{}", node.server.calls("create"));
     running.until(is_waiting).await;
     let trouble = running.manager.report().trouble.unwrap();
-    assert!(trouble.message.ends_with("still waits to be approved"), "{trouble}");
+    assert!(trouble.message.ends_with("still waiting to be approved"), "{trouble}");
     let not_ready = running.manager.ready(Duration::from_secs(300)).await.unwrap_err();
     assert_eq!(not_ready.trouble, Some(trouble));
     node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
@@ -281,7 +281,7 @@ async fn a_certificate_for_another_key_is_not_used() {
     let running = node.start();
     running.until(trouble_is(FailureCause::BadCertificate)).await;
     let message = running.manager.report().trouble.unwrap().message;
-    assert!(message.ends_with("the certificate is for another key"), "{message}");
+    assert!(message.ends_with("the certificate belongs to another key"), "{message}");
     node.server.policy(SigningPolicy::Sign(Arc::new(|_| "nothing".into())));
     sleep(DAY).await;
     assert!(node.server.created().len() <= 32 && node.on_disk().is_none());
@@ -370,7 +370,7 @@ async fn a_full_disk_is_said_and_waited_for() {
         running.until(trouble_is(cause)).await;
         let message = running.manager.report().trouble.unwrap().message;
         assert!(
-            message.contains("cannot make") && message.contains("kubelet-client.key"),
+            message.contains("cannot create") && message.contains("kubelet-client.key"),
             "{message}"
         );
         sleep(Duration::from_secs(3600)).await;

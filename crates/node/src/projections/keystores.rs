@@ -144,7 +144,7 @@ fn build_keystore(
     for (_, input) in kind.inputs() {
         if payload.get(input).is_none() {
             let is_optional = may_be_missing(projection, input);
-            let missing = || Err(format!("there is no {input} in the volume"));
+            let missing = || Err(format!("{input} is not in the volume"));
             return if is_optional { Ok(None) } else { missing() };
         }
     }
@@ -205,7 +205,7 @@ fn trust_store(path: &VolumePath, text: &[u8]) -> Result<TrustStore, String> {
 fn certificates(path: &VolumePath, text: &[u8]) -> Result<Vec<ForeignCertificate>, String> {
     let found = labelled_certificates(text).map(|der| ForeignCertificate::from_der(&der));
     let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{path}: {error}"))?;
-    if found.is_empty() { Err(format!("{path}: there is no certificate")) } else { Ok(found) }
+    if found.is_empty() { Err(format!("{path}: no certificate found")) } else { Ok(found) }
 }
 
 /// The one key in a file, which may have certificates as well.
@@ -215,8 +215,8 @@ fn private_key(path: &VolumePath, text: &[u8]) -> Result<PrivateKey, String> {
     let mut keys = blocks.iter().filter(|block| labels.contains(&block.label.as_str()));
     let key = match (keys.next(), keys.next()) {
         (Some(key), None) => pem::encode(&key.label, &key.contents),
-        (Some(_), Some(_)) => return Err(format!("{path}: there is more than one private key")),
-        (None, _) => return Err(format!("{path}: there is no private key")),
+        (Some(_), Some(_)) => return Err(format!("{path}: more than one private key")),
+        (None, _) => return Err(format!("{path}: no private key found")),
     };
     PrivateKey::from_pem(key.as_bytes()).map_err(|error| format!("{path}: {error}"))
 }

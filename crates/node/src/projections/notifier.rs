@@ -1,9 +1,8 @@
-//! Tells applications that their files are new, in the background, until they have heard.
+//! Notifies applications of changed files, in the background, with retries.
 //!
-//! What each was told is on the disk, so that nobody is told twice, and so that a process that ends
-//! before it has told everybody does so when it begins again. For each projection there is one task
-//! at most, which tells one after the other; who does not listen is tried again later, while the
-//! others are told.
+//! Sent notifications are recorded on the disk, so that none is repeated, and so that a process that ends before all
+//! are sent continues when it is restarted. Each projection has at most one task, which sends one notification after
+//! the other; a failed one is retried after the others.
 
 mod command;
 mod http_request;
@@ -11,7 +10,6 @@ mod notification_log;
 mod signal;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,19 +19,19 @@ use tokio::sync::Notify;
 use super::HostProjection;
 use super::notification::{Notification, NotificationMethod};
 use crate::clock::Clock;
+use crate::metrics::NotificationCounts;
 use crate::volume::trust_anchors::Digest;
 use windlass_runtime::durable::FileSystem;
 
 use notification_log::NotificationLog;
 
-const METRIC: &str = "windlass_node_notifications_total";
-
-/// Tells applications that their files are new.
+/// Notifies applications of changed files of host projections.
 pub struct Notifier {
     directory: PathBuf,
     files: FileSystem,
     clock: Clock,
-    /// How long to pause after a failure: the first time, and at most.
+    counts: NotificationCounts,
+    /// First and longest pause after a failure.
     pauses: (Duration, Duration),
     state: Mutex<NotifierState>,
     /// Told when a task ends.
@@ -59,7 +57,6 @@ struct NotifierState {
     logs: BTreeMap<String, NotificationLog>,
     /// Who was given up on, by projection and notification.
     given_up: BTreeMap<(String, String), (Digest, FailedNotification)>,
-    counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
 #[derive(Clone)]
@@ -77,19 +74,25 @@ struct NotificationTask {
 impl Notifier {
     /// Remembers in this directory what was told, so that a process that ends before it has told
     /// everybody does so when it begins again.
-    pub fn new(directory: PathBuf, files: FileSystem, clock: Clock) -> Arc<Self> {
+    pub fn new(
+        directory: PathBuf,
+        files: FileSystem,
+        clock: Clock,
+        counts: NotificationCounts,
+    ) -> Arc<Self> {
         let pauses = (Duration::from_secs(1), Duration::from_secs(60));
-        Self::with_pauses(directory, files, clock, pauses)
+        Self::with_pauses(directory, files, clock, counts, pauses)
     }
 
     fn with_pauses(
         directory: PathBuf,
         files: FileSystem,
         clock: Clock,
+        counts: NotificationCounts,
         pauses: (Duration, Duration),
     ) -> Arc<Self> {
         let (state, ended) = (Mutex::default(), Notify::new());
-        Arc::new(Self { directory, files, clock, pauses, state, ended })
+        Arc::new(Self { directory, files, clock, counts, pauses, state, ended })
     }
 
     /// The files of a projection are on the disk, and have this digest. Whoever is to know and does
@@ -130,18 +133,6 @@ impl Notifier {
     /// Who was not told, and is not tried again before the next change.
     pub fn failed_notifications(&self) -> Vec<FailedNotification> {
         self.state().given_up.values().map(|(_, untold)| untold.clone()).collect()
-    }
-
-    /// Writes how often who was told, as Prometheus text.
-    pub fn write_metrics(&self, out: &mut String) {
-        let help = "Attempts to tell an application that its files are new: success, retry if \
-                    there is to be another attempt, failure if not";
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "# HELP {METRIC} {help}\n# TYPE {METRIC} counter");
-        for ((projection, kind, result), count) in &self.state().counts {
-            let labels = format!("projection=\"{projection}\",kind=\"{kind}\",result=\"{result}\"");
-            let _ = writeln!(out, "{METRIC}{{{labels}}} {count}");
-        }
     }
 
     async fn run(self: Arc<Self>, mut work: NotificationJob, wake: Arc<Notify>) {
@@ -206,24 +197,34 @@ impl Notifier {
         let attempt = perform(&notification.how, &work.projection);
         let result = match tokio::time::timeout(notification.timeout, attempt).await {
             Ok(result) => result,
-            Err(_) => Err(format!("it took longer than {:?}", notification.timeout)),
+            Err(_) => Err(format!("timed out after {:?}", notification.timeout)),
         };
         let how = &notification.how;
         let outcome = match &result {
             Ok(()) => {
-                tracing::info!(projection = %name, "told the application: {how}");
+                tracing::info!(projection = %name, notification = %how, "notified application");
                 "success"
             }
             Err(why) if failures < notification.retries => {
-                tracing::warn!(projection = %name, "cannot tell the application yet: {how}: {why}");
+                tracing::warn!(projection = %name, notification = %how, error = why, "notification failed; retrying");
                 "retry"
             }
             Err(why) => {
-                let next = "not tried again before the next change";
-                tracing::error!(projection = %name, "the application was not told, {next}: {how}: {why}");
+                tracing::error!(
+                    projection = %name,
+                    notification = %how,
+                    error = why,
+                    "notification failed; not retried before the next change"
+                );
                 "failure"
             }
         };
+        let labels = [
+            ("projection", name.clone()),
+            ("kind", how.kind().to_owned()),
+            ("result", outcome.to_owned()),
+        ];
+        self.counts.get_or_create(&labels).inc();
         self.state().record_result(work, notification, outcome, result);
         if outcome == "success" {
             self.save_log(name).await;
@@ -286,7 +287,6 @@ impl NotifierState {
         result: Result<(), String>,
     ) {
         let (name, how) = (&work.projection.name, &notification.how);
-        *self.counts.entry((name.clone(), how.kind(), outcome)).or_default() += 1;
         let key = (name.clone(), how.id());
         match (outcome, result) {
             ("success", _) => {

@@ -255,7 +255,7 @@ impl TokenRefresher {
                 Err(refusal) => {
                     let told = !refusal.early || failures >= LENIENT;
                     let volume = &self.id.volume;
-                    tracing::debug!(%volume, why = refusal.why, "cannot obtain a token");
+                    tracing::debug!(%volume, error = refusal.why, "cannot obtain a token");
                     if told && self.slot.explain(&refusal.why) {
                         self.wake();
                     }

@@ -294,17 +294,19 @@ impl RetryState {
         };
         self.failures = self.failures.saturating_add(1);
         match failure {
-            NodeTrustError::Changed => tracing::debug!(node, "the report on trust has changed"),
+            NodeTrustError::Changed => {
+                tracing::debug!(node, "NodeTrust was changed concurrently; retrying")
+            }
             NodeTrustError::Absent(why) if !self.told => {
-                tracing::info!(node, "the server takes no report on trust: {why}");
+                tracing::info!(node, error = why, "the server does not accept NodeTrust; retrying");
                 self.told = true;
             }
             NodeTrustError::Trouble(why) if !self.told && self.failures > 2 => {
-                tracing::warn!(node, "cannot report on trust: {why}");
+                tracing::warn!(node, error = why, "cannot write NodeTrust; retrying");
                 self.told = true;
             }
             NodeTrustError::Absent(why) | NodeTrustError::Trouble(why) => {
-                tracing::debug!(node, "cannot report on trust: {why}");
+                tracing::debug!(node, error = why, "cannot write NodeTrust");
             }
         }
         tokio::time::sleep(pause).await;
@@ -312,14 +314,14 @@ impl RetryState {
 
     fn reset(&mut self, node: &str) {
         if self.told {
-            tracing::info!(node, "reporting on trust");
+            tracing::info!(node, "writing NodeTrust again");
         }
         *self = Self::default();
     }
 }
 
 fn silence() -> NodeTrustError {
-    NodeTrustError::Trouble(format!("the server did not answer for {PATIENCE:?}"))
+    NodeTrustError::Trouble(format!("the server did not respond within {PATIENCE:?}"))
 }
 
 /// The report goes with its node.

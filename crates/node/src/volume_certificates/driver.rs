@@ -15,7 +15,7 @@ use super::issuance::{CertificateIssuance, IssuanceOutcome, IssuanceProgress, sa
 use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
 use super::state_file::{CertificateState, IssuedCertificate, LoadedState};
 use super::state_machine::{RenewalAction, RenewalEvent, RenewalNotice, RenewalStateMachine};
-use crate::node_certificates::RetryPolicy;
+use crate::renewal::RetryPolicy;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::volume::trust_anchors::{Digest, TrustAnchors};

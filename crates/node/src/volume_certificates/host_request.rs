@@ -91,14 +91,14 @@ impl HostCertificateRequest<'_> {
         let name = &begun.name;
         let Some(found) = call_api(api.get_opt(name)).await? else {
             // It went meanwhile.
-            let message = format!("{name} came and went");
+            let message = format!("{name} was created and deleted at the same time");
             return Err(IssuanceError { message, lasting: false, taken: false });
         };
         let asked = CertificateRequest::from_pem(&found.spec.request.0);
         let ours = begun.key.public_key().as_der();
         let is_ours = asked.is_ok_and(|asked| asked.public_key().as_der() == ours);
         if !is_ours || found.spec.signer_name != self.source.signer {
-            let message = format!("there is another CertificateSigningRequest of the name {name}");
+            let message = format!("another CertificateSigningRequest has the name {name}");
             return Err(IssuanceError { message, lasting: false, taken: true });
         }
         Ok(found)

@@ -142,7 +142,7 @@ impl CertificateIssuance {
     async fn for_host(&self) -> Result<IssuanceOutcome, IssuanceError> {
         let setup = &self.certificates.setup;
         let CertificateSubject::Host { common_name, names } = &self.source.wanted.subject else {
-            let message = "a certificate of a pod is wanted where there is no pod".to_owned();
+            let message = "a host projection cannot have a pod certificate".to_owned();
             return Err(IssuanceError { message, lasting: true, taken: false });
         };
         let common_name = common_name.as_deref().unwrap_or(&setup.node);
@@ -154,7 +154,7 @@ impl CertificateIssuance {
         drop(turn);
         self.report_event(RenewalEvent::Asked);
         let which = format!("CertificateSigningRequest {:?}", begun.name);
-        let waits = |stage: CsrStage| format!("{NOT_YET}: {which} waits {}", stage.text());
+        let waits = |stage: CsrStage| format!("{NOT_YET}: {which} is waiting {}", stage.text());
         let on = |stage| self.report_event(RenewalEvent::Hindered(waits(stage)));
         let ended = host_request::wait(&setup.client, &asked, on).await;
         Ok(self.validate_outcome(ended, &begun, &which).await)
@@ -202,7 +202,7 @@ impl CertificateIssuance {
             "ECDSAP521" => KeyKind::P521,
             "ED25519" => KeyKind::Ed25519,
             _ => {
-                let message = format!("the key type {key_type:?} is not known");
+                let message = format!("unknown key type {key_type:?}");
                 return Err(IssuanceError { message, lasting: true, taken: false });
             }
         })
@@ -236,7 +236,7 @@ impl CertificateIssuance {
         let current = match IssuedCertificate::issued(&begun.key, &chain, subject, begin, now) {
             Ok(current) => Arc::new(current),
             Err(why) => {
-                let why = format!("what was issued for {request} is of no use: {why}");
+                let why = format!("the certificate issued for {request} is unusable: {why}");
                 return refused(RefusalKind::Failed, why);
             }
         };
@@ -244,7 +244,7 @@ impl CertificateIssuance {
         let saved = save(&self.certificates, &self.source, kept).await;
         if let Err(failure) = &saved {
             let volume = self.source.id.volume.to_string();
-            tracing::warn!(volume, "a certificate is not kept: {}", failure.message);
+            tracing::warn!(volume, error = failure.message, "cannot save a certificate");
         }
         IssuanceOutcome::Issued { current, saved: saved.is_ok() }
     }
@@ -269,7 +269,7 @@ async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, IssuanceError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| trouble("writing to the disk broke down".into()))
+    done.map_err(|_| trouble("the write to the disk panicked".into()))
 }
 
 fn trouble(message: String) -> IssuanceError {
@@ -281,7 +281,7 @@ fn name(prefix: &str) -> Result<String, IssuanceError> {
     // What Kubernetes itself makes such names of: no words come of it.
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut random = [0; 20];
-    rand::fill(&mut random).map_err(|_| trouble("there is no randomness".into()))?;
+    rand::fill(&mut random).map_err(|_| trouble("the random number generator failed".into()))?;
     let letters = random.iter().filter_map(|byte| LETTERS.get(usize::from(*byte) % LETTERS.len()));
     Ok(prefix.chars().chain(letters.map(|letter| char::from(*letter))).collect())
 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
 
-use super::renewal_times::CertificateAge;
 use super::state_file::{CertificateState, IssuedCertificate, StateFile};
 use super::state_machine::RefusalKind;
 use super::{CertificateSpec, CertificateSubject};
+use crate::renewal::CertificateAge;
 use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState};
 use windlass_runtime::durable::{DiskError, FileSystem};
@@ -153,7 +153,7 @@ impl ManagedCertificate {
     pub fn forget(&self, files: &FileSystem) {
         self.end();
         if let Err(error) = self.place.remove(files) {
-            tracing::warn!(volume = %self.id.volume, %error, "cannot forget a certificate");
+            tracing::warn!(volume = %self.id.volume, %error, "cannot remove the state of a certificate");
         }
     }
 }

@@ -298,14 +298,14 @@ async fn adopt(
     let found = call_api(api.get_opt(&name)).await?;
     let Some(found) = found else {
         // It went meanwhile.
-        let message = format!("{name} came and went");
+        let message = format!("{name} was created and deleted at the same time");
         return Err(IssuanceError { message, lasting: false, taken: false });
     };
     let spec = found.data.get("spec").unwrap_or(&Value::Null);
     let shown = public_key(spec);
     let ours = shown.is_none_or(|shown| shown == begun.key.public_key().as_der());
     if !ours || text(spec, "podUID") != pod.uid {
-        let message = format!("there is another PodCertificateRequest of the name {name}");
+        let message = format!("another PodCertificateRequest has the name {name}");
         return Err(IssuanceError { message, lasting: false, taken: true });
     }
     Ok((SubmittedCsr { name, uid: found.uid().unwrap_or_default() }, RequestOrigin::Existing))

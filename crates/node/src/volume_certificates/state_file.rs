@@ -17,10 +17,10 @@ use windlass_pki::pem::{self, PemBlock};
 use windlass_pki::{ForeignCertificate, IssuedChain, PrivateKey, labelled_certificates};
 use zeroize::Zeroizing;
 
-use super::renewal_times::RenewalTimes;
 use super::{CertificateSpec, CertificateSubject};
 use crate::clock;
 use crate::key_pair::matches_key;
+use crate::renewal::RenewalTimes;
 use crate::volume::id::SourceId;
 use windlass_runtime::durable::{DiskError, FileSystem, PRIVATE_MODE};
 
@@ -73,10 +73,10 @@ pub enum IssuedCertificateError {
     #[error(transparent)]
     Chain(#[from] windlass_pki::ChainError),
     /// It is for another key.
-    #[error("the certificate is for another key")]
+    #[error("the certificate belongs to another key")]
     Mismatch,
     /// The certificate expired at this time, by the clock of this host.
-    #[error("the certificate expired at {}, by the clock of this machine", clock::text(*.0))]
+    #[error("the certificate expired at {}, according to the local clock", clock::text(*.0))]
     Expired(OffsetDateTime),
     /// The key cannot be written down.
     #[error(transparent)]
@@ -262,7 +262,7 @@ impl StateFile {
         }
         let leaf = leaf.ok_or("there is no certificate")?;
         if !matches_key(&leaf, key.public_key()) {
-            return Err("the certificate is for another key".into());
+            return Err("the certificate belongs to another key".into());
         }
         Ok(IssuedCertificate {
             key: key.to_pem().map_err(|error| error.to_string())?,

@@ -1,8 +1,11 @@
-//! What is done next about one certificate: a function of what is known, what happens, the time and a
-//! random number.
+//! State machine of a volume certificate: a function of its state, an event, the time and a random number.
 //!
-//! It does nothing itself. At most one [`RenewalAction::Obtain`] is under way. Nothing is final: what is
-//! refused is asked for again, later and later, and what there is goes on being served.
+//! It performs no I/O. At most one [`RenewalAction::Obtain`] is under way. Nothing is final: refused requests are
+//! retried with backoff, and the certificate that exists stays in use.
+//!
+//! It is not the state machine of node certificates, with which it shares `renewal`: see there. This one renews early
+//! when the trust anchor of the certificate is not published any more, spreads renewals that are late together, and
+//! reports overdue and expired certificates; it needs no credential, no template and no step to store.
 
 #[cfg(test)]
 mod tests;
@@ -11,9 +14,8 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::renewal_times::{CertificateAge, RenewalTimes};
 use crate::clock::ClockReading;
-use crate::node_certificates::RetryPolicy;
+use crate::renewal::{CertificateAge, FailureClass, RenewalTimes, RetryPolicy, RetryState};
 
 /// How often to look at the clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(60);
@@ -34,10 +36,7 @@ pub struct RenewalStateMachine {
     phase: RenewalPhase,
     /// With which key to ask the next time.
     next: RenewalKey,
-    /// Refusals one after the other.
-    refusals: u32,
-    /// Troubles one after the other.
-    troubles: u32,
+    retries: RetryState,
     /// Certificates one after the other whose trust anchor was not published.
     orphans: u32,
     why: Option<RenewalFailure>,
@@ -160,8 +159,7 @@ impl RenewalStateMachine {
             outdated,
             phase: RenewalPhase::Idle,
             next: RenewalKey::Begun,
-            refusals: 0,
-            troubles: 0,
+            retries: RetryState::new(pace),
             orphans: 0,
             why: None,
         }
@@ -180,7 +178,7 @@ impl RenewalStateMachine {
             RenewalEvent::Hindered(why) => self.why = Some(RenewalFailure::Trouble(why)),
             RenewalEvent::Asked => {
                 self.phase = RenewalPhase::Waiting;
-                self.troubles = 0;
+                self.retries.clear_transient();
                 if matches!(self.why, Some(RenewalFailure::Trouble(_))) {
                     self.why = None;
                 }
@@ -198,8 +196,7 @@ impl RenewalStateMachine {
                 self.refused(RenewalFailure::Trouble(message), now, random);
             }
             RenewalEvent::Trouble { message, lasting: false } => {
-                let pause = self.pace.trouble.delay(self.troubles, random);
-                self.troubles = self.troubles.saturating_add(1);
+                let pause = self.retries.fail(FailureClass::Transient, random);
                 self.why = Some(RenewalFailure::Trouble(message));
                 self.pause(pause, now);
             }
@@ -273,14 +270,14 @@ impl RenewalStateMachine {
         self.held = Some(RenewalSchedule::new(times, random));
         self.outdated = false;
         self.next = RenewalKey::New;
-        (self.phase, self.why, self.troubles) = (RenewalPhase::Idle, None, 0);
+        (self.phase, self.why) = (RenewalPhase::Idle, None);
+        self.retries.clear_transient();
         if self.is_due(now) {
-            // It is old already, and so may be the next.
-            let pause = self.pace.refusal.delay(self.refusals, random);
-            self.refusals = self.refusals.saturating_add(1);
+            // It is due for renewal already, and so may be the next.
+            let pause = self.retries.fail(FailureClass::Refused, random);
             self.pause(pause, now);
         } else {
-            self.refusals = 0;
+            self.retries.clear_refused();
         }
     }
 
@@ -304,8 +301,7 @@ impl RenewalStateMachine {
     }
 
     fn refused(&mut self, why: RenewalFailure, now: ClockReading, random: f64) {
-        let pause = self.pace.refusal.delay(self.refusals, random);
-        self.refusals = self.refusals.saturating_add(1);
+        let pause = self.retries.fail(FailureClass::Refused, random);
         self.why = Some(why);
         self.pause(pause, now);
     }

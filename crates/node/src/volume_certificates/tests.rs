@@ -132,7 +132,7 @@ async fn the_old_pair_is_served_while_another_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn unusable_certificate_counts_as_refusal() {
     let table = [
-        (SigningPolicy::IssueForAnother, "the certificate is for another key"),
+        (SigningPolicy::IssueForAnother, "the certificate belongs to another key"),
         (SigningPolicy::IssueExpired, "the certificate expired at"),
         (
             SigningPolicy::IssueNonsense,
@@ -326,7 +326,7 @@ async fn a_host_asks_with_a_signing_request() {
     assert_eq!(asked.alt_names().dns_names, ["edge.example"]);
     let got = format!("{:?}", life.certificates.get(&host_id("edge")));
     let name = made["metadata"]["name"].as_str().unwrap();
-    assert!(got.contains(name) && got.contains("waits to be approved"), "{got}");
+    assert!(got.contains(name) && got.contains("is waiting to be approved"), "{got}");
     node.server.policy(DAY);
     node.server.decide(SigningPolicy::Refuse("Denied"));
     life.until(&host_id("edge"), |got| format!("{got:?}").contains("was denied")).await;

@@ -35,7 +35,7 @@ pub enum PodVolumesRootError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The directory contains files of another program; the agent does not touch it.
-    #[error("{} holds what this agent has not made: it needs a --root-dir of its own", .0.display())]
+    #[error("{} contains files of another program; choose another --root-dir", .0.display())]
     Foreign(PathBuf),
 }
 
@@ -101,7 +101,7 @@ impl PodVolumesRoot {
         match pods.set_access(&FileAccess { mode, owner: None, group: None }) {
             Ok(()) => tracing::info!(%directory, from, to, "restricted access to pod volumes"),
             // It belongs to somebody else, who let us in.
-            Err(error) => tracing::warn!("other users have access to pod volumes: {error}"),
+            Err(error) => tracing::warn!(%error, "cannot restrict access to pod volumes"),
         }
         Ok(())
     }

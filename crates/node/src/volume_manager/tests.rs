@@ -37,6 +37,7 @@ use crate::volume::plan::OptionalApi;
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManager};
 use windlass_runtime::durable::FileSystem;
+use windlass_runtime::metrics::MetricsRegistry;
 
 /// Longer than anything takes that is waited for, in a time that passes by itself.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -58,7 +59,8 @@ pub struct VolumeTestNode {
     pub projections: watch::Sender<HostProjections>,
     pub registration: watch::Sender<NodeRegistration>,
     pub reports: watch::Sender<VolumeReports>,
-    pub metrics: Arc<VolumeMetrics>,
+    pub metrics: VolumeMetrics,
+    pub registry: MetricsRegistry,
     pub asked: watch::Sender<Vec<RecordedRequest>>,
     pub wakes: Mutex<Option<ChangeSender>>,
     /// What the server answers, if it is not what it was asked for.
@@ -81,6 +83,7 @@ impl VolumeTestNode {
     pub fn new() -> Self {
         let registration =
             NodeRegistration { heartbeat: Some(START), ..NodeRegistration::default() };
+        let registry = MetricsRegistry::new();
         let node = Self {
             dir: tempfile::tempdir().unwrap(),
             files: FileSystem::default(),
@@ -89,7 +92,8 @@ impl VolumeTestNode {
             projections: watch::Sender::default(),
             registration: watch::Sender::new(registration),
             reports: watch::Sender::default(),
-            metrics: Arc::default(),
+            metrics: VolumeMetrics::register(&registry),
+            registry,
             asked: watch::Sender::default(),
             wakes: Mutex::default(),
             refuse: Arc::default(),
@@ -126,7 +130,12 @@ impl VolumeTestNode {
             objects: ObjectCache::new(client.clone(), wakes.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), random.clone(), wakes),
             certificates,
-            notifier: Notifier::new(root_dir.join("projections"), files.clone(), clock.clone()),
+            notifier: Notifier::new(
+                root_dir.join("projections"),
+                files.clone(),
+                clock.clone(),
+                Default::default(),
+            ),
             wakes: woken,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),

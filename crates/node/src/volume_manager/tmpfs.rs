@@ -45,11 +45,11 @@ pub fn mount_tmpfs(directory: &Path, but: &[&str]) {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     match with_options(|options| mount("tmpfs", directory, "tmpfs", flags, options)) {
         Ok(swaps) => {
-            tracing::info!(directory = %directory.display(), swaps, "volumes are in memory");
+            tracing::info!(directory = %directory.display(), swaps, "mounted a tmpfs for pod volumes");
         }
         Err(error) => {
             let directory = directory.display();
-            tracing::warn!(%directory, "volumes are on the disk, not in memory: {error}");
+            tracing::warn!(%directory, %error, "cannot mount a tmpfs; pod volumes are on the disk");
         }
     }
 }
@@ -60,7 +60,7 @@ pub fn unmount_tmpfs(directory: &Path, but: &[&str]) {
         return;
     }
     if let Err(error) = unmount(directory, UnmountFlags::NOFOLLOW) {
-        tracing::debug!(directory = %directory.display(), "cannot unmount: {error}");
+        tracing::debug!(directory = %directory.display(), %error, "cannot unmount the tmpfs of pod volumes");
     }
 }
 

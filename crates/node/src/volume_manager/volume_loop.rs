@@ -75,7 +75,7 @@ struct LoopServices {
     pod_root: Arc<PodVolumesRoot>,
     objects: ObjectCache,
     notifier: Arc<Notifier>,
-    metrics: Arc<VolumeMetrics>,
+    metrics: VolumeMetrics,
     pod_reports: mpsc::UnboundedSender<PodReport>,
 }
 

@@ -40,7 +40,7 @@ async fn run_agent(arguments: NodeRunArgs) -> Result<()> {
         addresses: arguments.node_ip,
         rotate_server_certificates: arguments.rotate_server_certificates,
         serving: bind("--listen", arguments.listen).await?,
-        metrics: bind("--metrics-listen", arguments.metrics_listen).await?,
+        metrics_listener: bind("--metrics-listen", arguments.metrics_listen).await?,
         projections: projections.transpose()?,
         gates: node::gates(features),
         ..AgentOptions::new(arguments.kubeconfig, arguments.cert_dir)

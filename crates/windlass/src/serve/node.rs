@@ -9,9 +9,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_node::AgentOptions;
 use windlass_node::feature_gates::FeatureGates;
+use windlass_node::metrics::AgentMetrics;
 use windlass_node::projections::HostProjections;
-use windlass_node::serving::PageHandler;
 use windlass_runtime::durable::FileSystem;
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::LocalClient;
 use windlass_server::Server;
 use windlass_server::ServerFeatureGates;
@@ -28,7 +29,8 @@ pub struct EmbeddedNode {
     name: String,
     projections: Option<(PathBuf, HostProjections)>,
     gates: FeatureGates,
-    pages: watch::Sender<Option<PageHandler>>,
+    /// Kept over restarts of the agent.
+    metrics: AgentMetrics,
 }
 
 impl EmbeddedNode {
@@ -40,18 +42,14 @@ impl EmbeddedNode {
     ) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
         let (name, gates) = (name.to_owned(), gates(features));
-        Ok(Self { name, projections, gates, pages: watch::Sender::new(None) })
+        let metrics = AgentMetrics::register(&MetricsRegistry::new());
+        Ok(Self { name, projections, gates, metrics })
     }
 
-    /// What it counts, for the metrics of the server.
+    /// Metrics of the agent, for the page of the server.
     pub fn metrics(&self) -> windlass_server::MetricsSource {
-        let pages = self.pages.subscribe();
-        Box::new(move |out| {
-            let pages = pages.borrow().clone();
-            if let Some((_, text)) = pages.and_then(|pages| pages("/metrics")) {
-                out.push_str(&text);
-            }
-        })
+        let metrics = self.metrics.clone();
+        Box::new(move |out| out.push_str(&metrics.encode()))
     }
 }
 
@@ -112,7 +110,7 @@ fn options(node: &EmbeddedNode, layout: &DataDirLayout) -> AgentOptions {
         root_dir: layout.node(""),
         projections: node.projections.clone(),
         gates: node.gates,
-        pages: Some(node.pages.clone()),
+        metrics: node.metrics.clone(),
         bootstrap_kubeconfig: Some(layout.kubeconfig()),
         ..AgentOptions::new(layout.node("kubeconfig"), layout.node("pki"))
     }

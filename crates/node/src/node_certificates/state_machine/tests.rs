@@ -210,13 +210,13 @@ fn nothing_makes_it_ask_too_often() {
     for cause in ALL {
         let (all, fresh) = requests_in_a_day(|| failure(cause));
         // Looking again at what was asked for is cheap; asking anew is not.
-        let (most, most_fresh) = match (backoff_class(cause), key_after(cause)) {
-            (BackoffClass::Refusal, RotationKey::Fresh) => (31, 31),
-            (BackoffClass::Refusal, RotationKey::Kept) => (31, 0),
-            (BackoffClass::Once, _) => (32, 32),
+        let (most, most_fresh) = match (failure_class(cause), key_after(cause)) {
+            (FailureClass::Refused, RotationKey::Fresh) => (31, 31),
+            (FailureClass::Refused, RotationKey::Kept) => (31, 0),
+            (FailureClass::Collision, _) => (32, 32),
             // In life it takes a quarter of an hour until this happens.
-            (BackoffClass::Nothing, _) => (86_400, 0),
-            (BackoffClass::Trouble, _) => (1447, 0),
+            (FailureClass::Undecided, _) => (86_400, 0),
+            (FailureClass::Transient, _) => (1447, 0),
         };
         assert!(all <= most && fresh <= most_fresh && all > 20, "{cause:?}: {all}, {fresh} new");
     }

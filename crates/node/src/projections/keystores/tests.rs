@@ -143,17 +143,17 @@ fn build_errors_are_reported() {
         mode: 0o644,
     };
     let cases = [
-        (case("no pem", key, chain), "stores/trust.p12: ca.pem: there is no certificate"),
-        (case(anchors, "", chain), "stores/key.p12: web.pem: there is no private key"),
+        (case("no pem", key, chain), "stores/trust.p12: ca.pem: no certificate found"),
+        (case(anchors, "", chain), "stores/key.p12: web.pem: no private key found"),
         (
             case(anchors, &format!("{}{}", **key, *other), chain),
-            "stores/pair.p12: tls.key: there is more than one private key",
+            "stores/pair.p12: tls.key: more than one private key",
         ),
         (
             case(anchors, &other, chain),
             "stores/key.p12: the private key does not belong to the first certificate",
         ),
-        (case(anchors, key, ""), "stores/pair.p12: tls.crt: there is no certificate"),
+        (case(anchors, key, ""), "stores/pair.p12: tls.crt: no certificate found"),
     ];
     for (inputs, told) in cases {
         let BlockedReason(reasons) = projection(FILE).finish(inputs.payload()).unwrap_err();

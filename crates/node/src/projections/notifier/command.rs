@@ -56,7 +56,7 @@ pub async fn run(arguments: &[String], projection: &HostProjection) -> Result<()
     };
     group.release();
     let (stdout, stderr) = (out.text(), err.text());
-    tracing::debug!(projection = %projection.name, program, %stdout, %stderr, "the command ended");
+    tracing::debug!(projection = %projection.name, program, %stdout, %stderr, "command ended");
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),

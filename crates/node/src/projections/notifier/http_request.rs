@@ -20,7 +20,7 @@ pub async fn send(url: &Uri, method: &Method, headers: &HeaderMap) -> Result<(),
     let response = client.request(request).await.map_err(|error| explain(&error))?;
     match response.status() {
         status if status.is_success() => Ok(()),
-        status => Err(format!("the answer is {status}")),
+        status => Err(format!("the server answered {status}")),
     }
 }
 

@@ -33,7 +33,7 @@ impl NotificationLog {
             Ok(Some(bytes)) => match serde_json::from_slice::<NotificationLogFile>(&bytes) {
                 Ok(contents) => Self(contents.told),
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), %error, "cannot be read");
+                    tracing::warn!(file = %path.display(), %error, "cannot parse notification log");
                     Self::default()
                 }
             },

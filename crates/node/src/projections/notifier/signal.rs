@@ -33,17 +33,17 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     // Before its owner is checked: by the time of the signal its number may be another process's.
     let handle = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(handle) => Some(handle),
-        Err(Errno::SRCH) => return Err(format!("there is no process {raw}")),
+        Err(Errno::SRCH) => return Err(format!("process {raw} does not exist")),
         // An old kernel, or a seccomp filter.
         Err(_) => None,
     };
     let process = fs::metadata(format!("/proc/{raw}"));
-    let process = process.map_err(|_| format!("there is no process {raw}"))?;
+    let process = process.map_err(|_| format!("process {raw} does not exist"))?;
     let users = (seen.uid(), process.uid());
     if !may_name(users, geteuid().as_raw()) {
         let (file, process) = users;
         return Err(format!(
-            "process {raw} is of user {process}, and {} of user {file}",
+            "process {raw} runs as user {process}, but {} belongs to user {file}",
             pid_file.display()
         ));
     }
@@ -65,9 +65,9 @@ fn open(path: &Path) -> std::io::Result<File> {
 fn parse_pid(text: &str) -> Result<Pid, String> {
     let text = text.trim();
     let number = text.parse::<i32>().ok().filter(|number| *number > 0);
-    let number = number.ok_or_else(|| format!("{text:?} is not the number of a process"))?;
+    let number = number.ok_or_else(|| format!("{text:?} is not a process ID"))?;
     match Pid::from_raw(number) {
-        None | Some(Pid::INIT) => Err(format!("process {number} is not to be signalled")),
+        None | Some(Pid::INIT) => Err(format!("refusing to signal process {number}")),
         Some(pid) if pid == getpid() => Err(format!("process {number} is this agent")),
         Some(pid) => Ok(pid),
     }

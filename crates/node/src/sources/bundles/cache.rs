@@ -156,7 +156,11 @@ impl BundleCache {
                 let bundle = TrustBundle::new(&name, generation, signer, labels, text);
                 if bundle.unreadable > 0 {
                     let blocks = bundle.unreadable;
-                    tracing::warn!(bundle = name, blocks, "left out what is no certificate");
+                    tracing::warn!(
+                        bundle = name,
+                        blocks,
+                        "ignored PEM blocks that are not certificates"
+                    );
                 }
                 Arc::new(bundle)
             }

@@ -26,7 +26,7 @@ fn an_answer_is_read_whatever_is_missing() {
         ),
         (
             json!({"conditions": condition("Failed", "", "")}),
-            refused(RefusalKind::Failed, "no reason is given"),
+            refused(RefusalKind::Failed, "no reason given"),
         ),
         (json!({"conditions": condition("Issued", "", "")}), issued("", None)),
         (

@@ -196,9 +196,9 @@ fn issued_certificate_is_validated() {
     assert_eq!((times.not_before, times.not_after), (START, START + day));
     assert_eq!(times.begin_refresh_at, START + Duration::hours(16), "two thirds");
     assert!(judge(&good, START + day).is_ok());
-    let why = "the certificate expired at 2026-03-02T12:00:00Z, by the clock of this machine";
+    let why = "the certificate expired at 2026-03-02T12:00:00Z, according to the local clock";
     assert_eq!(judge(&good, START + day + Duration::SECOND), Err(why.into()));
-    let why = "the certificate is for another key";
+    let why = "the certificate belongs to another key";
     assert_eq!(
         judge(&CertificateFixture::client(START).pem(other.public_key()), START),
         Err(why.into())

@@ -101,7 +101,8 @@ fn every_event_in_every_phase() {
         let seconds = i64::try_from(now.since.as_secs()).unwrap();
         assert_eq!(machine.step(RenewalEvent::Issued(hour(seconds)), now, 0.5), [], "{before:?}");
         assert_eq!(machine.phase, RenewalPhase::Idle);
-        assert_eq!((machine.why.clone(), machine.refusals, machine.troubles), (None, 0, 0));
+        assert_eq!(machine.why, None);
+        assert_eq!(machine.retries, RetryState::new(RetryPolicy::default()));
         assert_eq!(machine.idle_for(time_at(seconds + DUE - 10)), Duration::from_secs(10));
         assert_eq!(machine.step(RenewalEvent::Tick, time_at(seconds + DUE - 1), 0.5), []);
         let actions = machine.step(RenewalEvent::Tick, time_at(seconds + DUE), 0.5);

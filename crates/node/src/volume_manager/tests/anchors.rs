@@ -131,8 +131,7 @@ async fn only_those_concerned_are_made_again_and_deliveries_are_counted() {
     node.until_good("default/pod-u1/v").await;
     node.until_good("default/pod-u2/v").await;
     let count = |what: &str| {
-        let mut out = String::new();
-        node.metrics.write(&mut out, std::iter::empty(), None, &Default::default());
+        let out = node.registry.encode();
         let mut lines = out.lines().filter_map(|line| line.strip_prefix(what));
         lines.next().map(|rest| rest.trim().parse::<u64>().unwrap()).unwrap_or_default()
     };

@@ -133,7 +133,7 @@ async fn foreign_files_are_not_touched() {
     node.set_bundles(&[bundle("a", "", &[])]);
     node.set_pods(&[pod("u1", json!([named("a", false)]))]);
     let _running = node.start();
-    let refused = |why: &String| why.contains("needs a --root-dir of its own");
+    let refused = |why: &String| why.contains("choose another --root-dir");
     node.until("default/pod-u1/v", |report| report.blocked.as_ref().is_some_and(refused)).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(theirs.exists());

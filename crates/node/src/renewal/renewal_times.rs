@@ -44,11 +44,15 @@ impl RenewalTimes {
         Self { not_before, not_after, begin_refresh_at, spread }
     }
 
-    /// Those of a certificate of the machine: it is renewed when 70 to 90 percent of its life are
-    /// over, as kubelet does it.
+    /// Those of a certificate of a host projection.
     pub fn for_host(leaf: &ForeignCertificate) -> Self {
-        let (not_before, not_after) = (leaf.not_before(), leaf.not_after());
-        let (begin_refresh_at, spread) = (not_before + life(leaf) * 0.7, life(leaf) * 0.2);
+        Self::between(leaf.not_before(), leaf.not_after())
+    }
+
+    /// Renewal when 70 to 90 percent of the validity have passed, as kubelet does it.
+    pub fn between(not_before: OffsetDateTime, not_after: OffsetDateTime) -> Self {
+        let validity = not_after - not_before;
+        let (begin_refresh_at, spread) = (not_before + validity * 0.7, validity * 0.2);
         Self { not_before, not_after, begin_refresh_at, spread }
     }
 
