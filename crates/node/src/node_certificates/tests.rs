@@ -9,8 +9,8 @@ use windlass_testkit::{InjectedFault, SigningPolicy};
 
 use super::*;
 use crate::testing::node::RotationTestNode;
-use windlass_runtime::durable::FileSystem;
 use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START};
+use windlass_runtime::durable::FileSystem;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
