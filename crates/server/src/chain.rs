@@ -58,7 +58,7 @@ pub(crate) enum AuthenticationOutcome {
     Unknown,
 }
 
-/// Answers one request. The response has an [`AuthenticationOutcome`] among its extensions.
+/// Answers one request. The response has an `AuthenticationOutcome` among its extensions.
 pub async fn handle_request(
     server: &Arc<Server>,
     peer: &Arc<Peer>,

@@ -18,7 +18,7 @@ pub const OBJECT: usize = 3 * 512 * 1024;
 pub const SMALL_BODY: usize = 512 * 1024;
 
 /// Objects and bodies of this size are worked on away from the threads that answer everybody else
-/// ([`crate::offload`]): below it there are a few thousand list elements at most, and a stage of a request takes a few
+/// (`offload.rs`): below it there are a few thousand list elements at most, and a stage of a request takes a few
 /// milliseconds.
 pub const LARGE: usize = 16 * 1024;
 

@@ -25,7 +25,7 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 pub const MASTERS: &str = "system:masters";
 
 impl User {
-    /// A caller who proved to be `name`, in `groups` and in [`AUTHENTICATED`].
+    /// A caller who proved to be `name`, in `groups` and in `AUTHENTICATED`.
     pub fn authenticated(name: &str, uid: &str, groups: Vec<String>) -> User {
         let mut groups = groups;
         if !groups.iter().any(|g| g == AUTHENTICATED) {

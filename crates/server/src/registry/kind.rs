@@ -67,7 +67,7 @@ pub struct Kind {
     /// The rules of a change (new, old), beyond those on metadata.
     pub validate_update: fn(&Value, &Value, &mut FieldErrors),
     /// The fields that writes never own, because the server sets them back, where they are others
-    /// than usual (see [`ResetFields`]).
+    /// than usual (see `ResetFields`).
     pub resets: &'static [ResetFields],
     /// What a change (old, new) tells of the life of a certificate that was asked for. It is
     /// counted once the change is stored.
