@@ -35,6 +35,8 @@ use std::path::{Path, PathBuf};
 use serde_saphyr::{Location, Spanned};
 use windlass_api::decode::yaml_options;
 
+use crate::file_watch::FileReadError;
+
 pub use field::{ConfigField, ConfigFields, join_names};
 use value::ConfigValue;
 
@@ -136,6 +138,17 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
+impl From<FileReadError> for ConfigErrors {
+    fn from(error: FileReadError) -> ConfigErrors {
+        match error {
+            FileReadError::Io { path, source } => {
+                ConfigErrors::for_file(&path, format!("cannot be read: {source}"))
+            }
+            FileReadError::Empty(path) => ConfigErrors::for_file(&path, "is empty"),
+        }
+    }
+}
+
 /// A file that is valid YAML, and the errors found in it so far.
 pub struct ConfigDocument {
     text: String,
@@ -154,6 +167,9 @@ impl ConfigDocument {
             .map_err(|_| ConfigErrors::for_file(file, "is not UTF-8 text"))?;
         let mut errors = ConfigErrors::new(file);
         match serde_saphyr::from_str_with_options::<Spanned<ConfigValue>>(text, yaml_options()) {
+            Ok(Spanned { value: ConfigValue::Null, .. }) => {
+                Err(ConfigErrors::for_file(file, "is empty"))
+            }
             Ok(root) => {
                 for (key, path) in value::find_duplicates(&root.value) {
                     let message = "is set twice; remove one of them";

@@ -1,73 +1,71 @@
-//! The file that describes the user's own signers, `signers.yaml`, as it is meant: whatever is
-//! wrong with it is told by file, line, column and field, and nothing of it is used.
+//! The file of custom signers, `signers.yaml`.
 //!
-//! - `document`: YAML of which every value knows its place.
-//! - `requests`, `pods`: what a signer signs; `pattern`: for which names.
-//! - `values`: durations, usages, names.
+//! Each section has one file with its type and its parser: `requests`, `pods`, and `ca` and `publish` here. `pattern` has
+//! the patterns for names, `usages` the usages. To add an option, add a field to the type and read it in the parser
+//! beside it.
 
-mod document;
 mod pattern;
 pub mod pods;
 mod requests;
-mod values;
+mod usages;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass_api::field::{FieldErrors, FieldPath};
+use windlass_api::field::FieldErrors;
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
 use windlass_pki::{KeyKind, Subject};
+use windlass_runtime::config::{ConfigField, ConfigResult, MAX_CONFIG_BYTES, parse_config};
+use windlass_runtime::file_watch::read_limited;
 
-use document::{ConfigDocument, ConfigField, MAX_BYTES};
+pub use windlass_runtime::config::ConfigErrors;
 
-pub use document::ConfigError;
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
 pub use requests::{AllowedRequesters, ApprovalMode, KeyType, RequestProfile};
 
-/// By this label we know what we made. What is without it is somebody else's.
+/// Label of the objects that Windlass manages. Objects without it belong to somebody else.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
 
-/// The user's own signers, as their file describes them.
+/// All custom signers of one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignersConfig {
-    /// In the order of the file; no two have the same name.
+    /// In the order of the file, with unique names.
     pub signers: Vec<SignerConfig>,
 }
 
-/// A signer of the user's own. It signs requests, or for pods, or both.
+/// A custom signer. It signs CertificateSigningRequests, PodCertificateRequests, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignerConfig {
-    /// Its name; not one of Kubernetes' own.
+    /// Name that requests give as `signerName`; never below `kubernetes.io`.
     pub name: SignerName,
     /// Where the signer's CA comes from.
     pub ca: CaConfig,
-    /// Which requests it signs; `None` if none.
+    /// Which CertificateSigningRequests it signs; `None` if none.
     pub requests: Option<RequestProfile>,
-    /// What it gives to pods; `None` if nothing.
+    /// Which PodCertificateRequests it signs; `None` if none.
     pub pods: Option<PodProfile>,
-    /// How its anchors are published; `None` if they are not.
+    /// Where its trust anchors are published; `None` if they are not.
     pub publish: Option<PublicationConfig>,
 }
 
-/// Where a CA comes from.
+/// Where the certificate and key of a CA come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaConfig {
-    /// From files that somebody else writes.
+    /// Files that are written by somebody else, and reloaded on change.
     Files {
-        /// The CA's certificate, perhaps followed by those that vouch for it.
+        /// Path of the CA certificate as PEM, optionally followed by its chain.
         certificate: PathBuf,
         /// Path of the CA's private key, as PEM.
         key: PathBuf,
     },
-    /// It is made once and kept.
+    /// Self-signed CA, which is generated on the first start.
     SelfSigned {
         /// Directory of the generated certificate and key; created if missing.
         directory: PathBuf,
-        /// What kind of key it gets.
+        /// Type of the generated key.
         key: KeyKind,
         /// Subject of the generated CA certificate.
         subject: Subject,
@@ -76,173 +74,176 @@ pub enum CaConfig {
     },
 }
 
-/// How a signer's anchors are published.
+/// ClusterTrustBundle with the trust anchors of a signer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicationConfig {
-    /// The name of the bundle.
+    /// Name of the ClusterTrustBundle: `domain:path:name`.
     pub bundle: String,
-    /// Its labels, besides our own.
+    /// Its labels, besides [`MANAGED_BY`].
     pub labels: BTreeMap<String, String>,
 }
 
-const API_VERSION: &str = "windlass.dev/v1";
-const KIND: &str = "Signers";
-const MADE_KEYS: [(&str, KeyKind); 5] = [
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DEFAULT_BUNDLE: &str = "anchors";
+const SELF_SIGNED_KEY_TYPES: [(&str, KeyKind); 5] = [
     ("ECDSAP256", KeyKind::P256),
     ("ECDSAP384", KeyKind::P384),
     ("RSA3072", KeyKind::Rsa3072),
     ("RSA4096", KeyKind::Rsa4096),
     ("ED25519", KeyKind::Ed25519),
 ];
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SignersConfig {
     /// Reads and parses a signers file from disk.
-    pub fn load(file: &Path) -> Result<SignersConfig, ConfigError> {
-        let read = || {
-            let mut text = String::new();
-            let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-            std::fs::File::open(file)?.take(limit).read_to_string(&mut text)?;
-            Ok(text)
-        };
-        let text = read().map_err(|error: std::io::Error| {
-            ConfigError::for_file(file, format!("cannot read it: {error}"))
-        })?;
-        SignersConfig::parse(file, &text)
+    pub fn load(file: &Path) -> Result<SignersConfig, ConfigErrors> {
+        SignersConfig::parse_bytes(file, &read_limited(file, MAX_CONFIG_BYTES)?)
     }
 
-    /// Reads the text of a file.
-    pub fn parse(file: &Path, text: &str) -> Result<SignersConfig, ConfigError> {
-        let document = ConfigDocument::parse(file, text)?;
-        let root = document.root().fields(&["apiVersion", "kind", "signers"])?;
-        for (name, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            let field = root.require(name)?;
-            let found = field.text()?;
-            if found != wanted {
-                return Err(field.error(format!("{found:?} is not {wanted}")));
+    /// Parses the text of a signers file. Relative paths in it are relative to the directory of `file`.
+    pub fn parse(file: &Path, text: &str) -> Result<SignersConfig, ConfigErrors> {
+        SignersConfig::parse_bytes(file, text.as_bytes())
+    }
+
+    fn parse_bytes(file: &Path, text: &[u8]) -> Result<SignersConfig, ConfigErrors> {
+        parse_config(file, text, "Signers", "signers", |list| {
+            let mut signers: Vec<SignerConfig> = Vec::new();
+            for item in list.items()? {
+                signers.extend(SignerConfig::parse(&item, &signers));
             }
+            Ok(SignersConfig { signers })
+        })
+    }
+}
+
+impl SignerConfig {
+    /// Creates a signer that signs nothing and only publishes the CA of this certificate file.
+    pub fn publish_only(name: SignerName, certificate: PathBuf) -> SignerConfig {
+        let bundle = format!("{}{DEFAULT_BUNDLE}", name.bundle_prefix());
+        SignerConfig {
+            name,
+            ca: CaConfig::Files { certificate, key: PathBuf::new() },
+            requests: None,
+            pods: None,
+            publish: Some(PublicationConfig { bundle, labels: BTreeMap::new() }),
         }
-        let mut signers: Vec<SignerConfig> = Vec::new();
-        for item in root.require("signers")?.items()? {
-            let signer = parse_signer(&item)?;
-            check_unique(&item, &signer, &signers)?;
-            signers.push(signer);
+    }
+
+    fn parse(item: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<SignerConfig> {
+        let fields = item.fields(&["name", "ca", "requests", "pods", "publish"])?;
+        let name = fields.required("name", |field| parse_name(field, others));
+        let signer = name.as_ref().map_err(|error| *error);
+        let ca = fields.required("ca", |section| CaConfig::parse(section, signer, others));
+        let requests = fields.optional("requests", RequestProfile::parse);
+        let pods = fields.optional("pods", PodProfile::parse);
+        if requests == Ok(None) && pods == Ok(None) {
+            item.error("signs nothing; add requests or pods");
         }
-        Ok(SignersConfig { signers })
+        let publish =
+            fields.optional("publish", |section| PublicationConfig::parse(section, signer));
+        let (ca, publish) = (ca?, publish?);
+        Ok(SignerConfig { name: name?, ca, requests: requests?, pods: pods?, publish })
     }
 }
 
-/// Two signers cannot share a name, nor can two that are to be made share a directory.
-fn check_unique(
-    item: &ConfigField<'_>,
-    signer: &SignerConfig,
-    others: &[SignerConfig],
-) -> Result<(), ConfigError> {
-    let fields = item.fields(&FIELDS)?;
-    if others.iter().any(|other| other.name == signer.name) {
-        let field = fields.require("name")?;
-        return Err(
-            field.error(format!("{:?} is the name of another signer", signer.name.as_str()))
-        );
-    }
-    let CaConfig::SelfSigned { directory, .. } = &signer.ca else { return Ok(()) };
-    let taken = others.iter().any(
-        |other| matches!(&other.ca, CaConfig::SelfSigned { directory: kept, .. } if kept == directory),
-    );
-    if taken {
-        let field = fields.require("ca")?.fields(&CA_FIELDS)?.require("selfSigned")?;
-        return Err(field.error("another signer's CA is kept in the same directory"));
-    }
-    Ok(())
-}
-
-const FIELDS: [&str; 5] = ["name", "ca", "requests", "pods", "publish"];
-const CA_FIELDS: [&str; 2] = ["files", "selfSigned"];
-
-fn parse_signer(item: &ConfigField<'_>) -> Result<SignerConfig, ConfigError> {
-    let fields = item.fields(&FIELDS)?;
-    let name = parse_name(&fields.require("name")?)?;
-    let ca = parse_ca(&fields.require("ca")?, &name)?;
-    let requests = fields.read("requests", RequestProfile::parse)?;
-    let pods = fields.read("pods", PodProfile::parse)?;
-    if requests.is_none() && pods.is_none() {
-        return Err(item.error("has neither requests nor pods: it would sign nothing"));
-    }
-    let publish = fields.read("publish", |section| parse_publication(section, &name))?;
-    Ok(SignerConfig { name, ca, requests, pods, publish })
-}
-
-fn parse_name(field: &ConfigField<'_>) -> Result<SignerName, ConfigError> {
+fn parse_name(field: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<SignerName> {
     let text = field.text()?;
     let mut errors = FieldErrors::new();
-    let Some(name) = SignerName::parse(&FieldPath::new("name"), text, &mut errors) else {
-        let why = errors.iter().next().map(|error| error.message.clone());
-        return Err(field.error(why.unwrap_or_default()));
-    };
-    if name.is_kubernetes() {
-        return Err(field.error(format!("{text:?}: names under kubernetes.io are Kubernetes' own")));
-    }
-    Ok(name)
-}
-
-fn parse_ca(section: &ConfigField<'_>, signer: &SignerName) -> Result<CaConfig, ConfigError> {
-    let fields = section.fields(&CA_FIELDS)?;
-    match (fields.get("files"), fields.get("selfSigned")) {
-        (Some(files), None) => {
-            let files = files.fields(&["certificate", "key"])?;
-            Ok(CaConfig::Files {
-                certificate: values::parse_path(&files.require("certificate")?)?,
-                key: values::parse_path(&files.require("key")?)?,
-            })
+    let name = SignerName::parse(field.path(), text, &mut errors);
+    field.report_field_errors(errors.iter())?;
+    match name {
+        Some(name) if name.is_kubernetes() => {
+            Err(field.invalid("is reserved for Kubernetes; use a domain other than kubernetes.io"))
         }
-        (None, Some(made)) => self::parse_self_signed(&made, signer),
-        (None, None) => Err(section.error("needs one of files and selfSigned")),
-        (Some(_), Some(_)) => Err(section.error("has both files and selfSigned; give one of them")),
+        Some(name) if others.iter().any(|other| other.name == name) => {
+            Err(field.invalid("is the name of another signer; use a unique name"))
+        }
+        name => name.ok_or_else(|| field.invalid("is not a signer name")),
     }
 }
 
-fn parse_self_signed(
-    section: &ConfigField<'_>,
-    signer: &SignerName,
-) -> Result<CaConfig, ConfigError> {
-    let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
-    let directory = values::parse_path(&fields.require("directory")?)?;
-    let key = fields.read("keyType", |field| values::parse_one_of(field, &MADE_KEYS))?;
-    let subject = match fields.get("commonName") {
-        Some(field) => parse_subject(&field, field.text()?)?,
-        None => parse_subject(section, signer.as_str())?,
-    };
-    let lifetime =
-        fields.read("duration", |field| values::parse_duration_at_least(field, DAY, "24h"))?;
-    let key = key.unwrap_or(KeyKind::P256);
-    Ok(CaConfig::SelfSigned { directory, key, subject, duration: lifetime.unwrap_or(3650 * DAY) })
-}
-
-fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> Result<Subject, ConfigError> {
-    Subject::new(common_name, &[])
-        .map_err(|error| field.error(format!("{common_name:?} is not a common name: {error}")))
-}
-
-fn parse_publication(
-    section: &ConfigField<'_>,
-    signer: &SignerName,
-) -> Result<PublicationConfig, ConfigError> {
-    let fields = section.fields(&["name", "labels"])?;
-    let name = fields.read("name", |field| {
-        values::parse_validated_name(field, field.text()?, names::dns1123_subdomain)
-    })?;
-    let mut labels = BTreeMap::new();
-    if let Some(map) = fields.get("labels") {
-        for (key, field) in map.pairs()? {
-            values::parse_validated_name(&field, key, names::qualified_name)?;
-            if key == MANAGED_BY.0 {
-                return Err(field.error("is our own label"));
+impl CaConfig {
+    fn parse(
+        section: &ConfigField<'_>,
+        signer: ConfigResult<&SignerName>,
+        others: &[SignerConfig],
+    ) -> ConfigResult<CaConfig> {
+        match section.fields(&["files", "selfSigned"])?.exactly_one(&["files", "selfSigned"])? {
+            ("files", files) => {
+                let fields = files.fields(&["certificate", "key"])?;
+                let certificate = fields.required("certificate", ConfigField::file_path);
+                let key = fields.required("key", ConfigField::file_path);
+                Ok(CaConfig::Files { certificate: certificate?, key: key? })
             }
-            labels.insert(key.to_owned(), values::parse_label(&field)?);
+            (_, self_signed) => CaConfig::parse_self_signed(&self_signed, signer, others),
         }
     }
-    let name = name.as_deref().unwrap_or("anchors");
-    Ok(PublicationConfig { bundle: format!("{}{name}", signer.bundle_prefix()), labels })
+
+    fn parse_self_signed(
+        section: &ConfigField<'_>,
+        signer: ConfigResult<&SignerName>,
+        others: &[SignerConfig],
+    ) -> ConfigResult<CaConfig> {
+        let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
+        let directory = fields.required("directory", |field| {
+            let directory = field.file_path()?;
+            if others.iter().any(|other| other.ca.self_signed_directory() == Some(&directory)) {
+                let detail = "is the CA directory of another signer; use another directory";
+                return Err(field.invalid(detail));
+            }
+            Ok(directory)
+        });
+        let key = fields.optional("keyType", |field| field.one_of(&SELF_SIGNED_KEY_TYPES));
+        let subject = match fields.get("commonName") {
+            Some(field) => field.text().and_then(|text| parse_subject(&field, text)),
+            None => signer.and_then(|signer| parse_subject(section, signer.as_str())),
+        };
+        let duration = fields.optional("duration", |field| field.duration_at_least(DAY));
+        Ok(CaConfig::SelfSigned {
+            directory: directory?,
+            key: key?.unwrap_or(KeyKind::P256),
+            subject: subject?,
+            duration: duration?.unwrap_or(3650 * DAY),
+        })
+    }
+
+    fn self_signed_directory(&self) -> Option<&PathBuf> {
+        match self {
+            CaConfig::Files { .. } => None,
+            CaConfig::SelfSigned { directory, .. } => Some(directory),
+        }
+    }
+}
+
+fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> ConfigResult<Subject> {
+    Subject::new(common_name, &[]).map_err(|error| {
+        field.error(format!("{common_name:?} is not valid as a common name: {error}"))
+    })
+}
+
+impl PublicationConfig {
+    fn parse(
+        section: &ConfigField<'_>,
+        signer: ConfigResult<&SignerName>,
+    ) -> ConfigResult<PublicationConfig> {
+        let fields = section.fields(&["name", "labels"])?;
+        let name = fields.optional("name", |field| field.valid_name(names::dns1123_subdomain));
+        let labels = fields.optional("labels", |map| map.parse_entries(parse_label));
+        let (name, prefix) = (name?, signer?.bundle_prefix());
+        Ok(PublicationConfig {
+            bundle: format!("{prefix}{}", name.as_deref().unwrap_or(DEFAULT_BUNDLE)),
+            labels: labels?.unwrap_or_default().into_iter().collect(),
+        })
+    }
+}
+
+fn parse_label(key: &str, field: &ConfigField<'_>) -> ConfigResult<(String, String)> {
+    field.check_name(key, names::qualified_name)?;
+    if key == MANAGED_BY.0 {
+        return Err(field.error("is set by Windlass; remove it"));
+    }
+    let value = field.text_or_empty()?;
+    field.check_name(value, names::label_value)?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]

@@ -182,7 +182,10 @@ impl<'a> ConfigField<'a> {
             _ => return Err(self.unexpected("a duration, such as 24h")),
         };
         parsed.ok_or_else(|| {
-            self.error(format!("{} is not a duration; add a unit, such as 24h", self.shown()))
+            self.error(format!(
+                "{} is not a duration; use a number and a unit, such as 24h",
+                self.shown()
+            ))
         })
     }
 

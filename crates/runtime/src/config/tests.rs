@@ -59,8 +59,16 @@ fn values_of_the_wrong_type_are_reported_with_their_position() {
         (integer, "a: 1.5", "f.yaml:1:4: a: must be an integer, not 1.5"),
         (integer, "a: x", "f.yaml:1:4: a: must be an integer, not \"x\""),
         (duration, "a: 1h", ""),
-        (duration, "a: 24", "f.yaml:1:4: a: 24 is not a duration; add a unit, such as 24h"),
-        (duration, "a: '24'", "f.yaml:1:4: a: \"24\" is not a duration; add a unit, such as 24h"),
+        (
+            duration,
+            "a: 24",
+            "f.yaml:1:4: a: 24 is not a duration; use a number and a unit, such as 24h",
+        ),
+        (
+            duration,
+            "a: '24'",
+            "f.yaml:1:4: a: \"24\" is not a duration; use a number and a unit, such as 24h",
+        ),
         (duration, "a: 59m", "f.yaml:1:4: a: \"59m\" is too short; use at least 1h"),
         (duration, "a: {}", "f.yaml:1:4: a: must be a duration, such as 24h, not a map"),
         (fraction, "a: 0.5", ""),
@@ -194,6 +202,11 @@ fn files_that_are_not_one_document_are_rejected() {
         };
         assert_eq!(errors.to_string().lines().count(), 1, "{text:?}: {errors}");
         assert!(errors.to_string().starts_with("f:"), "{text:?}: {errors}");
+    }
+    for text in ["", " \n", "# comment\n", "null"] {
+        let parsed = ConfigDocument::parse(Path::new("f"), text.as_bytes());
+        let errors = parsed.err().map(|errors| errors.to_string());
+        assert_eq!(errors.as_deref(), Some("f: is empty"), "{text:?}");
     }
     let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
     assert!(ConfigDocument::parse(Path::new("f"), deep.as_bytes()).is_err());

@@ -222,7 +222,10 @@ fn check_reports_problems() {
     assert!(told.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{told}");
     assert_eq!(code, Some(1));
     let told = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
-    assert!(told.contains("signers.yaml:9:14: "), "{told}");
+    assert!(
+        told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:72: "),
+        "{told}"
+    );
     // Kubernetes' own need no file.
     windlass_ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
 }

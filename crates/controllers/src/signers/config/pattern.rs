@@ -1,16 +1,15 @@
 //! Patterns for the names in requests.
 //!
-//! They are few, and none matches more than it seems to: `*` is any name; `*.example.com` is one
-//! label before a domain; `*@example.com` any mailbox of a domain; `spiffe://example.com/*` any URI
-//! below a path. Everything else is the name itself, and a `*` elsewhere is an error. In any of them
-//! `{node}` and others stand for the requester (`template`).
+//! `*` matches any name, `*.example.com` one label before a domain, `*@example.com` any mailbox of a domain, and
+//! `spiffe://example.com/*` any URI below a path. Everything else matches only itself, and a `*` in another position is an
+//! error. `{node}` and other placeholders are replaced by properties of the requester (`template`).
 
 mod display;
 mod template;
 
 use std::net::IpAddr;
 
-use super::document::{ConfigError, ConfigField};
+use windlass_runtime::config::{ConfigField, ConfigResult};
 
 pub use template::{PatternTemplate, RequesterIdentity};
 
@@ -21,71 +20,71 @@ pub enum NamePattern {
     Anything,
     /// Only this value matches, compared byte by byte.
     Exactly(String),
-    /// This one, however its letters are written.
+    /// Only this domain matches, in upper or lower case.
     Domain(String),
-    /// One label before this domain, or the domain's wildcard name itself.
+    /// Names with one label before this domain match, and the wildcard name `*.domain` itself.
     Below(String),
-    /// Any mailbox of this domain.
+    /// Addresses with any mailbox of this domain match.
     MailboxOf(String),
-    /// This mailbox of this domain.
+    /// Only this mailbox of this domain matches.
     Mailbox(String, String),
     /// Values with this prefix match, written as the prefix and `*`.
     Beginning(String),
-    /// What it says of the requester, such as `{node}.example.com`.
+    /// Depends on the requester, such as `{node}.example.com`.
     Tied(PatternTemplate),
 }
 
-/// What a pattern is for, which says how it is written and how it is compared.
+/// Field of a request that a pattern is for. It determines notation and comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternKind {
-    /// DNS names, compared without regard to case.
+    /// DNS names, which are case-insensitive.
     DnsName,
-    /// Common names: DNS names, or anything else.
+    /// Common names: DNS names or any other text.
     CommonName,
     /// Organizations: one literal value, or any.
     Word,
-    /// E-mail addresses, of which the domain ignores case.
+    /// E-mail addresses, whose domain is case-insensitive.
     Email,
-    /// URIs, which are compared byte by byte.
+    /// URIs, which are case-sensitive.
     Uri,
 }
 
 impl NamePattern {
-    /// Reads a pattern for DNS names.
-    pub fn parse_dns_name_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+    /// Parses a pattern for DNS names.
+    pub fn parse_dns_name(field: &ConfigField<'_>) -> ConfigResult<NamePattern> {
         NamePattern::parse_field(field, PatternKind::DnsName)
     }
 
-    /// Reads a pattern for common names, which are DNS names or anything else.
-    pub fn parse_common_name_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+    /// Parses a pattern for common names.
+    pub fn parse_common_name(field: &ConfigField<'_>) -> ConfigResult<NamePattern> {
         NamePattern::parse_field(field, PatternKind::CommonName)
     }
 
-    /// Reads a pattern for words: one of them or any.
-    pub fn parse_organization_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+    /// Parses a pattern for organizations.
+    pub fn parse_organization(field: &ConfigField<'_>) -> ConfigResult<NamePattern> {
         NamePattern::parse_field(field, PatternKind::Word)
     }
 
-    /// Reads a pattern for e-mail addresses.
-    pub fn parse_email_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+    /// Parses a pattern for e-mail addresses.
+    pub fn parse_email(field: &ConfigField<'_>) -> ConfigResult<NamePattern> {
         NamePattern::parse_field(field, PatternKind::Email)
     }
 
-    /// Reads a pattern for URIs.
-    pub fn parse_uri_field(field: &ConfigField<'_>) -> Result<NamePattern, ConfigError> {
+    /// Parses a pattern for URIs.
+    pub fn parse_uri(field: &ConfigField<'_>) -> ConfigResult<NamePattern> {
         NamePattern::parse_field(field, PatternKind::Uri)
     }
 
-    fn parse_field(field: &ConfigField<'_>, kind: PatternKind) -> Result<NamePattern, ConfigError> {
+    fn parse_field(field: &ConfigField<'_>, kind: PatternKind) -> ConfigResult<NamePattern> {
         let text = field.text()?;
         let pattern = match text.contains(['{', '}']) {
             true => PatternTemplate::parse(text, kind).map(NamePattern::Tied),
             false => kind.parse(text),
         };
-        pattern.map_err(|words| field.error(words))
+        pattern.map_err(|message| field.error(message))
     }
 
-    /// Whether it allows names that it does not spell out, whoever the requester is.
+    /// Whether it matches several names for every requester.
     pub fn is_shared_wildcard(&self) -> bool {
         match self {
             NamePattern::Anything
@@ -99,7 +98,7 @@ impl NamePattern {
         }
     }
 
-    /// Whether a requester may have a name.
+    /// Whether a requester may obtain a certificate with this name.
     pub fn allows(&self, name: &str, requester: &RequesterIdentity<'_>) -> bool {
         match self {
             NamePattern::Tied(template) => {
@@ -109,7 +108,7 @@ impl NamePattern {
         }
     }
 
-    /// Whether a name is allowed, to whichever requester.
+    /// Whether every requester may have this name.
     fn matches(&self, name: &str) -> bool {
         match self {
             NamePattern::Tied(_) => false,
@@ -139,14 +138,17 @@ impl NamePattern {
 }
 
 impl PatternKind {
-    /// A pattern without placeholders, or what is wrong with it.
+    /// Parses a pattern without placeholders; the error is a message that begins with the pattern.
     fn parse(self, text: &str) -> Result<NamePattern, String> {
         match self {
             _ if text == "*" => Ok(NamePattern::Anything),
             PatternKind::DnsName => parse_dns_name(text),
             PatternKind::CommonName if text.starts_with("*.") => parse_dns_name(text),
-            PatternKind::CommonName | PatternKind::Word if text.contains('*') => {
-                Err(format!("{text:?} has a \"*\" where it is no pattern"))
+            PatternKind::CommonName if text.contains('*') => Err(format!(
+                "{text:?} is not a pattern for common names; use \"*\", \"*.domain\" or an exact name"
+            )),
+            PatternKind::Word if text.contains('*') => {
+                Err(format!("{text:?} is not a pattern; use \"*\" or an exact value"))
             }
             PatternKind::CommonName | PatternKind::Word => {
                 Ok(NamePattern::Exactly(text.to_owned()))
@@ -163,7 +165,9 @@ fn parse_dns_name(text: &str) -> Result<NamePattern, String> {
         None => (text, NamePattern::Domain),
     };
     if !is_domain(rest) {
-        return Err(format!("{text:?} is not a DNS name, such a name after \"*.\", or \"*\""));
+        return Err(format!(
+            "{text:?} is not a pattern for DNS names; use \"*\", \"*.domain\" or a DNS name"
+        ));
     }
     Ok(pattern(rest.to_owned()))
 }
@@ -176,7 +180,9 @@ fn parse_email(text: &str) -> Result<NamePattern, String> {
         {
             Ok(NamePattern::Mailbox(mailbox.to_owned(), domain.to_owned()))
         }
-        _ => Err(format!("{text:?} is not an e-mail address, \"*@\" and a domain, or \"*\"")),
+        _ => Err(format!(
+            "{text:?} is not a pattern for e-mail addresses; use \"*\", \"*@domain\" or an address"
+        )),
     }
 }
 
@@ -184,9 +190,11 @@ fn parse_uri(text: &str) -> Result<NamePattern, String> {
     let (rest, any) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
     let scheme = rest.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
     let Some((_, after)) = scheme.filter(|_| is_printable(rest) && !rest.contains('*')) else {
-        return Err(format!("{text:?} is not a URI, the beginning of one and \"*\", or \"*\""));
+        return Err(format!(
+            "{text:?} is not a pattern for URIs; use \"*\", a URI, or a URI prefix followed by \"*\""
+        ));
     };
-    // What comes after an unfinished host could make it another host.
+    // Text after an incomplete host could turn it into another host.
     let host_ends = after
         .strip_prefix("//")
         .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
@@ -195,13 +203,13 @@ fn parse_uri(text: &str) -> Result<NamePattern, String> {
             Ok(NamePattern::Beginning(rest.to_owned()))
         }
         true => Err(format!(
-            "in {text:?} the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\""
+            "{text:?} has \"*\" in an unsafe position; put it after a \"/\" behind the host, or after a \":\""
         )),
         false => Ok(NamePattern::Exactly(text.to_owned())),
     }
 }
 
-/// A host may have underscores in its name, as services of some have.
+/// Underscores are accepted, because some services have them in their host names.
 fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -222,9 +230,9 @@ fn is_scheme(scheme: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-/// Whether every reader finds this below where the path begins. Readers differ in what they decode,
-/// and how often: so nothing may be written in a way that could become a dot, a slash or another
-/// escape, no step may be empty, and backslashes, which some take for slashes, are refused.
+/// Whether every reader of a URI agrees that this is below the prefix. Readers differ in what they decode, and how often:
+/// so escapes of a dot, a slash or a percent sign are rejected, and so are empty segments and backslashes, which some
+/// readers treat as slashes.
 fn is_safe_subpath(rest: &str) -> bool {
     let path = rest.split(['?', '#']).next().unwrap_or_default();
     is_printable(rest)
@@ -234,7 +242,7 @@ fn is_safe_subpath(rest: &str) -> bool {
         && path.split('/').all(|step| !step.is_empty())
 }
 
-/// Whether each `%` begins an escape of something that has no meaning in a path.
+/// Whether each `%` begins an escape of a character without a meaning in paths.
 fn has_plain_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|after| {
         let digits = after.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -243,7 +251,7 @@ fn has_plain_escapes(text: &str) -> bool {
     })
 }
 
-/// Addresses that are allowed: those that begin with the same bits.
+/// A block of IP addresses with the same prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressBlock {
     first: IpAddr,
@@ -251,35 +259,37 @@ pub struct AddressBlock {
 }
 
 impl AddressBlock {
-    /// Reads an address, or a block of them such as `10.0.0.0/8`.
-    pub fn parse_field(field: &ConfigField<'_>) -> Result<AddressBlock, ConfigError> {
+    /// Parses an address, or a block of them such as `10.0.0.0/8`.
+    pub fn parse(field: &ConfigField<'_>) -> ConfigResult<AddressBlock> {
         let text = field.text()?;
-        let bad =
-            || field.error(format!("{text:?} is not an address or a block such as 10.0.0.0/8"));
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
             Some((address, bits)) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                (address, Some(bits.parse::<u32>().map_err(|_| bad())?))
+                (address, Some(bits.parse::<u32>().unwrap_or(u32::MAX)))
             }
-            Some(_) => return Err(bad()),
+            Some(_) => (text, None),
         };
-        let first: IpAddr = address.parse().map_err(|_| bad())?;
-        if first != first.to_canonical() {
-            return Err(field.error(format!("{text:?} must be written as an IPv4 address")));
-        }
-        let (_, width) = to_bits(first);
-        let bits = bits.unwrap_or(width);
-        if bits > width {
-            return Err(bad());
-        }
-        let block = AddressBlock { first, bits };
-        match block.host_bits(first) {
-            Some(0) | None => Ok(block),
-            Some(_) => Err(field.error(format!("{text:?} has bits beyond its prefix"))),
+        let first = address.parse::<IpAddr>().ok();
+        let block =
+            first.map(|first| AddressBlock { first, bits: bits.unwrap_or(to_bits(first).1) });
+        match block {
+            Some(block) if block.first != block.first.to_canonical() => {
+                Err(field.invalid("is an IPv4 address in IPv6 notation; write it as IPv4"))
+            }
+            Some(block) if block.bits > to_bits(block.first).1 => {
+                Err(field.invalid("has a prefix that is longer than its address"))
+            }
+            Some(block) if block.host_bits(block.first).is_some_and(|bits| bits != 0) => {
+                Err(field.invalid("has address bits behind its prefix; set them to 0"))
+            }
+            Some(block) => Ok(block),
+            None => {
+                Err(field.invalid("is not an address; write 10.0.0.1, or 10.0.0.0/8 for a block"))
+            }
         }
     }
 
-    /// Whether an address is in it.
+    /// Whether an address has the prefix.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let ((wanted, width), (found, other)) = (to_bits(self.first), to_bits(address));
@@ -287,14 +297,14 @@ impl AddressBlock {
         width == other && wanted.checked_shr(beyond) == found.checked_shr(beyond)
     }
 
-    /// What an address has beyond the bits that all share; nothing if they are as many as it has.
+    /// Returns the bits of an address behind the prefix; `None` if the prefix is the whole address.
     fn host_bits(&self, address: IpAddr) -> Option<u128> {
         let (number, width) = to_bits(address);
         number.checked_shl(128_u32.saturating_sub(width).saturating_add(self.bits))
     }
 }
 
-/// An address as a number, and how many bits it has.
+/// Converts an address to a number and its width in bits.
 fn to_bits(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(address) => (address.to_bits().into(), 32),

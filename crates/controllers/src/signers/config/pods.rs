@@ -1,19 +1,19 @@
-//! What a signer gives to pods: the section `pods`.
+//! The section `pods`: which PodCertificateRequests a signer signs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_api::names;
 use windlass_pki::{CertificateUsages, KeyUsageSet, PodKeyType};
+use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 
-use super::document::{ConfigError, ConfigField, ConfigFields};
-use super::values;
+use super::usages::parse_usages;
 
-/// The shortest that a pod's certificate may be asked for.
-const SHORTEST: Duration = Duration::from_secs(60 * 60);
+/// The minimum that the API accepts as `maxExpirationSeconds`.
+const MIN_DURATION: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The names of pods' key types in the API.
+/// Key types of PodCertificateRequests, by their names in the API.
 pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
     ("RSA3072", PodKeyType::Rsa3072),
     ("RSA4096", PodKeyType::Rsa4096),
@@ -23,24 +23,22 @@ pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
     ("ED25519", PodKeyType::Ed25519),
 ];
 
-/// What a signer gives to pods, and to which. Certificates have a URI, or DNS names, or both.
+/// Which pods get certificates, and what these contain. Certificates have a URI, DNS names, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodProfile {
-    /// Certificates have the URI `spiffe://<this>/ns/<namespace>/sa/<service account>`; `None` for
-    /// no URI.
+    /// Trust domain of the URI `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`; `None` for no URI.
     pub trust_domain: Option<String>,
-    /// The cluster's domain, if certificates have the DNS names of the pod's services; `None` for
-    /// no DNS names.
+    /// Cluster domain, if certificates have the DNS names of the pod's services; `None` for no DNS names.
     pub service_names: Option<String>,
     /// Pods whose requests the signer accepts.
     pub allowed: AllowedPods,
-    /// The usages, unless it is left to [`PodProfile::usages`].
+    /// Configured usages; `None` for the defaults of [`PodProfile::usages`].
     chosen_usages: Option<CertificateUsages>,
-    /// The key types that are allowed; never empty.
+    /// Allowed key types; never empty.
     pub key_types: Vec<PodKeyType>,
-    /// The longest that a certificate lasts: an hour at least.
+    /// Maximum lifetime of a certificate; at least one hour.
     pub max_duration: Duration,
-    /// After which part of its life a certificate is to be replaced: between 0 and 1.
+    /// Fraction of its lifetime after which a certificate is renewed: between 0 and 1.
     pub refresh_after: f64,
 }
 
@@ -49,10 +47,9 @@ pub struct PodProfile {
 pub enum AllowedPods {
     /// Pods in all namespaces with any service account.
     Everyone,
-    /// Those in these namespaces, and those of these service accounts, which are a namespace and a
-    /// name.
+    /// Pods in these namespaces, and pods with these service accounts.
     Only {
-        /// Namespaces of which all pods are allowed.
+        /// Namespaces whose pods are all allowed.
         namespaces: BTreeSet<String>,
         /// Service accounts, by namespace and name.
         service_accounts: BTreeSet<(String, String)>,
@@ -60,7 +57,7 @@ pub enum AllowedPods {
 }
 
 impl AllowedPods {
-    /// Whether pods of this service account get certificates.
+    /// Whether pods with this service account get certificates.
     pub fn contains(&self, namespace: &str, service_account: &str) -> bool {
         match self {
             AllowedPods::Everyone => true,
@@ -89,7 +86,7 @@ impl PodProfile {
             [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
         let signature = KeyUsageSet::DIGITAL_SIGNATURE;
         let key = match key {
-            // Older clients send RSA servers a key that is enciphered for them.
+            // The RSA key exchange of TLS 1.2 needs it.
             PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
                 signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
             }
@@ -101,7 +98,7 @@ impl PodProfile {
         CertificateUsages { key, extended: BTreeSet::from(both) }
     }
 
-    pub(super) fn parse(section: &ConfigField<'_>) -> Result<PodProfile, ConfigError> {
+    pub(super) fn parse(section: &ConfigField<'_>) -> ConfigResult<PodProfile> {
         let fields = section.fields(&[
             "trustDomain",
             "serviceNames",
@@ -113,95 +110,73 @@ impl PodProfile {
             "maxDuration",
             "refreshAfter",
         ])?;
-        let key_types = match fields.get("keyTypes") {
-            None => KEY_TYPES.map(|(_, key)| key).to_vec(),
-            Some(list) => parse_key_types(&list)?,
-        };
-        let longest = fields
-            .read("maxDuration", |field| values::parse_duration_at_least(field, SHORTEST, "1h"))?;
-        let trust_domain = fields.read("trustDomain", parse_trust_domain)?;
-        let service_names = parse_service_names(&fields)?;
-        if trust_domain.is_none() && service_names.is_none() {
-            let words = "has neither trustDomain nor serviceNames: certificates would name nobody";
-            return Err(section.error(words));
+        let trust_domain = fields.optional("trustDomain", parse_trust_domain);
+        let service_names = parse_service_names(&fields);
+        if trust_domain == Ok(None) && service_names == Ok(None) {
+            section.error("issues certificates without names; add trustDomain or serviceNames");
         }
+        let allowed = AllowedPods::parse(&fields);
+        let chosen_usages = fields
+            .optional("usages", |list| parse_usages(list, "certificates would have no purpose"));
+        let key_types = fields.optional("keyTypes", |list| {
+            list.parse_nonempty("no key would be allowed", |item| item.one_of(&KEY_TYPES))
+        });
+        let max_duration =
+            fields.optional("maxDuration", |field| field.duration_at_least(MIN_DURATION));
+        let refresh_after = fields.optional("refreshAfter", ConfigField::fraction);
         Ok(PodProfile {
-            trust_domain,
-            service_names,
-            allowed: parse_allowed(&fields)?,
-            chosen_usages: fields.read("usages", parse_usages)?,
-            key_types,
-            max_duration: longest.unwrap_or(DAY),
-            refresh_after: fields.read("refreshAfter", parse_fraction)?.unwrap_or(0.66),
+            trust_domain: trust_domain?,
+            service_names: service_names?,
+            allowed: allowed?,
+            chosen_usages: chosen_usages?,
+            key_types: key_types?.unwrap_or_else(|| KEY_TYPES.map(|(_, key)| key).to_vec()),
+            max_duration: max_duration?.unwrap_or(DAY),
+            refresh_after: refresh_after?.unwrap_or(0.66),
         })
     }
 }
 
-fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<PodKeyType>, ConfigError> {
-    let items = list.items()?;
-    if items.is_empty() {
-        return Err(list.error("is empty: no key would be allowed"));
+impl AllowedPods {
+    fn parse(fields: &ConfigFields<'_>) -> ConfigResult<AllowedPods> {
+        if fields.get("namespaces").is_none() && fields.get("serviceAccounts").is_none() {
+            return Ok(AllowedPods::Everyone);
+        }
+        let namespaces = fields.list("namespaces", |field| field.valid_name(names::dns1123_label));
+        let service_accounts = fields.list("serviceAccounts", |field| {
+            let Some((namespace, name)) = field.text()?.split_once('/') else {
+                return Err(field.invalid("is not a service account; write namespace/name"));
+            };
+            field.check_name(namespace, names::dns1123_label)?;
+            field.check_name(name, names::dns1123_subdomain)?;
+            Ok((namespace.to_owned(), name.to_owned()))
+        });
+        Ok(AllowedPods::Only {
+            namespaces: namespaces?.into_iter().collect(),
+            service_accounts: service_accounts?.into_iter().collect(),
+        })
     }
-    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
 }
 
-fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError> {
-    let items = list.items()?;
-    if items.is_empty() {
-        return Err(list.error("is empty: certificates would be of no use"));
-    }
-    let names = items.iter().map(values::parse_usage).collect::<Result<Vec<_>, _>>()?;
-    values::parse_usages(list, &names)
-}
-
-fn parse_trust_domain(field: &ConfigField<'_>) -> Result<String, ConfigError> {
+fn parse_trust_domain(field: &ConfigField<'_>) -> ConfigResult<String> {
     let name = field.text()?;
-    let is_of_it =
+    let is_permitted =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
-    if name.len() > 255 || !name.chars().all(is_of_it) {
-        return Err(field.error(format!(
-            "{name:?} is not a trust domain: lower-case letters, digits, '.', '-' and '_'"
-        )));
+    if name.len() > 255 || !name.chars().all(is_permitted) {
+        return Err(field.invalid(
+            "is not a trust domain; use at most 255 lower-case letters, digits, '.', '-' and '_'",
+        ));
     }
     Ok(name.to_owned())
 }
 
-fn parse_service_names(fields: &ConfigFields<'_>) -> Result<Option<String>, ConfigError> {
-    let wanted = fields.read("serviceNames", ConfigField::boolean)?.unwrap_or(false);
-    let domain = fields.read("clusterDomain", |field| {
-        if !wanted {
-            return Err(field.error("is of no use without serviceNames: true"));
+fn parse_service_names(fields: &ConfigFields<'_>) -> ConfigResult<Option<String>> {
+    let enabled = fields.optional("serviceNames", ConfigField::boolean);
+    let domain = fields.optional("clusterDomain", |field| {
+        if enabled.is_ok_and(|enabled| enabled != Some(true)) {
+            return Err(field.error("has no effect without serviceNames: true; add that"));
         }
-        values::parse_validated_name(field, field.text()?, names::dns1123_subdomain)
-    })?;
-    Ok(wanted.then(|| domain.unwrap_or_else(|| "cluster.local".to_owned())))
-}
-
-fn parse_allowed(fields: &ConfigFields<'_>) -> Result<AllowedPods, ConfigError> {
-    if fields.get("namespaces").is_none() && fields.get("serviceAccounts").is_none() {
-        return Ok(AllowedPods::Everyone);
-    }
-    let namespaces = fields.list("namespaces", values::parse_namespace)?;
-    let accounts = fields.list("serviceAccounts", |field| {
-        let text = field.text()?;
-        let Some((namespace, name)) = text.split_once('/') else {
-            let words = format!("{text:?} is not a service account such as namespace/name");
-            return Err(field.error(words));
-        };
-        let namespace = values::parse_validated_name(field, namespace, names::dns1123_label)?;
-        Ok((namespace, values::parse_validated_name(field, name, names::dns1123_subdomain)?))
-    })?;
-    Ok(AllowedPods::Only {
-        namespaces: namespaces.into_iter().collect(),
-        service_accounts: accounts.into_iter().collect(),
-    })
-}
-
-/// A part of a whole, such as `0.66`.
-fn parse_fraction(field: &ConfigField<'_>) -> Result<f64, ConfigError> {
-    let text = field.scalar()?;
-    match text.parse::<f64>() {
-        Ok(part) if part > 0.0 && part < 1.0 => Ok(part),
-        _ => Err(field.error(format!("{text} is not a number between 0 and 1 such as 0.66"))),
-    }
+        field.valid_name(names::dns1123_subdomain)
+    });
+    let (enabled, domain) = (enabled?, domain?);
+    Ok((enabled == Some(true)).then(|| domain.unwrap_or_else(|| "cluster.local".to_owned())))
 }

@@ -1,4 +1,4 @@
-//! Which requests for certificates a signer signs: the section `requests`.
+//! The section `requests`: which CertificateSigningRequests a signer signs.
 
 mod display;
 
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use windlass_pki::limits::MIN_RSA_BITS;
 use windlass_pki::{CertificateUsages, EllipticCurve, KeyAlgorithm, SubjectKey};
+use windlass_runtime::config::{ConfigField, ConfigResult};
 
-use super::document::{ConfigError, ConfigField};
 use super::pattern::{AddressBlock, NamePattern};
-use super::values;
+use super::usages::{parse_required_usage, parse_usages};
 
-const SHORTEST: Duration = Duration::from_secs(10 * 60);
+/// The minimum that the API accepts as `expirationSeconds`.
+const MIN_DURATION: Duration = Duration::from_secs(10 * 60);
 
-/// What may be asked of a signer. What is not allowed here is refused.
+/// Everything that a request may ask for; anything else is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestProfile {
     /// Allowed common names; none are allowed if empty.
@@ -29,17 +30,17 @@ pub struct RequestProfile {
     pub email_addresses: Vec<NamePattern>,
     /// Allowed URIs; none are allowed if empty.
     pub uris: Vec<NamePattern>,
-    /// The most usages that may be asked for.
+    /// Allowed usages; a request may ask for a part of them.
     pub usages: CertificateUsages,
-    /// Names of usages that must be asked for.
+    /// Names of usages that every request must include.
     pub required_usages: Vec<String>,
-    /// The kinds of key; `None` for all that are strong.
+    /// Allowed key types; `None` allows every strong key.
     pub key_types: Option<Vec<KeyType>>,
-    /// The longest that a certificate lasts: ten minutes at least.
+    /// Maximum lifetime of a certificate; at least ten minutes.
     pub max_duration: Duration,
-    /// How long one lasts if the request does not say; not longer than `longest`.
+    /// Lifetime of a certificate if the request has none; at most `max_duration`.
     pub duration: Duration,
-    /// Whether certificates come with those that vouch for the CA.
+    /// Whether the intermediates of the CA are appended to certificates.
     pub include_chain: bool,
     /// Whether requests are approved manually or automatically.
     pub approval: ApprovalMode,
@@ -50,11 +51,11 @@ pub struct RequestProfile {
 pub enum ApprovalMode {
     /// Another approver decides; the signer approves nothing itself.
     Manual,
-    /// The signer, if these ask for what it signs.
+    /// The signer approves requests of these users that its profile allows.
     Automatic(AllowedRequesters),
 }
 
-/// Those whose requests are approved.
+/// Users and groups whose requests are approved automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedRequesters {
     users: BTreeSet<String>,
@@ -62,7 +63,7 @@ pub struct AllowedRequesters {
 }
 
 impl AllowedRequesters {
-    /// Whether it is one of them.
+    /// Whether the user, or one of the groups, is listed.
     pub fn contains(&self, user: &str, groups: &[String]) -> bool {
         self.users.contains(user) || groups.iter().any(|group| self.groups.contains(group))
     }
@@ -98,7 +99,7 @@ const KEY_TYPES: [(&str, KeyType); 7] = [
 ];
 
 impl KeyType {
-    /// Which kind a key is, if it is one that can be named.
+    /// Determines the type of a key; `None` for types that profiles cannot name.
     pub fn from_key(key: &SubjectKey) -> Option<KeyType> {
         match key.algorithm() {
             KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
@@ -118,7 +119,7 @@ impl KeyType {
 }
 
 impl RequestProfile {
-    pub(super) fn parse(section: &ConfigField<'_>) -> Result<RequestProfile, ConfigError> {
+    pub(super) fn parse(section: &ConfigField<'_>) -> ConfigResult<RequestProfile> {
         let fields = section.fields(&[
             "commonNames",
             "organizations",
@@ -134,44 +135,65 @@ impl RequestProfile {
             "includeChain",
             "approval",
         ])?;
-        let usages = parse_usages(&fields.require("usages")?)?;
-        let longest =
-            values::parse_duration_at_least(&fields.require("maxDuration")?, SHORTEST, "10m")?;
-        let lifetime = fields.read("duration", |field| parse_lifetime(field, longest))?;
+        let common_names = fields.list("commonNames", NamePattern::parse_common_name);
+        let organizations = fields.list("organizations", NamePattern::parse_organization);
+        let dns_names = fields.list("dnsNames", NamePattern::parse_dns_name);
+        let ip_addresses = fields.list("ipAddresses", AddressBlock::parse);
+        let email_addresses = fields.list("emailAddresses", NamePattern::parse_email);
+        let uris = fields.list("uris", NamePattern::parse_uri);
+        let usages =
+            fields.required("usages", |list| parse_usages(list, "every request would be rejected"));
+        let required_usages = fields
+            .list("requiredUsages", |field| parse_required_usage(field, usages.as_ref().ok()));
+        let key_types = fields.optional("keyTypes", |list| {
+            list.parse_nonempty("no key would be allowed", |item| item.one_of(&KEY_TYPES))
+        });
+        let max_duration =
+            fields.required("maxDuration", |field| field.duration_at_least(MIN_DURATION));
+        let duration = fields.optional("duration", |field| {
+            let duration = field.duration_at_least(MIN_DURATION)?;
+            match max_duration {
+                Ok(maximum) if duration > maximum => {
+                    Err(field.invalid("is longer than maxDuration; shorten it"))
+                }
+                _ => Ok(duration),
+            }
+        });
+        let include_chain = fields.optional("includeChain", ConfigField::boolean);
+        let approval = fields.optional("approval", ApprovalMode::parse);
+        let max_duration = max_duration?;
         Ok(RequestProfile {
-            common_names: fields.list("commonNames", NamePattern::parse_common_name_field)?,
-            organizations: fields.list("organizations", NamePattern::parse_organization_field)?,
-            dns_names: fields.list("dnsNames", NamePattern::parse_dns_name_field)?,
-            ip_addresses: fields.list("ipAddresses", AddressBlock::parse_field)?,
-            email_addresses: fields.list("emailAddresses", NamePattern::parse_email_field)?,
-            uris: fields.list("uris", NamePattern::parse_uri_field)?,
-            required_usages: fields
-                .list("requiredUsages", |field| parse_required_usage(field, &usages))?,
-            usages,
-            key_types: fields.read("keyTypes", parse_key_types)?,
-            max_duration: longest,
-            duration: lifetime.unwrap_or(longest),
-            include_chain: fields.read("includeChain", ConfigField::boolean)?.unwrap_or(true),
-            approval: fields.read("approval", parse_approval)?.unwrap_or(ApprovalMode::Manual),
+            common_names: common_names?,
+            organizations: organizations?,
+            dns_names: dns_names?,
+            ip_addresses: ip_addresses?,
+            email_addresses: email_addresses?,
+            uris: uris?,
+            usages: usages?,
+            required_usages: required_usages?,
+            key_types: key_types?,
+            max_duration,
+            duration: duration?.unwrap_or(max_duration),
+            include_chain: include_chain?.unwrap_or(true),
+            approval: approval?.unwrap_or(ApprovalMode::Manual),
         })
     }
 
-    /// Whether a key may be certified: one of those that are named, or else any that is not weak.
+    /// Whether a key may be certified: it has one of the listed types or, without a list, is not weak.
     pub fn allows_key(&self, key: &SubjectKey) -> bool {
         match (&self.key_types, key.algorithm()) {
             (Some(named), _) => KeyType::from_key(key).is_some_and(|kind| named.contains(&kind)),
-            // Kubernetes' own signers take shorter ones; these have no past to keep up with.
+            // The built-in signers of Kubernetes accept shorter keys for compatibility.
             (None, KeyAlgorithm::Rsa { modulus_bits }) => modulus_bits >= MIN_RSA_BITS,
-            // Other weak ones are refused for everybody when they are to be signed.
+            // Other weak keys are rejected for all signers at issuance.
             (None, _) => true,
         }
     }
 }
 
 impl RequestProfile {
-    /// Wildcards under which several requesters can be issued each other's names, with the fields
-    /// that have them. Only requests that are approved automatically count: of the others, somebody
-    /// sees who asks for what.
+    /// Wildcards with which several requesters can obtain each other's names, with the names of their fields. They are a
+    /// risk only if requests are approved automatically; otherwise an approver sees who requests what.
     pub fn shared_wildcards(&self) -> Vec<(&'static str, &NamePattern)> {
         let ApprovalMode::Automatic(requesters) = &self.approval else { return Vec::new() };
         if requesters.users.len() < 2 && requesters.groups.is_empty() {
@@ -189,64 +211,35 @@ impl RequestProfile {
     }
 }
 
-fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError> {
-    let names = list.items()?.iter().map(values::parse_usage).collect::<Result<Vec<_>, _>>()?;
-    if names.is_empty() {
-        return Err(list.error("is empty: nothing could be asked for"));
-    }
-    values::parse_usages(list, &names)
-}
-
-fn parse_required_usage(
-    field: &ConfigField<'_>,
-    allowed: &CertificateUsages,
-) -> Result<String, ConfigError> {
-    let name = values::parse_usage(field)?;
-    let wanted = values::parse_usages(field, &[name])?;
-    if !allowed.key.contains(wanted.key) || !allowed.extended.is_superset(&wanted.extended) {
-        return Err(field.error(format!("{name:?} is not among the usages")));
-    }
-    Ok(name.to_owned())
-}
-
-fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<KeyType>, ConfigError> {
-    let items = list.items()?;
-    if items.is_empty() {
-        return Err(list.error("is empty: no key would be allowed"));
-    }
-    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
-}
-
-fn parse_lifetime(field: &ConfigField<'_>, longest: Duration) -> Result<Duration, ConfigError> {
-    let lifetime = values::parse_duration_at_least(field, SHORTEST, "10m")?;
-    if lifetime > longest {
-        return Err(field.error(format!("{:?} is longer than maxDuration", field.scalar()?)));
-    }
-    Ok(lifetime)
-}
-
-fn parse_approval(field: &ConfigField<'_>) -> Result<ApprovalMode, ConfigError> {
-    if let Ok(text) = field.text() {
-        return match text {
-            "manual" => Ok(ApprovalMode::Manual),
-            _ => Err(field.error(format!(
-                "{text:?} is not an approval; there are manual and the map automatic"
-            ))),
-        };
-    }
-    let section = field.fields(&["automatic"])?.require("automatic")?;
-    let who = section.fields(&["users", "groups"])?;
-    let name = |field: &ConfigField<'_>| {
-        let name = field.text()?;
-        if name.contains('*') {
-            return Err(field.error(format!("{name:?}: patterns are not for requesters")));
+impl ApprovalMode {
+    fn parse(field: &ConfigField<'_>) -> ConfigResult<ApprovalMode> {
+        if !field.is_map() {
+            return match field.text()? {
+                "manual" => Ok(ApprovalMode::Manual),
+                _ => Err(field.invalid("is not supported; use manual, or a map with automatic")),
+            };
         }
-        Ok(name.to_owned())
-    };
-    let users: BTreeSet<String> = who.list("users", name)?.into_iter().collect();
-    let groups: BTreeSet<String> = who.list("groups", name)?.into_iter().collect();
-    if users.is_empty() && groups.is_empty() {
-        return Err(section.error("names neither users nor groups"));
+        let section = field.fields(&["automatic"])?;
+        section.required("automatic", AllowedRequesters::parse).map(ApprovalMode::Automatic)
     }
-    Ok(ApprovalMode::Automatic(AllowedRequesters { users, groups }))
+}
+
+impl AllowedRequesters {
+    fn parse(section: &ConfigField<'_>) -> ConfigResult<AllowedRequesters> {
+        let fields = section.fields(&["users", "groups"])?;
+        let parse_name = |field: &ConfigField<'_>| match field.text()? {
+            name if name.contains('*') => {
+                Err(field.invalid("is a pattern; list requesters by their full names"))
+            }
+            name => Ok(name.to_owned()),
+        };
+        let users = fields.list("users", parse_name);
+        let groups = fields.list("groups", parse_name);
+        let (users, groups) = (users?, groups?);
+        if users.is_empty() && groups.is_empty() {
+            return Err(section.error("lists nobody; add users or groups"));
+        }
+        let (users, groups) = (users.into_iter().collect(), groups.into_iter().collect());
+        Ok(AllowedRequesters { users, groups })
+    }
 }

@@ -145,45 +145,45 @@ fn what_is_left_out_has_defaults() {
     assert!(parse("{apiVersion: windlass.dev/v1, kind: Signers, signers: []}").is_ok());
 }
 
-/// Each row replaces a text of the whole file by another, and says what is said about it.
+/// Each row replaces a text of the whole file by another; the last column begins the only error.
 const BAD: &[(&str, &str, &str)] = &[
     (
         "windlass.dev/v1",
         "windlass.dev/v2",
-        ":1:13: apiVersion: \"windlass.dev/v2\" is not windlass.dev/v1",
+        ":1:13: apiVersion: \"windlass.dev/v2\" is not supported; use windlass.dev/v1",
     ),
-    ("kind: Signers", "kind: Signer", ":2:7: kind: \"Signer\" is not Signers"),
+    ("kind: Signers", "kind: Signer", ":2:7: kind: \"Signer\" is not supported; use Signers"),
     ("kind: Signers\n", "", ":1:1: kind: is missing"),
     (
         "kind: Signers\n",
         "kind: Signers\nmore: 1\n",
-        ":3:1: more: unknown field; there are apiVersion, kind, signers",
+        ":3:1: more: unknown field; known fields: apiVersion, kind, signers",
     ),
     (
         "maxDuration: 2160h",
         "maxDuration: \"24\"",
-        ":19:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
+        ":19:18: signers[0].requests.maxDuration: \"24\" is not a duration; use a number and a unit, such as 24h",
     ),
     (
         "maxDuration: 2160h",
         "maxDuration: 24",
-        ":19:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
+        ":19:18: signers[0].requests.maxDuration: 24 is not a duration; use a number and a unit, such as 24h",
     ),
     (
         "maxDuration: 2160h",
         "maxDuration: 9m59s",
-        ":19:18: signers[0].requests.maxDuration: \"9m59s\" is too short, must be at least 10m",
+        ":19:18: signers[0].requests.maxDuration: \"9m59s\" is too short; use at least 10m",
     ),
     ("    maxDuration: 2160h\n", "", ":10:5: signers[0].requests.maxDuration: is missing"),
     (
         "duration: 24h",
         "duration: 2161h",
-        ":20:15: signers[0].requests.duration: \"2161h\" is longer than maxDuration",
+        ":20:15: signers[0].requests.duration: \"2161h\" is longer than maxDuration; shorten it",
     ),
     (
         "duration: 24h",
         "duration: 1m",
-        ":20:15: signers[0].requests.duration: \"1m\" is too short, must be at least 10m",
+        ":20:15: signers[0].requests.duration: \"1m\" is too short; use at least 10m",
     ),
     (
         "includeChain: false",
@@ -193,12 +193,12 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "includeChain: false",
         "includeChains: false",
-        ":21:5: signers[0].requests.includeChains: unknown field; there are commonNames, organizations, dnsNames, ipAddresses, emailAddresses, uris, usages, requiredUsages, keyTypes, maxDuration, duration, includeChain, approval",
+        ":21:5: signers[0].requests.includeChains: unknown field; known fields: commonNames, organizations, dnsNames, ipAddresses, emailAddresses, uris, usages, requiredUsages, keyTypes, maxDuration, duration, includeChain, approval",
     ),
     (
         "includeChain: false",
         "includeChain:",
-        ":21:17: signers[0].requests.includeChain: has no value, must be true or false",
+        ":21:17: signers[0].requests.includeChain: has no value; it must be true or false",
     ),
     (
         "organizations: []",
@@ -213,88 +213,88 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "organizations: []",
         "organizations: ['a*']",
-        ":11:21: signers[0].requests.organizations[0]: \"a*\" has a \"*\" where it is no pattern",
+        ":11:21: signers[0].requests.organizations[0]: \"a*\" is not a pattern; use \"*\" or an exact value",
     ),
     (
         "\"example.com\"]",
         "\"a.*.com\"]",
-        ":12:33: signers[0].requests.dnsNames[1]: \"a.*.com\" is not a DNS name, such a name after \"*.\", or \"*\"",
+        ":12:33: signers[0].requests.dnsNames[1]: \"a.*.com\" is not a pattern for DNS names; use \"*\", \"*.domain\" or a DNS name",
     ),
     (
         "10.0.0.0/8",
         "10.0.0.1/8",
-        ":13:19: signers[0].requests.ipAddresses[0]: \"10.0.0.1/8\" has bits beyond its prefix",
+        ":13:19: signers[0].requests.ipAddresses[0]: \"10.0.0.1/8\" has address bits behind its prefix; set them to 0",
     ),
     (
         "*@example.com",
         "example.com",
-        ":14:22: signers[0].requests.emailAddresses[0]: \"example.com\" is not an e-mail address, \"*@\" and a domain, or \"*\"",
+        ":14:22: signers[0].requests.emailAddresses[0]: \"example.com\" is not a pattern for e-mail addresses; use \"*\", \"*@domain\" or an address",
     ),
     (
         "spiffe://example.com/*",
         "spiffe://*",
-        ":15:12: signers[0].requests.uris[0]: in \"spiffe://*\" the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\"",
+        ":15:12: signers[0].requests.uris[0]: \"spiffe://*\" has \"*\" in an unsafe position; put it after a \"/\" behind the host, or after a \":\"",
     ),
     (
         "key encipherment,",
         "server,",
-        ":16:33: signers[0].requests.usages[1]: \"server\" is not a usage such as \"server auth\"",
+        ":16:33: signers[0].requests.usages[1]: \"server\" is not a usage; use a name such as \"server auth\"",
     ),
     (
         "key encipherment,",
         "cert sign,",
-        ":16:33: signers[0].requests.usages[1]: \"cert sign\" is for authorities and never given out",
+        ":16:33: signers[0].requests.usages[1]: \"cert sign\" is reserved for CAs; remove it",
     ),
     (
         "key encipherment,",
         "crl sign,",
-        ":16:33: signers[0].requests.usages[1]: \"crl sign\" is for authorities and never given out",
+        ":16:33: signers[0].requests.usages[1]: \"crl sign\" is reserved for CAs; remove it",
     ),
     (
         "usages: [digital signature, key encipherment, server auth]",
         "usages: []",
-        ":16:13: signers[0].requests.usages: is empty: nothing could be asked for",
+        ":16:13: signers[0].requests.usages: is empty: every request would be rejected; add an item or remove it",
     ),
     (
         "requiredUsages: [server auth]",
         "requiredUsages: [client auth]",
-        ":17:22: signers[0].requests.requiredUsages[0]: \"client auth\" is not among the usages",
+        ":17:22: signers[0].requests.requiredUsages[0]: \"client auth\" is not one of the usages; add it to usages",
     ),
     (
         "RSA2048]",
         "DSA]",
-        ":18:27: signers[0].requests.keyTypes[1]: \"DSA\" is not one of RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521, ED25519",
+        ":18:27: signers[0].requests.keyTypes[1]: \"DSA\" is not supported; use RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 or ED25519",
     ),
     (
         "[ECDSAP256, RSA2048]",
         "[]",
-        ":18:15: signers[0].requests.keyTypes: is empty: no key would be allowed",
+        ":18:15: signers[0].requests.keyTypes: is empty: no key would be allowed; add an item or remove it",
     ),
     ("approval:\n", "approval: auto\n", ""),
     (
         "        users: [\"system:serviceaccount:web:frontend\"]\n        groups: [\"system:serviceaccounts:web\"]\n",
         "        users: []\n",
-        ":24:9: signers[0].requests.approval.automatic: names neither users nor groups",
+        ":24:9: signers[0].requests.approval.automatic: lists nobody; add users or groups",
     ),
     (
         "system:serviceaccount:web:frontend",
         "system:serviceaccount:web:*",
-        ":24:17: signers[0].requests.approval.automatic.users[0]: \"system:serviceaccount:web:*\": patterns are not for requesters",
+        ":24:17: signers[0].requests.approval.automatic.users[0]: \"system:serviceaccount:web:*\" is a pattern; list requesters by their full names",
     ),
     (
         "name: example.com/pods",
         "name: example.com/server-tls",
-        ":29:9: signers[1].name: \"example.com/server-tls\" is the name of another signer",
+        ":29:9: signers[1].name: \"example.com/server-tls\" is the name of another signer; use a unique name",
     ),
     (
         "name: example.com/pods",
         "name: kubernetes.io/kubelet-serving",
-        ":29:9: signers[1].name: \"kubernetes.io/kubelet-serving\": names under kubernetes.io are Kubernetes' own",
+        ":29:9: signers[1].name: \"kubernetes.io/kubelet-serving\" is reserved for Kubernetes; use a domain other than kubernetes.io",
     ),
     (
         "name: example.com/pods",
         "name: x.kubernetes.io/y",
-        ":29:9: signers[1].name: \"x.kubernetes.io/y\": names under kubernetes.io are Kubernetes' own",
+        ":29:9: signers[1].name: \"x.kubernetes.io/y\" is reserved for Kubernetes; use a domain other than kubernetes.io",
     ),
     (
         "name: example.com/pods",
@@ -305,69 +305,69 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "    selfSigned:\n",
         "    files: {certificate: a, key: b}\n    selfSigned:\n",
-        ":31:5: signers[1].ca: has both files and selfSigned; give one of them",
+        ":31:5: signers[1].ca: has more than one of files and selfSigned; keep one",
     ),
     ("      key: /secrets/tls.key\n", "", ":7:7: signers[0].ca.files.key: is missing"),
     ("tls.crt", "\"\"", ":7:20: signers[0].ca.files.certificate: is empty"),
     (
         "keyType: ED25519",
         "keyType: ECDSAP521",
-        ":33:16: signers[1].ca.selfSigned.keyType: \"ECDSAP521\" is not one of ECDSAP256, ECDSAP384, RSA3072, RSA4096, ED25519",
+        ":33:16: signers[1].ca.selfSigned.keyType: \"ECDSAP521\" is not supported; use ECDSAP256, ECDSAP384, RSA3072, RSA4096 or ED25519",
     ),
     (
         "duration: 48h",
         "duration: 1h",
-        ":35:17: signers[1].ca.selfSigned.duration: \"1h\" is too short, must be at least 24h",
+        ":35:17: signers[1].ca.selfSigned.duration: \"1h\" is too short; use at least 24h",
     ),
     ("name: roots", "name: Roots", ""),
     (
         "purpose: server-tls",
         "app.kubernetes.io/managed-by: me",
-        ":28:44: signers[0].publish.labels.app.kubernetes.io/managed-by: is our own label",
+        ":28:44: signers[0].publish.labels[app.kubernetes.io/managed-by]: is set by Windlass; remove it",
     ),
     ("purpose: server-tls", "purpose: a b", ""),
     (
         "trustDomain: example.com",
         "trustDomain: Example.com",
-        ":37:18: signers[1].pods.trustDomain: \"Example.com\" is not a trust domain: lower-case letters, digits, '.', '-' and '_'",
+        ":37:18: signers[1].pods.trustDomain: \"Example.com\" is not a trust domain; use at most 255 lower-case letters, digits, '.', '-' and '_'",
     ),
     (
         "serviceNames: true",
         "serviceNames: false",
-        ":39:20: signers[1].pods.clusterDomain: is of no use without serviceNames: true",
+        ":39:20: signers[1].pods.clusterDomain: has no effect without serviceNames: true; add that",
     ),
     ("namespaces: [web]", "namespaces: [Web]", ""),
     (
         "[db/backup]",
         "[backup]",
-        ":41:23: signers[1].pods.serviceAccounts[0]: \"backup\" is not a service account such as namespace/name",
+        ":41:23: signers[1].pods.serviceAccounts[0]: \"backup\" is not a service account; write namespace/name",
     ),
     (
         "keyTypes: [ED25519]",
         "keyTypes: [RSA2048]",
-        ":43:16: signers[1].pods.keyTypes[0]: \"RSA2048\" is not one of RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521, ED25519",
+        ":43:16: signers[1].pods.keyTypes[0]: \"RSA2048\" is not supported; use RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 or ED25519",
     ),
     (
         "maxDuration: 2h",
         "maxDuration: 59m",
-        ":44:18: signers[1].pods.maxDuration: \"59m\" is too short, must be at least 1h",
+        ":44:18: signers[1].pods.maxDuration: \"59m\" is too short; use at least 1h",
     ),
     (
         "refreshAfter: 0.5",
         "refreshAfter: 1",
-        ":45:19: signers[1].pods.refreshAfter: 1 is not a number between 0 and 1 such as 0.66",
+        ":45:19: signers[1].pods.refreshAfter: 1 is not a number between 0 and 1, such as 0.66",
     ),
     ("refreshAfter: 0.5", "refreshAfter: NaN", ""),
     (
         "includeChain: false",
         "includeChain: false\n    includeChain: true",
-        ":22:5: signers[0].requests.includeChain: is given twice",
+        ":22:5: signers[0].requests.includeChain: is set twice; remove one of them",
     ),
     ("includeChain: false", "includeChain: [", ""),
     (
         "organizations: []",
         "organizations: [*]",
-        ":11:21: while scanning an anchor or alias, did not find expected alphabetic or numeric character; a text that begins with \"*\" needs quotes",
+        ":11:21: while scanning an anchor or alias, did not find expected alphabetic or numeric character; put text that begins with \"*\" in quotes",
     ),
 ];
 
@@ -379,7 +379,7 @@ fn what_is_wrong_is_told_with_its_place() {
         let error = parse(&WHOLE.replacen(old, new, 1)).expect_err(new);
         let place = error.strip_prefix("/etc/windlass/signers.yaml").expect(&error);
         let line = place.split(':').nth(1).and_then(|line| line.parse::<u32>().ok());
-        if line.is_none() || !place.starts_with(wanted) {
+        if line.is_none() || !place.starts_with(wanted) || error.lines().count() > 1 {
             wrong.push(error);
         }
     }
@@ -387,19 +387,40 @@ fn what_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
+fn all_errors_of_a_file_are_reported() {
+    let text = WHOLE
+        .replace("maxDuration: 2160h", "maxDuration: 24")
+        .replace("[ECDSAP256, RSA2048]", "[DSA, RSA2048, DSS]")
+        .replace("name: example.com/pods", "name: pods")
+        .replace("refreshAfter: 0.5", "refreshAfter: 5\n    refresh: 1");
+    let errors = parse(&text).unwrap_err();
+    let places = errors.lines().map(|line| line.split(": ").take(2).collect::<Vec<_>>().join(" "));
+    let expected = [
+        ":18:16 signers[0].requests.keyTypes[0]",
+        ":18:30 signers[0].requests.keyTypes[2]",
+        ":19:18 signers[0].requests.maxDuration",
+        ":29:9 signers[1].name",
+        ":45:19 signers[1].pods.refreshAfter",
+        ":46:5 signers[1].pods.refresh",
+    ];
+    let expected = expected.map(|place| format!("/etc/windlass/signers.yaml{place}"));
+    assert_eq!(places.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn signers_that_could_do_nothing_or_harm_are_refused() {
     let table = [
-        ("{name: a.b/c, ca: {selfSigned: {directory: d}}}", "has neither requests nor pods"),
+        ("{name: a.b/c, ca: {selfSigned: {directory: d}}}", "signs nothing; add requests or pods"),
         ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and selfSigned"),
         ("{name: a.b/c, ca: {selfSigned: {directory: d}}, pods:}", "has no value"),
         (
             "{name: a.b/c, ca: {selfSigned: {directory: d}}, pods: {serviceNames: false}}",
-            "signers[0].pods: has neither trustDomain nor serviceNames",
+            "signers[0].pods: issues certificates without names; add trustDomain or serviceNames",
         ),
         (
             "{name: a.b/c, ca: {selfSigned: {directory: d}}, pods: {trustDomain: c}}, \
              {name: a.b/d, ca: {selfSigned: {directory: d}}, pods: {trustDomain: d}}",
-            "signers[1].ca.selfSigned: another signer's CA is kept in the same directory",
+            "signers[1].ca.selfSigned.directory: \"d\" is the CA directory of another signer; use another directory",
         ),
     ];
     for (signer, words) in table {
@@ -411,5 +432,5 @@ fn signers_that_could_do_nothing_or_harm_are_refused() {
         assert!(parse(text).is_err(), "{text}");
     }
     let missing = SignersConfig::load(Path::new("/nowhere/signers.yaml")).unwrap_err().to_string();
-    assert!(missing.starts_with("/nowhere/signers.yaml: cannot read it: "), "{missing}");
+    assert!(missing.starts_with("/nowhere/signers.yaml: cannot be read: "), "{missing}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use windlass_controllers::csr_signer::KubernetesSigner;
 use windlass_controllers::signers::config::{
-    ConfigError, RequestProfile, SignerConfig, SignersConfig,
+    ConfigErrors, RequestProfile, SignerConfig, SignersConfig,
 };
 
 use super::signer_ca::{CaFileForm, SignerCa};
@@ -69,7 +69,7 @@ impl SignerSources {
     }
 
     /// Loads the custom signers; an empty list without a file.
-    pub fn custom(&self) -> Result<Vec<SignerConfig>, ConfigError> {
+    pub fn custom(&self) -> Result<Vec<SignerConfig>, ConfigErrors> {
         let read = self.signers.as_deref().map(SignersConfig::load).transpose()?;
         Ok(read.map(|read| read.signers).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Patterns as the file has them, for people.
+//! Formats patterns as they are in the file.
 
 use std::fmt;
 

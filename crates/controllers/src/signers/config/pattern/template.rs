@@ -1,15 +1,14 @@
-//! Patterns that are tied to the requester: `{node}.example.com` is a name that only the node of that
-//! name may have.
+//! Patterns that depend on the requester: only the node `a` may have the name `a.example.com` under
+//! `{node}.example.com`.
 //!
-//! A user name is text that others choose. So what stands in the place of a placeholder must be no
-//! more than a name where it stands; if it is not, or the requester does not have it, the pattern
-//! matches nothing.
+//! User names are chosen by others. So the value of a placeholder must be a plain name in its position. If it is not, or
+//! the requester has no such value, the pattern matches nothing.
 
 use windlass_api::names;
 
 use super::{NamePattern, PatternKind};
 
-/// Who made a request, as the API server wrote it down.
+/// The user who created a request, as the API server recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterIdentity<'a> {
     user: &'a str,
@@ -45,7 +44,7 @@ const PLACEHOLDERS: [(&str, TemplatePlaceholder); 4] = [
 ];
 
 impl<'a> RequesterIdentity<'a> {
-    /// The user of this name; empty if nobody knows.
+    /// Creates the identity of a user; the name is empty if the request has none.
     pub fn new(user: &'a str) -> RequesterIdentity<'a> {
         RequesterIdentity { user }
     }
@@ -66,10 +65,10 @@ impl<'a> RequesterIdentity<'a> {
 }
 
 impl PatternTemplate {
-    /// Reads a pattern with placeholders, or says what is wrong with it.
+    /// Parses a pattern with placeholders; the error is a message that begins with the pattern.
     pub(super) fn parse(text: &str, kind: PatternKind) -> Result<PatternTemplate, String> {
         let template = PatternTemplate { text: text.to_owned(), kind, pieces: parse_pieces(text)? };
-        // Each placeholder will be one name, or a whole address: with one it has to be a pattern.
+        // The result must be a valid pattern if each placeholder is a name or, alone in an e-mail pattern, an address.
         let sample = template.pieces.iter().map(|piece| match piece {
             TemplatePiece::Text(text) => text.as_str(),
             TemplatePiece::Value(_) if template.is_single_placeholder(PatternKind::Email) => "x@x",
@@ -77,17 +76,19 @@ impl PatternTemplate {
         });
         kind.parse(&sample.collect::<String>())?;
         if kind == PatternKind::Uri && template.has_placeholder_in_host() {
-            return Err(format!("{text:?}: placeholders in a URI stand after its host"));
+            return Err(format!(
+                "{text:?} has a placeholder in the host; use placeholders only in the path"
+            ));
         }
         Ok(template)
     }
 
-    /// As it is written in the file.
+    /// Returns the pattern as it is in the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The pattern for a requester; `None` if they have no such name.
+    /// Builds the pattern for a requester; `None` if a placeholder has no valid value.
     pub(super) fn fill(&self, requester: &RequesterIdentity<'_>) -> Option<NamePattern> {
         let mut text = String::new();
         for piece in &self.pieces {
@@ -104,7 +105,7 @@ impl PatternTemplate {
         self.kind.parse(&text).ok()
     }
 
-    /// Whether a value is a name where it is to stand, and nothing else.
+    /// Whether a value is a plain name in the position of its placeholder.
     fn value_fits(&self, value: &str, placeholder: TemplatePlaceholder) -> bool {
         let of = |others: &str| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
@@ -112,7 +113,7 @@ impl PatternTemplate {
         };
         let dns = self.kind == PatternKind::DnsName || self.text.starts_with("*.");
         match (self.kind, placeholder) {
-            // These are compared without regard to case, and users with. Names of nodes have dots.
+            // DNS names are case-insensitive and user names are not. Node names may contain dots.
             (_, TemplatePlaceholder::Node) if dns => names::dns1123_subdomain(value).is_empty(),
             _ if dns => names::dns1123_label(value).is_empty(),
             (PatternKind::Uri, _) => of("-._~"),
@@ -126,12 +127,12 @@ impl PatternTemplate {
         }
     }
 
-    /// Whether it is a placeholder and nothing else, of this kind.
+    /// Whether the pattern is of this kind and consists of one placeholder.
     fn is_single_placeholder(&self, kind: PatternKind) -> bool {
         self.kind == kind && matches!(self.pieces.as_slice(), [TemplatePiece::Value(_)])
     }
 
-    /// Whether a placeholder stands before the path.
+    /// Whether a placeholder comes before the path of the URI.
     fn has_placeholder_in_host(&self) -> bool {
         let Some(first) = self.text.find('{') else { return false };
         let host = self.text.find("://").map(|at| at.saturating_add(3));
@@ -148,11 +149,13 @@ fn parse_pieces(text: &str) -> Result<Vec<TemplatePiece>, String> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         let Some((name, behind)) = after.split_once('}') else {
-            return Err(format!("{text:?} has a \"{{\" without a \"}}\""));
+            return Err(format!("{text:?} has a \"{{\" without a \"}}\"; add it"));
         };
         let Some((_, placeholder)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) else {
             let known = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", ");
-            return Err(format!("{text:?}: {{{name}}} is not a placeholder; there are {known}"));
+            return Err(format!(
+                "{text:?} has the unknown placeholder {{{name}}}; use one of {known}"
+            ));
         };
         pieces.extend(parse_text_piece(before, text)?);
         pieces.push(TemplatePiece::Value(*placeholder));
@@ -164,7 +167,7 @@ fn parse_pieces(text: &str) -> Result<Vec<TemplatePiece>, String> {
 
 fn parse_text_piece(piece: &str, text: &str) -> Result<Option<TemplatePiece>, String> {
     if piece.contains('}') {
-        return Err(format!("{text:?} has a \"}}\" without a \"{{\""));
+        return Err(format!("{text:?} has a \"}}\" without a \"{{\"; add it"));
     }
     Ok((!piece.is_empty()).then(|| TemplatePiece::Text(piece.to_owned())))
 }

@@ -1,29 +1,31 @@
 use std::path::Path;
 
-use super::super::document::ConfigDocument;
+use windlass_runtime::config::{ConfigDocument, ConfigErrors};
+
 use super::*;
 
 /// How a pattern is read, its text, what it matches and what not.
 type Row = (Reader<NamePattern>, &'static str, &'static [&'static str], &'static [&'static str]);
-type Reader<T> = fn(&ConfigField<'_>) -> Result<T, ConfigError>;
+type Reader<T> = fn(&ConfigField<'_>) -> ConfigResult<T>;
 
-fn parse_text<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigError> {
+fn parse_text<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigErrors> {
     let quoted = format!("{text:?}");
-    reader(&ConfigDocument::parse(Path::new("f"), &quoted).unwrap().root())
+    let document = ConfigDocument::parse(Path::new("f"), quoted.as_bytes())?;
+    document.finish(reader(&document.root()))
 }
 
 #[test]
 fn no_pattern_matches_more_than_it_seems_to() {
     let table: &[Row] = &[
-        (NamePattern::parse_dns_name_field, "*", &["a", "a.b", "*.a", "x y"], &[]),
+        (NamePattern::parse_dns_name, "*", &["a", "a.b", "*.a", "x y"], &[]),
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "example.com",
             &["example.com", "EXAMPLE.com"],
             &["example.com.", "a.example.com", "xexample.com", "*.example.com", ""],
         ),
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "*.example.com",
             &["a.example.com", "A.Example.COM", "*.example.com", "a_b.example.com"],
             &[
@@ -39,33 +41,33 @@ fn no_pattern_matches_more_than_it_seems_to() {
             ],
         ),
         (
-            NamePattern::parse_common_name_field,
+            NamePattern::parse_common_name,
             "system:node:a",
             &["system:node:a"],
             &["System:node:a", ""],
         ),
         (
-            NamePattern::parse_common_name_field,
+            NamePattern::parse_common_name,
             "*.example.com",
             &["a.example.com"],
             &["a/b.example.com", "x"],
         ),
-        (NamePattern::parse_organization_field, "team", &["team"], &["Team", "teams", ""]),
-        (NamePattern::parse_organization_field, "*", &["team", ""], &[]),
+        (NamePattern::parse_organization, "team", &["team"], &["Team", "teams", ""]),
+        (NamePattern::parse_organization, "*", &["team", ""], &[]),
         (
-            NamePattern::parse_email_field,
+            NamePattern::parse_email,
             "*@example.com",
             &["a@example.com", "a.b+c@EXAMPLE.com"],
             &["@example.com", "a@b@example.com", "a@x.example.com", "a@example.com.org", "a"],
         ),
         (
-            NamePattern::parse_email_field,
+            NamePattern::parse_email,
             "a@example.com",
             &["a@Example.com"],
             &["A@example.com", "b@example.com"],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "spiffe://example.com/*",
             &["spiffe://example.com/ns/a", "spiffe://example.com/a.b/..c"],
             &[
@@ -81,13 +83,13 @@ fn no_pattern_matches_more_than_it_seems_to() {
             ],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "urn:example:*",
             &["urn:example:a:b"],
             &["urn:examples:a", "urn:example:"],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "https://a.b/c",
             &["https://a.b/c"],
             &["https://a.b/c/", "https://a.b/C"],
@@ -107,7 +109,7 @@ fn no_pattern_matches_more_than_it_seems_to() {
 /// Readers decode escapes once, twice or not at all, and some take backslashes for slashes.
 #[test]
 fn no_escape_leads_out_of_a_path() {
-    let pattern = parse_text(NamePattern::parse_uri_field, "spiffe://example.com/team/*").unwrap();
+    let pattern = parse_text(NamePattern::parse_uri, "spiffe://example.com/team/*").unwrap();
     let jane = RequesterIdentity::new("jane");
     for rest in ["a", "a/b", "a%20b", "a%C3%A4/b", "a?x=1//2", "a.b/...", "~a/b-c_d"] {
         assert!(pattern.allows(&format!("spiffe://example.com/team/{rest}"), &jane), "{rest}");
@@ -161,7 +163,7 @@ type TiedRow = (
 fn names_are_tied_to_the_requester() {
     let table: &[TiedRow] = &[
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "{node}.corp.example",
             &[
                 ("system:node:a", "a.corp.example"),
@@ -187,13 +189,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "*.{node}.corp.example",
             &[("system:node:a", "x.a.corp.example"), ("system:node:a", "*.a.corp.example")],
             &[("system:node:b", "x.a.corp.example"), ("system:node:a", "a.corp.example")],
         ),
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "{serviceAccount}.{namespace}.svc",
             &[("system:serviceaccount:web:api", "api.web.svc")],
             &[
@@ -208,7 +210,7 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             "{user}.corp.example",
             &[("jane", "jane.corp.example")],
             &[
@@ -218,13 +220,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_common_name_field,
+            NamePattern::parse_common_name,
             "system:node:{node}",
             &[("system:node:a", "system:node:a")],
             &[("system:node:b", "system:node:a"), ("system:node:a", "System:node:a")],
         ),
         (
-            NamePattern::parse_common_name_field,
+            NamePattern::parse_common_name,
             "{user}",
             &[("jane", "jane"), ("jane@a.b", "jane@a.b"), ("system:node:a", "system:node:a")],
             &[
@@ -236,19 +238,19 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_common_name_field,
+            NamePattern::parse_common_name,
             "*.{node}.b",
             &[("system:node:a", "x.a.b")],
             &[("system:node:A", "x.A.b")],
         ),
         (
-            NamePattern::parse_organization_field,
+            NamePattern::parse_organization,
             "team-{namespace}",
             &[("system:serviceaccount:a:b", "team-a")],
             &[("a", "team-a")],
         ),
         (
-            NamePattern::parse_email_field,
+            NamePattern::parse_email,
             "{user}@corp.example",
             &[("jane", "jane@corp.example")],
             &[
@@ -258,13 +260,13 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_email_field,
+            NamePattern::parse_email,
             "{user}",
             &[("jane@a.b", "jane@a.b"), ("jane@a.b", "jane@A.B")],
             &[("*@a.b", "x@a.b"), ("*", "x@a.b"), ("jane", "jane"), ("a@b@c", "a@b@c")],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "spiffe://corp/ns/{namespace}/sa/{serviceAccount}",
             &[("system:serviceaccount:web:a.b", "spiffe://corp/ns/web/sa/a.b")],
             &[
@@ -276,7 +278,7 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "spiffe://corp/node/{node}/*",
             &[("system:node:a", "spiffe://corp/node/a/x/y")],
             &[
@@ -286,7 +288,7 @@ fn names_are_tied_to_the_requester() {
             ],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             "urn:corp:{user}",
             &[("jane", "urn:corp:jane")],
             &[("a:b", "urn:corp:a:b")],
@@ -314,7 +316,7 @@ fn names_are_tied_to_the_requester() {
 fn what_is_no_pattern_is_an_error() {
     let table: &[(Reader<NamePattern>, &[&str])] = &[
         (
-            NamePattern::parse_dns_name_field,
+            NamePattern::parse_dns_name,
             &[
                 "{host}.a",
                 "{Node}.a",
@@ -338,14 +340,14 @@ fn what_is_no_pattern_is_an_error() {
                 "*.*",
             ],
         ),
-        (NamePattern::parse_common_name_field, &["a*", "*a", "*.a*", "*."]),
-        (NamePattern::parse_organization_field, &["a*", "*a", "{user}*", "{group}"]),
+        (NamePattern::parse_common_name, &["a*", "*a", "*.a*", "*."]),
+        (NamePattern::parse_organization, &["a*", "*a", "{user}*", "{group}"]),
         (
-            NamePattern::parse_email_field,
+            NamePattern::parse_email,
             &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"],
         ),
         (
-            NamePattern::parse_uri_field,
+            NamePattern::parse_uri,
             &[
                 "https://{node}/*",
                 "https://{node}.a/b",
@@ -387,7 +389,7 @@ fn blocks_have_the_addresses_that_begin_so() {
         ("10.1.2.3/32", &["10.1.2.3"], &["10.1.2.2"]),
     ];
     for (text, good, bad) in table {
-        let block = parse_text(AddressBlock::parse_field, text).unwrap();
+        let block = parse_text(AddressBlock::parse, text).unwrap();
         for address in *good {
             assert!(block.contains(address.parse().unwrap()), "{text} and {address}");
         }
@@ -407,6 +409,6 @@ fn blocks_have_the_addresses_that_begin_so() {
         "fd00::1/64",
         "/8",
     ] {
-        assert!(parse_text(AddressBlock::parse_field, text).is_err(), "{text}");
+        assert!(parse_text(AddressBlock::parse, text).is_err(), "{text}");
     }
 }

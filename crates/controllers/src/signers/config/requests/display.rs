@@ -1,9 +1,9 @@
-//! Which requests a signer signs, for people.
+//! Names of key types and requesters, for `windlass signer show`.
 
 use super::{AllowedRequesters, KEY_TYPES, KeyType};
 
 impl KeyType {
-    /// Its name in the file.
+    /// Returns the name that `keyTypes` uses for it.
     pub fn name(self) -> &'static str {
         let found = KEY_TYPES.iter().find(|(_, kind)| *kind == self);
         found.map_or("", |(name, _)| *name)
