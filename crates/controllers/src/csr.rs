@@ -99,18 +99,6 @@ pub fn has_certificate(request: &Csr) -> bool {
     status.and_then(|status| status.certificate.as_ref()).is_some_and(|text| !text.0.is_empty())
 }
 
-/// Whether it was allowed and not forbidden. As for Kubernetes, conditions count by being there.
-pub fn is_approved(request: &Csr) -> bool {
-    condition(request, APPROVED).is_some() && condition(request, DENIED).is_none()
-}
-
-/// Whether a signer refused it.
-pub fn has_failed(request: &Csr) -> bool {
-    conditions(request)
-        .iter()
-        .any(|c| c.type_ == FAILED && (c.status == "True" || c.status.is_empty()))
-}
-
 /// The request with this condition in place of those of its type and of `instead`.
 pub fn with_condition(request: &Csr, condition: CsrCondition, instead: &str) -> Csr {
     let mut request = without_condition(request, instead);

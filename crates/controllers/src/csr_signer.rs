@@ -1,16 +1,15 @@
-//! The signers, Kubernetes' own and the user's: they answer approved requests with a certificate, or
-//! say why there is none.
+//! Signs approved CertificateSigningRequests, for the built-in signers of Kubernetes and for custom ones.
 //!
-//! A request is answered by one write of the object that the watch brought, which the server
-//! refuses if it is no longer that. So there are no two certificates for one request, and none
-//! without an approval that was there before.
+//! A request is answered by one write of the object that the watch delivered, which the server rejects if the object has
+//! changed since. So a request never gets two certificates, and none without an approval that was there before. Signing
+//! takes an [`ApprovedCsr`], which proves the approval.
 
+mod approved_csr;
 pub(crate) mod counters;
 mod decision;
 mod policy;
 mod terms;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::signer_name::SignerName;
 
-use crate::ca::{self, CaSource};
+use crate::ca::{self, CaSource, SigningCa};
 use crate::csr::{
     self, Csr, FAILED, PendingCsr, PendingCsrs, condition, is_conflict, true_condition,
     with_condition, without_condition, write_outcome,
@@ -39,35 +38,36 @@ use crate::workers::{self, ReconcileOutcome};
 
 use crate::pending_requests;
 use crate::signers::CustomSigner;
-use crate::signers::config::{CaConfig, PublicationConfig, SignerConfig};
+use crate::signers::config::SignerConfig;
 use crate::signers::rollout::{CaRollout, RolloutHold};
 
+use approved_csr::{ApprovedCsr, awaits_signer};
 use counters::SignerCounters;
-use decision::{CsrDecision, SigningDelay, decide, needs_signing};
+use decision::{CsrDecision, SigningDelay, decide};
 use terms::SigningTerms;
 
 pub use counters::metrics;
 pub use policy::KubernetesSigner;
 
-/// Requests that are answered at the same time.
+/// Requests that are processed concurrently.
 const WORKERS: usize = 16;
 const BACKOFF: RetryBackoff =
     RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
-/// The condition that says why an approved request has no certificate yet. It goes when there is
-/// one.
+/// Condition with the reason for which an approved request has no certificate yet. It is removed when the certificate is
+/// issued.
 pub const DELAYED: &str = "windlass.dev/SigningDelayed";
 
-/// A signer and what it signs with.
+/// A built-in signer and its CA.
 #[derive(Clone)]
 pub struct BuiltInSigner {
     /// Which built-in signer this is.
     pub signer: KubernetesSigner,
-    /// Its certificate and key; somebody else keeps them current.
+    /// Certificate and key of the CA, which are reloaded elsewhere.
     pub ca: Arc<CaSource>,
 }
 
-/// A signer and the files of its CA.
+/// A built-in signer and the files of its CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerFiles {
     /// Which built-in signer the files belong to.
@@ -78,8 +78,8 @@ pub struct SignerFiles {
     pub key: PathBuf,
 }
 
-/// Reads the signers' files. A signer whose files are bad is degraded until they are good; the
-/// others work. Signers with the same files share what is read. Reads from disk: not for async code.
+/// Reads the CAs of the signers. A signer whose files are invalid is degraded until they are valid; the others work.
+/// Signers with the same files share one CA. Blocks on disk reads.
 pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltInSigner> {
     let mut opened: Vec<(&SignerFiles, Arc<CaSource>)> = Vec::new();
     for each in files {
@@ -95,7 +95,7 @@ pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltInSigner> {
     opened.into_iter().map(|(each, ca)| BuiltInSigner { signer: each.signer, ca }).collect()
 }
 
-/// What the signers sign with, each once.
+/// Lists the CAs of the signers, each once.
 pub fn ca_sources(signers: &[BuiltInSigner]) -> Vec<Arc<CaSource>> {
     let mut sources: Vec<Arc<CaSource>> = Vec::new();
     for BuiltInSigner { ca, .. } in signers {
@@ -106,33 +106,29 @@ pub fn ca_sources(signers: &[BuiltInSigner]) -> Vec<Arc<CaSource>> {
     sources
 }
 
-/// What publishes the CA of kubelets' serving certificates, as that of a custom signer: no other
-/// published bundle lets clients verify kubelets.
+/// Returns a signer that publishes the CA of kubelet serving certificates. No other published bundle lets clients verify
+/// kubelets.
 pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner> {
     let BuiltInSigner { signer, ca } =
         signers.iter().find(|each| each.signer == KubernetesSigner::KubeletServing)?;
     let name = SignerName::parse(&FieldPath::new("name"), signer.name(), &mut FieldErrors::new())?;
-    let bundle = format!("{}anchors", name.bundle_prefix());
-    let custom = SignerConfig {
-        name,
-        ca: CaConfig::Files { certificate: ca.certificate_file().to_owned(), key: PathBuf::new() },
-        requests: None,
-        pods: None,
-        publish: Some(PublicationConfig { bundle, labels: BTreeMap::new() }),
-    };
+    let custom = SignerConfig::publish_only(name, ca.certificate_file().to_owned());
     Some(CustomSigner::new(custom, ca.clone()))
 }
 
-/// Says which of Kubernetes' own signers do not sign.
+/// Logs which built-in signers are disabled.
 pub fn log_missing_signers(signers: &[BuiltInSigner]) {
     for signer in KubernetesSigner::ALL {
         if !signers.iter().any(|each| each.signer == signer) {
-            tracing::info!(signer = signer.name(), "no CA is given; it does not sign");
+            tracing::info!(
+                signer = signer.name(),
+                "built-in signer has no CA; its requests stay pending"
+            );
         }
     }
 }
 
-/// Runs these signers; does not end. No certificate of Kubernetes' own lasts longer than `longest`.
+/// Runs these signers; does not return. `longest` limits the lifetime of certificates of built-in signers.
 pub async fn run(
     client: Client,
     built_in: Vec<BuiltInSigner>,
@@ -154,7 +150,7 @@ pub async fn run(
 struct CsrIssuer {
     name: String,
     ca: Arc<CaSource>,
-    /// Which CA signs while it is replaced; `None` if every new one does at once.
+    /// Decides which CA signs during a rollout; `None` if a new CA signs immediately.
     rollout: Option<Arc<CaRollout>>,
     terms: SigningTerms,
     counts: Arc<SignerCounters>,
@@ -171,27 +167,27 @@ impl CsrIssuer {
         }
     }
 
-    fn decide(&self, request: &Csr, now: OffsetDateTime) -> CsrDecision {
-        let ca = match &self.rollout {
-            None => match self.ca.current() {
-                Some(ca) => ca,
-                None if needs_signing(request) => {
-                    return CsrDecision::Delayed(SigningDelay::unavailable(&self.ca));
-                }
-                None => return CsrDecision::Nothing,
-            },
-            Some(rollout) => match rollout.select_ca(now) {
-                Ok(ca) => ca,
-                Err(RolloutHold { reason, message }) if needs_signing(request) => {
-                    return CsrDecision::Delayed(SigningDelay { reason, message });
-                }
-                Err(_) => return CsrDecision::Nothing,
-            },
+    fn decide(&self, csr: &Csr, now: OffsetDateTime) -> CsrDecision {
+        let request = match ApprovedCsr::verify(csr, &self.name) {
+            Ok(request) => request,
+            Err(reason) => return reason.into(),
         };
-        decide(request, &self.name, &self.terms, &ca, now)
+        match self.select_ca(now) {
+            Ok(ca) => decide(&request, &self.terms, &ca, now),
+            Err(delay) => CsrDecision::Delayed(delay),
+        }
     }
 
-    /// Count changes of what it signs with.
+    fn select_ca(&self, now: OffsetDateTime) -> Result<Arc<SigningCa>, SigningDelay> {
+        match &self.rollout {
+            None => self.ca.current().ok_or_else(|| SigningDelay::unavailable(&self.ca)),
+            Some(rollout) => rollout
+                .select_ca(now)
+                .map_err(|RolloutHold { reason, message }| SigningDelay { reason, message }),
+        }
+    }
+
+    /// Returns receivers that change when another CA may sign.
     fn changes(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
         let of_rollout = self.rollout.as_ref().map(|rollout| rollout.changes());
         std::iter::once(self.ca.changes()).chain(of_rollout)
@@ -213,7 +209,7 @@ async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, backoff: Re
         issuers,
         clock,
     });
-    let wanted = |request: &Csr| needs_signing(request) && signing.issuer(request).is_some();
+    let wanted = |request: &Csr| awaits_signer(request) && signing.issuer(request).is_some();
     let watch = csr::watch_csrs(client, &SIGNING, &signing.requests, &queue, wanted);
     let wakers = signing.issuers.iter().flat_map(|each| {
         let wake = |changes| {
@@ -245,7 +241,7 @@ impl CsrSigner {
             return Ok(ReconcileOutcome::Done);
         };
         match self.process(&request, since).await {
-            // Somebody was faster than the watch.
+            // The object has changed since the watch delivered it.
             Err(error) if is_conflict(&error) => {}
             answered => return write_outcome(answered),
         }
@@ -290,13 +286,13 @@ impl CsrSigner {
         Ok(ReconcileOutcome::Done)
     }
 
-    /// Says on the request why it waits, once for each reason.
+    /// Reports the reason of a delay in a condition and an event, once per reason.
     async fn report_delay(&self, request: &Csr, delay: &SigningDelay) -> Result<(), kube::Error> {
         let SigningDelay { reason, message } = delay;
-        let told = condition(request, DELAYED).is_some_and(|told| {
-            told.reason.as_deref() == Some(*reason) && told.message.as_ref() == Some(message)
+        let is_reported = condition(request, DELAYED).is_some_and(|known| {
+            known.reason.as_deref() == Some(*reason) && known.message.as_ref() == Some(message)
         });
-        if told {
+        if is_reported {
             return Ok(());
         }
         let now = (self.clock)();

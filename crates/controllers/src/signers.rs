@@ -1,10 +1,10 @@
-//! Signers of the user's own, as `signers.yaml` describes them.
+//! Custom signers, which `signers.yaml` describes.
 //!
-//! - `config`: the file, as it is meant; `profile`: whether a request is one that may be signed.
-//! - `pods`: signs what pods ask for.
-//! - `rollout`: which CA signs while it is replaced.
+//! - `config`: parser of the file; `profile`: checks requests against it.
+//! - `pods`: signs PodCertificateRequests.
+//! - `rollout`: decides which CA signs while a new one is rolled out.
 //!
-//! Requests are signed by `sign` and approved by `approve`, as those of Kubernetes' own signers.
+//! CertificateSigningRequests are approved by `approver` and signed by `csr_signer`, as those of built-in signers.
 
 pub mod config;
 pub mod pods;
@@ -22,39 +22,38 @@ use crate::options::Clock;
 use config::{ApprovalMode, CaConfig, SignerConfig, SignersConfig};
 use rollout::CaRollout;
 
-/// A signer of the user's own and what it signs with.
+/// A custom signer and its CA.
 #[derive(Clone)]
 pub struct CustomSigner {
     /// Configuration of the signer from the signers file.
     pub custom: SignerConfig,
-    /// Its certificate and key; somebody else keeps them current.
+    /// Certificate and key of the CA, which are reloaded elsewhere.
     pub ca: Arc<CaSource>,
-    /// Which of its CAs signs while it is replaced.
+    /// Decides which CA signs while a new one is rolled out.
     pub rollout: Arc<CaRollout>,
 }
 
 impl CustomSigner {
-    /// A signer with this CA.
+    /// Creates a signer with this CA.
     pub fn new(custom: SignerConfig, ca: Arc<CaSource>) -> CustomSigner {
         let rollout = CaRollout::new(custom.name.as_str(), ca.clone(), max_duration(&custom));
         CustomSigner { custom, ca, rollout }
     }
 
-    /// The longest lifetime that it grants.
+    /// Returns the longest lifetime that it grants.
     pub fn max_duration(&self) -> Duration {
         max_duration(&self.custom)
     }
 
-    /// Whether it approves requests by itself.
+    /// Whether it approves requests automatically.
     pub fn approves(&self) -> bool {
         let requests = self.custom.requests.as_ref();
         requests.is_some_and(|requests| requests.approval != ApprovalMode::Manual)
     }
 }
 
-/// Reads the file, which must be good, and the CAs in it. A signer whose CA is bad is degraded until
-/// its files are good; a CA that is to be made is made if it is not there. Writes to disk: not for
-/// async code.
+/// Reads a valid signers file and the CAs in it. A signer whose CA is invalid is degraded until its files are valid; a
+/// missing self-signed CA is generated. Blocks on disk reads and writes.
 pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
     let SignersConfig { signers } = SignersConfig::load(file)?;
     let opened = signers.into_iter().map(|custom| {
@@ -70,7 +69,7 @@ pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
         if ca.current().is_none() {
             tracing::error!(
                 signer = custom.name.as_str(),
-                "the signer has no usable CA; its requests stay pending"
+                "signer has no usable CA; its requests stay pending"
             );
         }
         CustomSigner::new(custom, ca)

@@ -1,102 +1,95 @@
-//! What to answer to one request: no I/O, so that everything can be tried in a table.
+//! Decides on one approved request, without I/O.
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateRequest, CertificateTemplate, CertificateUsages, Error, LintWarning,
-    Serial, SystemRandom, Validity, issue_certificate, lifetime,
+    Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity,
+    issue_certificate, lifetime,
 };
 
+use super::approved_csr::{ApprovedCsr, UnsignableCsr};
 use super::terms::SigningTerms;
 use crate::ca::{CaSource, SigningCa, UNAVAILABLE};
-use crate::csr::{Csr, has_certificate, has_failed, is_approved};
-use crate::signers::config::RequesterIdentity;
 
-/// What a signer says to a request.
+/// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CsrDecision {
-    /// Nothing: it is not for this signer, not approved, or answered already.
+    /// Nothing is to be done: another signer's, not approved, or already answered.
     Nothing,
-    /// This certificate, perhaps with others that vouch for it, as PEM.
+    /// The issued certificate as PEM, with its chain if the signer includes it.
     Certificate(String),
-    /// Never, because the signer does not sign such things.
+    /// The request violates the signer's policy. This is final.
     Refused(String),
     /// The request is valid but cannot be signed yet; retry later.
     Delayed(SigningDelay),
 }
 
-/// Why a request that is in order gets no certificate now.
+/// Reason for which a valid request has no certificate yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningDelay {
-    /// Reason of the event, in CamelCase.
+    /// Reason of the condition and event, in CamelCase.
     pub reason: &'static str,
     /// Message for users, which names the cause.
     pub message: String,
 }
 
 impl SigningDelay {
-    /// The signer has no CA to sign with.
+    /// Creates the delay of a signer without a usable CA.
     pub fn unavailable(ca: &CaSource) -> SigningDelay {
         SigningDelay { reason: UNAVAILABLE, message: ca.unavailable_message() }
     }
 }
 
-/// Whether this is a request that a signer has to answer.
-pub fn needs_signing(request: &Csr) -> bool {
-    !has_certificate(request) && is_approved(request) && !has_failed(request)
+impl From<UnsignableCsr> for CsrDecision {
+    fn from(reason: UnsignableCsr) -> CsrDecision {
+        match reason {
+            UnsignableCsr::NotPending => CsrDecision::Nothing,
+            UnsignableCsr::Unreadable(error) => delayed("RequestUnreadable", error),
+            // Kubernetes leaves such a request pending, so clients do not expect it to fail.
+            UnsignableCsr::Unproven(error) => delayed("RequestUnproven", error),
+        }
+    }
 }
 
-/// What the signer of this name, with these terms and this CA, answers now.
+/// Decides what a signer with these terms and this CA answers now.
 pub fn decide(
-    request: &Csr,
-    signer: &str,
+    request: &ApprovedCsr<'_>,
     terms: &SigningTerms,
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> CsrDecision {
-    if !needs_signing(request) || request.spec.signer_name != signer {
-        return CsrDecision::Nothing;
+    if let Err(violation) = terms.check(request) {
+        return CsrDecision::Refused(violation);
     }
-    let asked = match CertificateRequest::from_pem(&request.spec.request.0) {
-        Ok(asked) => asked,
-        Err(error) => return delayed("RequestUnreadable", error),
-    };
-    let usages = request.spec.usages.as_deref().unwrap_or_default();
-    let requester = RequesterIdentity::new(request.spec.username.as_deref().unwrap_or_default());
-    if let Err(offence) = terms.check(&requester, &asked, usages) {
-        return CsrDecision::Refused(offence);
-    }
-    let requested = request.spec.expiration_seconds.map(i64::from).map(time::Duration::seconds);
-    match issue(&asked, usages, requested, terms, ca, now) {
+    match issue(request, terms, ca, now) {
         Ok(certificates) => CsrDecision::Certificate(certificates),
-        Err(answer) => answer,
+        Err(decision) => decision,
     }
 }
 
 fn issue(
-    asked: &CertificateRequest,
-    usages: &[String],
-    requested: Option<time::Duration>,
+    request: &ApprovedCsr<'_>,
     terms: &SigningTerms,
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> Result<String, CsrDecision> {
-    let usages =
-        CertificateUsages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
-    let (requested, longest) = terms.requested_and_max_lifetime(requested);
+    let usages = CertificateUsages::from_names(request.usages())
+        .map_err(|error| delayed("UsagesUnknown", error))?;
+    let (requested, longest) = terms.requested_and_max_lifetime(request.lifetime());
     let validity = lifetime(requested, longest, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
     let until = validity.not_after().min(ca.validity().not_after());
     let validity = Validity::new(validity.not_before(), until)
         .map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
-    let wanted = CertificateTemplate::from_request(asked, usages, validity, serial)
-        .map_err(from_pki_error)?;
-    let issued = issue_certificate(ca.authority(), &wanted).map_err(from_pki_error)?;
+    let template = request.template(usages, validity, serial);
+    let issued = issue_certificate(ca.authority(), &template).map_err(from_pki_error)?;
     for warning in issued.warnings() {
         match warning {
-            // So is every one in the first minutes of a CA.
+            // True of every certificate in the first minutes of a CA.
             LintWarning::BeginsEarly => {}
-            warning => tracing::warn!(%warning, "issuing an odd certificate, as Kubernetes would"),
+            warning => {
+                tracing::warn!(%warning, "issuing a certificate with a lint warning, as Kubernetes would")
+            }
         }
     }
     let mut text = issued.to_pem();
@@ -106,13 +99,12 @@ fn issue(
     Ok(text)
 }
 
-/// What cannot become better is refused; the rest is tried again.
+/// Permanent errors are final; the others are retried.
 fn from_pki_error(error: Error) -> CsrDecision {
-    match error {
-        // Kubernetes leaves it at that, so nobody expects it to fail.
-        Error::Unproven(_) => delayed("RequestUnproven", error),
-        error if error.is_permanent() => CsrDecision::Refused(error.to_string()),
-        error => delayed("SigningFailed", error),
+    if error.is_permanent() {
+        CsrDecision::Refused(error.to_string())
+    } else {
+        delayed("SigningFailed", error)
     }
 }
 

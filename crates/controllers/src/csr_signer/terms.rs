@@ -1,46 +1,42 @@
-//! What a signer signs and for how long: Kubernetes' own by Kubernetes' rules, the user's own by
-//! their file.
+//! Terms of a signer: which requests it signs, and with which lifetime.
 
 use std::time::Duration;
 
-use windlass_pki::CertificateRequest;
-
+use super::approved_csr::ApprovedCsr;
 use super::policy::KubernetesSigner;
-use crate::signers::config::{RequestProfile, RequesterIdentity};
+use crate::signers::config::RequestProfile;
 use crate::signers::profile;
 
-/// What a signer signs and for how long.
+/// Which requests a signer signs, and with which lifetime.
 #[derive(Clone, Debug)]
 pub enum SigningTerms {
     /// The policy of a built-in Kubernetes signer.
     BuiltIn {
         /// Which built-in signer sets the policy.
         signer: KubernetesSigner,
-        /// The longest that a certificate lasts.
+        /// Maximum lifetime of a certificate.
         longest: Duration,
     },
-    /// As the user has it.
+    /// The profile of a custom signer.
     Custom(Box<RequestProfile>),
 }
 
 impl SigningTerms {
-    /// Whether this is signed for a requester, or why not.
-    pub fn check(
-        &self,
-        requester: &RequesterIdentity<'_>,
-        request: &CertificateRequest,
-        usages: &[String],
-    ) -> Result<(), String> {
+    /// Checks that the policy allows everything in the request; the error names the first violation.
+    pub fn check(&self, request: &ApprovedCsr<'_>) -> Result<(), String> {
+        let (asked, usages) = (request.request(), request.usages());
         match self {
             SigningTerms::BuiltIn { signer, .. } => {
-                signer.check(request, usages).map_err(|error| error.to_string())
+                signer.check(asked, usages).map_err(|error| error.to_string())
             }
-            SigningTerms::Custom(profile) => profile::check(profile, requester, request, usages)
-                .map_err(|offence| offence.to_string()),
+            SigningTerms::Custom(profile) => {
+                profile::check(profile, &request.requester(), asked, usages)
+                    .map_err(|violation| violation.to_string())
+            }
         }
     }
 
-    /// How long a certificate is to last, and the longest it may.
+    /// Returns the lifetime to issue, if it is determined by request or profile, and its maximum.
     pub fn requested_and_max_lifetime(
         &self,
         requested: Option<time::Duration>,
@@ -55,7 +51,7 @@ impl SigningTerms {
         }
     }
 
-    /// Whether those that vouch for the CA are sent along.
+    /// Whether the intermediates of the CA are appended to certificates.
     pub fn includes_chain(&self) -> bool {
         match self {
             SigningTerms::BuiltIn { .. } => false,

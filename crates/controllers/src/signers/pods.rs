@@ -1,9 +1,8 @@
-//! Signs pods' requests for certificates: it says who the pod is, and which services it stands
-//! behind.
+//! Signs PodCertificateRequests: certificates name the service account of the pod, its services, or both.
 //!
-//! A request is answered by one write of the object that the watch brought, which the server
-//! refuses if it is no longer that, or has an answer. So there are no two certificates for one
-//! request. One that has to wait cannot say why itself; an event does.
+//! A request is answered by one write of the object that the watch delivered, which the server rejects if the object has
+//! changed since or is already answered. So a request never gets two certificates. Signing takes a
+//! [`request::VerifiedPodRequest`]. The API has no condition for a request that is delayed, so an event reports it.
 
 mod decision;
 mod lifetime;
@@ -41,14 +40,13 @@ use request::{
     PodRequest, PodRequestSpec, is_pending, signer_name, with_certificate, with_refusal,
 };
 
-/// Requests that are answered at the same time.
+/// Requests that are processed concurrently.
 const WORKERS: usize = 16;
-/// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
+/// The API removes unanswered requests after 15 minutes; retries have to be much more frequent.
 const BACKOFF: RetryBackoff =
     RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
-/// Runs those of these signers that sign for pods, on the version of the API that `resource` is of;
-/// does not end.
+/// Runs the signers with a section `pods`, with the API version of `resource`; does not return.
 pub async fn run(client: Client, resource: ApiResource, signers: Vec<CustomSigner>, clock: Clock) {
     sign(client, resource, signers, clock, BACKOFF).await;
 }
@@ -69,7 +67,7 @@ async fn sign(
         ca::report(name, ca);
     }
     let queue = Arc::new(WorkQueue::new(&POD_SIGNING, backoff));
-    // Fields can be asked for one value only.
+    // A field selector can select one value only.
     let fields = match issuers.as_slice() {
         [only] => Some(format!("spec.signerName={}", only.name)),
         _ => None,
@@ -110,7 +108,7 @@ async fn sign(
     tokio::join!(watch, join_all(wakers), workers::run(queue.clone(), WORKERS, reconcile));
 }
 
-/// A signer that signs for pods.
+/// A signer of PodCertificateRequests.
 struct PodCertificateIssuer {
     name: String,
     profile: PodProfile,
@@ -155,7 +153,7 @@ impl PodCertificateSigner {
             },
         };
         match self.process(&key, &request, since).await {
-            // Somebody was faster than the watch.
+            // The object has changed since the watch delivered it.
             Err(error) if is_conflict(&error) => {}
             answered => return write_outcome(answered),
         }
@@ -198,7 +196,7 @@ impl PodCertificateSigner {
                 counts.observe_duration(since.elapsed());
                 Ok(ReconcileOutcome::Done)
             }
-            // Clocks differ, or nobody allowed this signer to sign: that has to be known.
+            // The clocks differ, or the controller lacks permission to sign.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                 let why =
                     RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
@@ -236,8 +234,7 @@ impl PodCertificateSigner {
         })
     }
 
-    /// The request with its key. Version 1 does not show the older form of proof, the one before
-    /// it does.
+    /// Returns the request with its key. v1 does not show the older form of proof; v1beta1 does.
     async fn with_key<'a>(
         &self,
         key: &NamespacedName,
@@ -255,7 +252,7 @@ impl PodCertificateSigner {
         Ok(same.map_or(Cow::Borrowed(request), Cow::Owned))
     }
 
-    /// The pod of a request and, if they are to name it, the services of its namespace.
+    /// Reads the pod of a request and, if certificates have their names, the services of its namespace.
     async fn load_context(
         &self,
         key: &NamespacedName,
@@ -275,7 +272,7 @@ impl PodCertificateSigner {
         Ok(PodContext { pod, services })
     }
 
-    /// Says why a request waits, once for each reason.
+    /// Reports the reason of a delay in the log and an event, once per reason.
     async fn report_delay(
         &self,
         key: &NamespacedName,
@@ -286,7 +283,7 @@ impl PodCertificateSigner {
         issuer.counts.delayed.fetch_add(1, Relaxed);
         let RefusalReason { reason, message } = why;
         if self.pending.record_message(key, &format!("{reason}: {message}")) {
-            tracing::warn!(request = %key, reason, message, "cannot sign a request; trying again");
+            tracing::warn!(request = %key, reason, message, "request cannot be signed yet; retrying");
             let notice = WarningEvent { action: "Signing", reason, note: message };
             let regarding = request.object_ref(&self.resource);
             self.notices.warn_about(regarding, notice, (self.clock)()).await;

@@ -1,4 +1,4 @@
-//! Whether a signer of the user's own signs what a request asks for: no I/O, no clock.
+//! Checks requests against the profile of a custom signer, without I/O and clock.
 
 use std::fmt;
 
@@ -11,21 +11,20 @@ use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 /// Something in a request that the profile does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileViolation {
-    /// A name or a usage.
+    /// A name or a usage that is not allowed.
     Value {
-        /// Which field it is, for the message.
+        /// Kind of the value, for the message.
         what: &'static str,
-        /// As it was asked for.
+        /// The value as requested.
         value: String,
     },
-    /// A part of the subject that is neither the common name nor an organization: its type, and its
-    /// value if that is text.
+    /// A subject attribute other than common name and organization: its object identifier, and its value if that is text.
     Attribute(String, Option<String>),
-    /// A usage that has to be asked for, and is not.
+    /// A required usage that is not requested.
     MissingUsage(String),
     /// The key type is not allowed; holds its description.
     Key(String),
-    /// Neither a subject nor an alternative name: the certificate would name nobody.
+    /// Neither a subject nor a subject alternative name.
     Nameless,
 }
 
@@ -55,7 +54,7 @@ impl fmt::Display for ProfileViolation {
     }
 }
 
-/// Whether the profile allows all that a requester asks for; the first that it does not if not.
+/// Checks that the profile allows everything that a requester asks for; the error is the first violation.
 pub fn check(
     profile: &RequestProfile,
     requester: &RequesterIdentity<'_>,
@@ -87,8 +86,7 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a request has a subject or a subject alternative name. Empty ones, which `*` allows, do not
-/// count.
+/// Whether a request has a subject or a subject alternative name. Empty names, which `*` allows, do not count.
 pub fn has_subject(request: &CertificateRequest) -> bool {
     let names = request.alt_names();
     let texts = [&names.dns_names, &names.email_addresses, &names.uris].into_iter().flatten();
@@ -100,7 +98,7 @@ pub fn has_subject(request: &CertificateRequest) -> bool {
 const COMMON_NAME: &str = "2.5.4.3";
 const ORGANIZATION: &str = "2.5.4.10";
 
-/// All of them count, also those that another reader would pass over.
+/// Every attribute is checked, also those that other readers ignore.
 fn check_attribute(
     profile: &RequestProfile,
     requester: &RequesterIdentity<'_>,

@@ -7,6 +7,7 @@ use windlass_pki::{Certificate, CertificateAuthority, PrivateKey, Subject, Valid
 
 use super::super::policy::KubernetesSigner;
 use super::*;
+use crate::csr::Csr;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -26,12 +27,6 @@ fn recorded_csr(case: &str) -> Csr {
     request
 }
 
-fn with_conditions(conditions: Value) -> Csr {
-    let mut request = recorded_csr("kubelet client");
-    request.status = serde_json::from_value(json!({ "conditions": conditions })).unwrap();
-    request
-}
-
 fn authority(until: OffsetDateTime) -> SigningCa {
     let validity = Validity::new(NOW - time::Duration::days(9), until).unwrap();
     let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
@@ -39,7 +34,7 @@ fn authority(until: OffsetDateTime) -> SigningCa {
     CertificateAuthority::self_signed(&subject, validity, key, serial).unwrap().into()
 }
 
-/// What one of Kubernetes' own answers.
+/// Answer of a built-in signer.
 fn decide(
     request: &Csr,
     signer: KubernetesSigner,
@@ -48,42 +43,10 @@ fn decide(
     now: OffsetDateTime,
 ) -> CsrDecision {
     let terms = SigningTerms::BuiltIn { signer, longest };
-    super::decide(request, signer.name(), &terms, ca, now)
-}
-
-fn decided(request: &Csr) -> CsrDecision {
-    let authority = authority(NOW + time::Duration::days(999));
-    decide(request, KubernetesSigner::KubeletClient, &authority, YEAR, NOW)
-}
-
-#[test]
-fn only_what_is_approved_and_open_is_answered() {
-    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
-    let approved = condition("Approved", "True");
-    for nothing in [
-        json!([]),
-        json!([condition("Denied", "True")]),
-        json!([condition("windlass.dev/Other", "True")]),
-        json!([approved, condition("Denied", "True")]),
-        json!([approved, condition("Denied", "False")]),
-        json!([approved, condition("Failed", "True")]),
-        json!([approved, condition("Failed", "")]),
-    ] {
-        assert_eq!(decided(&with_conditions(nothing.clone())), CsrDecision::Nothing, "{nothing}");
+    match ApprovedCsr::verify(request, signer.name()) {
+        Ok(request) => super::decide(&request, &terms, ca, now),
+        Err(reason) => reason.into(),
     }
-    for something in [
-        json!([approved]),
-        json!([condition("Approved", "False")]),
-        json!([approved, condition("Failed", "False")]),
-        json!([approved, condition("windlass.dev/SigningDelayed", "True")]),
-    ] {
-        let answer = decided(&with_conditions(something.clone()));
-        assert!(matches!(answer, CsrDecision::Certificate(_)), "{something}: {answer:?}");
-    }
-    let mut answered = recorded_csr("kubelet client");
-    answered.status.as_mut().unwrap().certificate = Some(ByteString(b"x".to_vec()));
-    assert_eq!(decided(&answered), CsrDecision::Nothing);
-    assert_eq!(decided(&recorded_csr("kubelet serving")), CsrDecision::Nothing, "another signer");
 }
 
 #[test]

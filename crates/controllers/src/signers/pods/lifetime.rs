@@ -1,56 +1,56 @@
-//! From when until when a pod's certificate is good, and when to ask for the next one.
+//! Validity and renewal time of pod certificates.
 
 use std::time::Duration as Span;
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{Error, Validity};
 
-/// The API refuses anything shorter.
+/// Minimum lifetime that the API accepts.
 const SHORTEST: Duration = Duration::HOUR;
-/// For clocks that are behind. The API refuses five minutes.
+/// Allowance for clocks that are behind. The API rejects five minutes.
 const BACKDATE: Duration = Duration::minutes(2);
-/// What the API wants left on either side of the renewal.
+/// Minimum that the API requires between the renewal and either end of the validity.
 const MARGIN: Duration = Duration::minutes(10);
 
-/// The times of a certificate.
+/// Validity and renewal time of one certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateTimes {
     /// Validity period of the certificate, within that of the CA.
     pub validity: Validity,
-    /// When to ask for the next one.
+    /// When the node should request the next certificate.
     pub begin_refresh_at: OffsetDateTime,
 }
 
-/// How long certificates may last, and when they are renewed.
+/// Limits on the lifetime of a certificate, and when it is renewed.
 #[derive(Debug, Clone, Copy)]
 pub struct LifetimeLimits {
-    /// The longest that the signer allows.
+    /// Maximum of the signer.
     pub longest: Span,
-    /// The longest that the request allows.
+    /// Maximum of the request.
     pub asked: Duration,
-    /// The part of its life after which a certificate is renewed, between 0 and 1.
+    /// Fraction of the lifetime after which a certificate is renewed, between 0 and 1.
     pub refresh_after: f64,
 }
 
-/// Why there are no such times.
+/// Reason for which no valid times exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValidityError {
-    /// The request wants less than there can be.
-    #[error("a certificate lasts at least one hour, and this one may last {}s", .0.whole_seconds())]
+    /// Request or signer allow less than the minimum.
+    #[error("the lifetime is limited to {}s, and the minimum is one hour", .0.whole_seconds())]
     TooShort(Duration),
-    /// The CA is not good yet.
+    /// The CA is not valid yet.
     #[error("the signer's CA is not valid before {0}")]
     TooEarly(OffsetDateTime),
-    /// The CA ends too soon.
+    /// The CA expires too soon.
     #[error("the signer's CA is valid until {0}, which is too soon for a certificate of one hour")]
     TooLate(OffsetDateTime),
-    /// There are no such times in any calendar.
+    /// The times are outside the range of X.509.
     #[error(transparent)]
     Impossible(#[from] Error),
 }
 
 impl LifetimeLimits {
-    /// The times of a certificate that is issued now by a CA that is good for `authority`.
+    /// Computes the times of a certificate that a CA with the validity `authority` issues now.
     pub fn compute(
         &self,
         now: OffsetDateTime,
@@ -77,7 +77,7 @@ impl LifetimeLimits {
 
     fn refresh_time(&self, validity: Validity, lifetime: Duration) -> OffsetDateTime {
         let after = Duration::seconds((lifetime * self.refresh_after).whole_seconds());
-        // An hour has room for both margins.
+        // The minimum lifetime leaves room for both margins.
         validity.not_before() + after.clamp(MARGIN, lifetime - MARGIN)
     }
 }

@@ -239,7 +239,7 @@ fn what_the_signer_does_not_sign_is_denied() {
             "",
             &annotations,
             "InvalidUnverifiedUserAnnotations",
-            "\"a.com/y\" is not understood: this signer takes no annotations",
+            "\"a.com/y\" is not supported: this signer accepts no annotations",
         ),
         ("keyTypes: [RSA3072, ED25519]", &nothing, "UnsupportedKeyType", key),
         (
@@ -340,12 +340,74 @@ fn what_may_become_better_waits() {
 }
 
 #[test]
-fn an_answer_is_given_once() {
+fn only_a_pending_request_is_answered() {
     let profile = profile(&["trustDomain: example.com"]);
-    for kind in ["Issued", "Denied", "Failed"] {
-        let mut answered = request(json!({"podUID": 7}));
-        answered.data["status"] = json!({"conditions": [{"type": kind, "status": "True"}]});
-        assert_eq!(answer(&answered, &profile), PodRequestDecision::Nothing);
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let conditions = |list: &[Value]| json!({ "conditions": list });
+    for (status, is_answered) in [
+        (json!({}), false),
+        (conditions(&[condition("Issued", "True")]), true),
+        (conditions(&[condition("Denied", "True")]), true),
+        (conditions(&[condition("Failed", "True")]), true),
+        (conditions(&[condition("Denied", "")]), true),
+        (conditions(&[condition("Failed", "Unknown")]), true),
+        (conditions(&[json!({"type": "Denied"})]), true),
+        (conditions(&[condition("Issued", "False")]), false),
+        (conditions(&[condition("Denied", "False")]), false),
+        (conditions(&[condition("Denied", "False"), condition("Failed", "True")]), true),
+        (conditions(&[condition("windlass.dev/Other", "True")]), false),
+        (json!({"certificateChain": "x"}), true),
+        (json!({"certificateChain": ""}), false),
+    ] {
+        let mut request = request(json!({}));
+        request.data["status"] = status.clone();
+        let answer = answer(&request, &profile);
+        assert_eq!(answer == PodRequestDecision::Nothing, is_answered, "{status} {answer:?}");
+        assert_eq!(matches!(answer, PodRequestDecision::Issued { .. }), !is_answered, "{status}");
+        let parsed = PendingPodRequest::parse(&request).err();
+        assert_eq!(parsed.is_some(), is_answered, "{status}");
+    }
+}
+
+#[test]
+fn a_request_is_verified_against_its_pod_and_its_key() {
+    let verify = |changes: Value, pod: Option<&Pod>| {
+        let pending = PendingPodRequest::parse(&request(changes)).unwrap();
+        pending.verify(pod).err()
+    };
+    let good = world().pod.unwrap();
+    let changed = |change: fn(&mut Pod)| {
+        let mut pod = good.clone();
+        change(&mut pod);
+        pod
+    };
+    let other_uid = changed(|pod| pod.metadata.uid = Some("other".into()));
+    let no_uid = changed(|pod| pod.metadata.uid = None);
+    let other_account =
+        changed(|pod| pod.spec.as_mut().unwrap().service_account_name = Some("admin".into()));
+    let no_account = changed(|pod| pod.spec.as_mut().unwrap().service_account_name = None);
+    let mut tampered = fixture!("pcr-p256.stub.der");
+    *tampered.0.last_mut().unwrap() ^= 1;
+    let reason = |refused: Option<UnsignablePodRequest>| match refused {
+        None => "",
+        Some(UnsignablePodRequest::NotPending) => "NotPending",
+        Some(UnsignablePodRequest::Unreadable(_)) => "Unreadable",
+        Some(UnsignablePodRequest::KeyUnproven(_)) => "KeyUnproven",
+        Some(UnsignablePodRequest::PodNotFound(_)) => "PodNotFound",
+        Some(UnsignablePodRequest::NotPermitted(_)) => "NotPermitted",
+    };
+    for (changes, pod, expected) in [
+        (json!({}), Some(&good), ""),
+        (json!({}), None, "PodNotFound"),
+        (json!({}), Some(&other_uid), "PodNotFound"),
+        (json!({}), Some(&no_uid), "PodNotFound"),
+        (json!({}), Some(&other_account), "NotPermitted"),
+        (json!({}), Some(&no_account), "NotPermitted"),
+        (json!({"serviceAccountName": "default"}), Some(&no_account), ""),
+        (json!({"stubPKCS10Request": tampered}), Some(&good), "KeyUnproven"),
+        (json!({"stubPKCS10Request": null}), Some(&good), "KeyUnproven"),
+    ] {
+        assert_eq!(reason(verify(changes.clone(), pod)), expected, "{changes}");
     }
 }
 
