@@ -1,11 +1,10 @@
-//! Volumes of the machine itself, defined by a file of the same shape as a pod's.
+//! Host projections: volumes of the machine itself, which a file defines in the form of a pod's projected volumes.
 //!
-//! - [`file`]: what such a file says. Whatever is wrong with it is told with the path of the field,
-//!   all of it at once.
-//! - [`file_watch`]: reads it again when it changes.
-//! - [`keystores`]: files of other formats than PEM, made from those of the volume.
-//! - [`secret`]: the passwords of these.
-//! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
+//! - [`parser`]: parses the file and reports all errors with their positions.
+//! - [`file_watch`]: reloads the file when it changes.
+//! - [`keystores`]: files of other formats than PEM, built from those of the volume.
+//! - [`secret`]: passwords of keystores.
+//! - [`notification`]: how an application is notified of new files; [`notifier`] notifies it.
 
 mod file_watch;
 pub mod keystores;
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_pki::AltNames;
+use windlass_runtime::config::{ConfigErrors, MAX_CONFIG_BYTES};
 
 use crate::files::{DiskError, FileSystem};
 use crate::volume::definition::VolumeDefinition;
@@ -30,33 +30,30 @@ pub use keystores::KeystoreFile;
 pub use notification::Notification;
 pub use notifier::{FailedNotification, Notifier};
 
-/// Nobody writes so much by hand.
-const MAX_FILE: usize = 1 << 20;
-
-/// A volume of the machine.
+/// A volume of the machine itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProjection {
     /// Unique name of the projection, a DNS label.
     pub name: String,
-    /// Where its files are to be.
+    /// Absolute path of the directory with its files.
     pub directory: PathBuf,
-    /// Where its ConfigMaps and Secrets are.
+    /// Namespace of its ConfigMaps and Secrets.
     pub namespace: String,
     /// The sources of the volume; those that need a pod are rejected.
     pub definition: VolumeDefinition,
     /// User and group that the files belong to.
     pub readers: VolumeReaders,
-    /// `CN` of its certificates; none is the node's name.
+    /// Common name of its certificates; `None` is the name of the node.
     pub common_name: Option<String>,
-    /// What its certificates speak for.
+    /// Subject alternative names of its certificates.
     pub names: AltNames,
-    /// Files of other formats, made from those that it holds.
+    /// Files of other formats, built from the files of the volume.
     pub stores: Vec<KeystoreFile>,
-    /// Who is told when its files are new.
+    /// Notifications that are sent after its files have changed.
     pub notify: Vec<Notification>,
 }
 
-/// What is wrong with a file of projections.
+/// Reason for which a projections file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectionsError {
     /// The file could not be read from disk.
@@ -65,57 +62,36 @@ pub enum ProjectionsError {
     /// No projections file exists at this path.
     #[error("{}: there is no such file", .0.display())]
     Missing(PathBuf),
-    /// It says what cannot be done.
-    #[error("{}{}", .path.display(), listed(.problems))]
-    Wrong {
-        /// The projections file that was rejected.
-        path: PathBuf,
-        /// Everything that is wrong with it.
-        problems: Vec<String>,
-    },
+    /// The content of the file is invalid.
+    #[error(transparent)]
+    Invalid(#[from] ConfigErrors),
 }
 
 /// All host projections of one file, shared as a snapshot.
 pub type HostProjections = Arc<Vec<Arc<HostProjection>>>;
 
-/// Reads a file of projections, and the files of passwords that it names. A password that is not
-/// there is no error here: only the volume that needs it has to wait.
+/// Reads a projections file, and the password files that it names. A missing password file is no error here: only the
+/// volume that needs it waits.
 pub fn read(path: &Path, files: &FileSystem) -> Result<HostProjections, ProjectionsError> {
-    let Some(bytes) = files.read(path, MAX_FILE + 1)? else {
+    let Some(bytes) = files.read(path, MAX_CONFIG_BYTES + 1)? else {
         return Err(ProjectionsError::Missing(path.to_owned()));
     };
-    let parsed = if bytes.len() > MAX_FILE {
-        Err(vec![format!("it is longer than {MAX_FILE} bytes")])
-    } else {
-        parser::parse(&bytes, files)
-    };
-    match parsed {
-        Ok(projections) => Ok(Arc::new(projections.into_iter().map(Arc::new).collect())),
-        Err(problems) => Err(ProjectionsError::Wrong { path: path.to_owned(), problems }),
-    }
+    let projections = parser::parse(path, &bytes, files)?;
+    Ok(Arc::new(projections.into_iter().map(Arc::new).collect()))
 }
 
 impl HostProjection {
-    /// The files of the volume, with those of other formats that are made from them. Nobody but the
-    /// owner and the group gets to read a key that was made here.
+    /// Adds the keystores to the files of the volume, and restricts generated keys to their owner and group.
     pub fn finish(&self, payload: VolumePayload) -> Result<VolumePayload, BlockedReason> {
         keystores::finish(self, payload)
     }
 
-    /// For whom its certificates are.
+    /// Returns the subject of its certificates.
     pub fn certificate_subject(&self) -> CertificateSubject {
         CertificateSubject::Host {
             common_name: self.common_name.clone(),
             names: self.names.clone(),
         }
-    }
-}
-
-/// One problem on the line of the file's name, several on a line each.
-fn listed(problems: &[String]) -> String {
-    match problems {
-        [one] => format!(": {one}"),
-        several => several.iter().map(|problem| format!("\n  {problem}")).collect(),
     }
 }
 

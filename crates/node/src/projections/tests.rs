@@ -1,24 +1,14 @@
 use super::*;
 
 #[test]
-fn one_problem_is_told_on_one_line_and_several_on_a_line_each() {
-    let wrong = |problems: &[&str]| {
-        let problems = problems.iter().map(|problem| (*problem).to_owned()).collect();
-        ProjectionsError::Wrong { path: "/p.yaml".into(), problems }.to_string()
-    };
-    assert_eq!(wrong(&["a: b"]), "/p.yaml: a: b");
-    assert_eq!(wrong(&["a: b", "c: d"]), "/p.yaml\n  a: b\n  c: d");
-}
-
-#[test]
 fn a_file_that_is_missing_or_too_long_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections.yaml");
     let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
     assert!(error.ends_with("projections.yaml: there is no such file"), "{error}");
-    std::fs::write(&path, vec![b' '; MAX_FILE + 1]).unwrap();
+    std::fs::write(&path, vec![b' '; MAX_CONFIG_BYTES + 1]).unwrap();
     let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
-    assert!(error.ends_with("it is longer than 1048576 bytes"), "{error}");
+    assert!(error.ends_with("projections.yaml: is longer than 1048576 bytes"), "{error}");
     let error = read(dir.path(), &FileSystem::default()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read"), "{error}");
 }

@@ -58,7 +58,7 @@ impl EmbeddedNode {
 /// Reads the volumes of a machine.
 pub fn read_projections(path: &Path) -> Result<(PathBuf, HostProjections)> {
     let projections = windlass_node::projections::read(path, &FileSystem::default());
-    let projections = projections.with_context(|| format!("--projections {}", path.display()))?;
+    let projections = projections.context("--projections")?;
     Ok((path.to_owned(), projections))
 }
 

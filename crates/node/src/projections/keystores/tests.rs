@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
 
 use super::super::parser;
@@ -37,7 +39,7 @@ fn path(text: &str) -> VolumePath {
 }
 
 fn projection(text: &str) -> HostProjection {
-    parser::parse(text.as_bytes(), &FileSystem::default()).unwrap().remove(0)
+    parser::parse(Path::new("p.yaml"), text.as_bytes(), &FileSystem::default()).unwrap().remove(0)
 }
 
 fn inputs() -> KeystoreInputs {

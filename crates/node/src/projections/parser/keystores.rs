@@ -1,203 +1,203 @@
-//! Files of other formats.
+//! The section `keystores`: files of other formats than PEM.
 
-use serde_json::Value;
-use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_pki::Pkcs12Profile;
 use windlass_pki::limits::MAX_ALIAS_CHARACTERS;
+use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 
 use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::secret::{Passphrase, SecretText};
-use super::fields::FieldReader;
-use super::{absolute, fields};
+use super::parse_absolute_path;
 use crate::files::FileSystem;
 use crate::volume::definition::{ProjectedSource, VolumeDefinition};
 use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
 
-const FORMATS: [&str; 2] = ["PKCS12", "JKS"];
+#[derive(Clone, Copy)]
+enum KeystoreFormat {
+    Pkcs12,
+    Jks,
+}
+
+const FORMATS: [(&str, KeystoreFormat); 2] =
+    [("PKCS12", KeystoreFormat::Pkcs12), ("JKS", KeystoreFormat::Jks)];
 
 /// Parses the `keystores` section of one projection.
 pub struct KeystoresParser<'a> {
     /// File system access for reading password files.
     pub files: &'a FileSystem,
-    /// What a key is called of which nothing is said.
-    pub default_alias: String,
+    /// Alias of keys that have none in the file.
+    pub default_alias: &'a str,
 }
 
-/// What is said of how a store is protected.
+/// Protection of a keystore, as far as it is configured.
 struct KeystoreProtection {
-    at: FieldPath,
     passphrase: Option<Passphrase>,
     profile: Option<Pkcs12Profile>,
 }
 
 impl KeystoresParser<'_> {
-    /// Parses the list of keystores and checks their paths against the volume's.
-    pub fn read(
+    /// Parses the list of keystores. Their paths are checked against the volume, if its definition is valid.
+    pub fn parse(
         &self,
-        items: Vec<(FieldPath, Value)>,
+        list: &ConfigField<'_>,
         definition: Option<&VolumeDefinition>,
-        errors: &mut FieldErrors,
-    ) -> Vec<KeystoreFile> {
-        let mut taken = definition.map(ReservedPaths::new);
-        let mut stores = Vec::new();
-        for (at, item) in items {
-            let store = FieldReader::from_value(item, &at, errors)
-                .and_then(|item| self.store(item, errors));
-            if let (Some(store), Some(taken)) = (&store, &mut taken) {
-                taken.check(store, &at, errors);
+    ) -> ConfigResult<Vec<KeystoreFile>> {
+        let mut reserved = definition.map(ReservedPaths::new);
+        list.sensitive().parse_items(|item| {
+            let fields = item.fields(&[
+                "path",
+                "format",
+                "trustAnchorsPath",
+                "keyPath",
+                "certificateChainPath",
+                "alias",
+                "profile",
+                "password",
+                "passwordFile",
+            ])?;
+            let path = fields.required("path", parse_volume_path);
+            let kind = self.parse_kind(item, &fields);
+            let store = KeystoreFile { path: path?, kind: kind? };
+            match &mut reserved {
+                Some(reserved) => reserved.check(&store, &fields).map(|()| store),
+                None => Ok(store),
             }
-            stores.extend(store);
-        }
-        stores
+        })
     }
 
-    fn store(&self, mut item: FieldReader, errors: &mut FieldErrors) -> Option<KeystoreFile> {
-        let path = path(&mut item, "path", true, errors);
-        let format = item.require_text("format", errors);
-        let profile = item.text("profile", errors);
-        let profile = profile.and_then(|name| {
-            let profile = Pkcs12Profile::from_name(&name);
-            if profile.is_none() {
-                let known = Pkcs12Profile::ALL.map(Pkcs12Profile::name);
-                errors.not_supported(&item.child("profile"), &name, &known);
-            }
-            profile
-        });
-        let passphrase = self.passphrase(&mut item, errors);
-        let protection = KeystoreProtection { at: item.path().clone(), passphrase, profile };
-        let kind = match (format.as_deref(), item.has("trustAnchorsPath"), item.has("keyPath")) {
-            (Some("PKCS12"), true, false) => pkcs12_trust(&mut item, protection, errors),
-            (Some("JKS"), true, false) => jks_trust(&mut item, protection, errors),
-            (Some("PKCS12"), false, true) => self.pkcs12_key(&mut item, protection, errors),
-            (Some("JKS"), false, true) => {
-                let detail = "a key store is PKCS12, which every Java since 8 reads";
-                errors.forbidden(&item.child("keyPath"), detail);
-                return None;
-            }
-            (Some("PKCS12" | "JKS"), false, false) => {
-                errors.required(item.path(), "one of trustAnchorsPath and keyPath is required");
-                return None;
-            }
-            (Some("PKCS12" | "JKS"), true, true) => {
-                errors
-                    .forbidden(item.path(), "only one of trustAnchorsPath and keyPath may be used");
-                return None;
-            }
-            (Some(other), ..) => {
-                errors.not_supported(&item.child("format"), other, &FORMATS);
-                return None;
-            }
-            (None, ..) => return None,
-        };
-        for name in ["alias", "certificateChainPath"] {
-            if item.take(name).is_some() {
-                errors.forbidden(&item.child(name), "applies to key stores only");
-            }
-        }
-        item.end(errors);
-        Some(KeystoreFile { path: path?, kind: kind? })
-    }
-
-    fn pkcs12_key(
+    fn parse_kind(
         &self,
-        item: &mut FieldReader,
-        protection: KeystoreProtection,
-        errors: &mut FieldErrors,
-    ) -> Option<KeystoreKind> {
-        let key = path(item, "keyPath", true, errors);
-        let chain = path(item, "certificateChainPath", false, errors);
-        let alias = item.text("alias", errors);
-        if let Some(alias) = &alias
-            && !(1..=MAX_ALIAS_CHARACTERS).contains(&alias.chars().count())
-        {
-            let detail = format!("must have between 1 and {MAX_ALIAS_CHARACTERS} characters");
-            errors.invalid_str(&item.child("alias"), alias, &detail);
+        item: &ConfigField<'_>,
+        fields: &ConfigFields<'_>,
+    ) -> ConfigResult<KeystoreKind> {
+        let format = fields.required("format", |field| field.one_of(&FORMATS));
+        let profiles = Pkcs12Profile::ALL.map(|profile| (profile.name(), profile));
+        let profile = fields.optional("profile", |field| field.one_of(&profiles));
+        let passphrase = self.parse_passphrase(fields);
+        let source = fields.exactly_one(&["trustAnchorsPath", "keyPath"]);
+        let (format, source) = (format?, source?);
+        let protection = KeystoreProtection { passphrase: passphrase?, profile: profile? };
+        match (format, source) {
+            (KeystoreFormat::Pkcs12, ("keyPath", key)) => {
+                self.parse_key_store(item, fields, &key, protection)
+            }
+            (KeystoreFormat::Jks, ("keyPath", key)) => {
+                Err(key.error("needs the format PKCS12, which Java 8 and newer can read"))
+            }
+            (format, (_, trust)) => {
+                let unused = reject_fields(
+                    fields,
+                    &["alias", "certificateChainPath"],
+                    "applies only to key stores; remove it",
+                );
+                let trust = parse_volume_path(&trust);
+                let kind = match format {
+                    KeystoreFormat::Pkcs12 => protection.pkcs12_trust(fields, trust),
+                    KeystoreFormat::Jks => protection.jks_trust(item, fields, trust),
+                };
+                unused.and(kind)
+            }
         }
-        let alias = alias.unwrap_or_else(|| self.default_alias.clone());
-        let profile = protection.profile.unwrap_or(Pkcs12Profile::Modern2023);
-        let password = protection.needed(errors);
-        Some(KeystoreKind::Pkcs12Key { key: key?, chain, alias, password: password?, profile })
     }
 
-    fn passphrase(&self, item: &mut FieldReader, errors: &mut FieldErrors) -> Option<Passphrase> {
-        let file = item.text("passwordFile", errors);
-        let given = item.take("password");
-        if file.is_some() && given.is_some() {
-            errors.forbidden(item.path(), "only one of password and passwordFile may be used");
-            return None;
+    fn parse_key_store(
+        &self,
+        item: &ConfigField<'_>,
+        fields: &ConfigFields<'_>,
+        key: &ConfigField<'_>,
+        protection: KeystoreProtection,
+    ) -> ConfigResult<KeystoreKind> {
+        let key = parse_volume_path(key);
+        let chain = fields.optional("certificateChainPath", parse_volume_path);
+        let alias = fields.optional("alias", |field| {
+            let alias = field.text()?;
+            if alias.chars().count() > MAX_ALIAS_CHARACTERS {
+                return Err(field.invalid(format!(
+                    "has more than {MAX_ALIAS_CHARACTERS} characters; shorten it"
+                )));
+            }
+            Ok(alias.to_owned())
+        });
+        let profile = protection.profile.unwrap_or(Pkcs12Profile::Modern2023);
+        let password = protection.require_password(item);
+        Ok(KeystoreKind::Pkcs12Key {
+            key: key?,
+            chain: chain?,
+            alias: alias?.unwrap_or_else(|| self.default_alias.to_owned()),
+            password: password?,
+            profile,
+        })
+    }
+
+    fn parse_passphrase(&self, fields: &ConfigFields<'_>) -> ConfigResult<Option<Passphrase>> {
+        let names = ["password", "passwordFile"];
+        if names.iter().all(|name| fields.get(name).is_none()) {
+            return Ok(None);
         }
-        if let Some(file) = file {
-            let path = absolute(&file, &item.child("passwordFile"), errors)?;
-            return Some(Passphrase::read(&path, self.files));
+        match fields.exactly_one(&names)? {
+            ("passwordFile", field) => {
+                Ok(Some(Passphrase::read(&parse_absolute_path(&field)?, self.files)))
+            }
+            (_, field) => {
+                let secret = SecretText::new(field.text_or_empty()?.to_owned());
+                secret.password().map_err(|error| field.error(error.to_string()))?;
+                Ok(Some(Passphrase::Given(secret)))
+            }
         }
-        let at = item.child("password");
-        let secret = SecretText::new(fields::text(given?, &at, errors)?);
-        if let Err(error) = secret.password() {
-            errors.invalid_omitted(&at, &error.to_string());
-        }
-        Some(Passphrase::Given(secret))
     }
 }
 
 impl KeystoreProtection {
-    fn needed(self, errors: &mut FieldErrors) -> Option<Passphrase> {
+    fn require_password(self, item: &ConfigField<'_>) -> ConfigResult<Passphrase> {
+        self.passphrase.ok_or_else(|| item.error("needs one of password and passwordFile"))
+    }
+
+    fn pkcs12_trust(
+        self,
+        fields: &ConfigFields<'_>,
+        trust: ConfigResult<VolumePath>,
+    ) -> ConfigResult<KeystoreKind> {
         if self.passphrase.is_none() {
-            errors.required(&self.at, "one of password and passwordFile is required");
+            reject_fields(fields, &["profile"], "has no effect without a password; add one")?;
         }
-        self.passphrase
+        let profile = self.profile.unwrap_or(Pkcs12Profile::Modern2023);
+        let seal = self.passphrase.map(|passphrase| (passphrase, profile));
+        Ok(KeystoreKind::Pkcs12Trust { trust: trust?, seal })
+    }
+
+    fn jks_trust(
+        self,
+        item: &ConfigField<'_>,
+        fields: &ConfigFields<'_>,
+        trust: ConfigResult<VolumePath>,
+    ) -> ConfigResult<KeystoreKind> {
+        let unused = reject_fields(fields, &["profile"], "applies only to PKCS12; remove it");
+        let password = self.require_password(item);
+        unused?;
+        Ok(KeystoreKind::JksTrust { trust: trust?, password: password? })
     }
 }
 
-fn pkcs12_trust(
-    item: &mut FieldReader,
-    protection: KeystoreProtection,
-    errors: &mut FieldErrors,
-) -> Option<KeystoreKind> {
-    let trust = path(item, "trustAnchorsPath", true, errors);
-    let KeystoreProtection { at, passphrase, profile } = protection;
-    if passphrase.is_none() && profile.is_some() {
-        errors.forbidden(&at.child("profile"), "nothing is protected without a password");
-    }
-    let seal =
-        passphrase.map(|passphrase| (passphrase, profile.unwrap_or(Pkcs12Profile::Modern2023)));
-    Some(KeystoreKind::Pkcs12Trust { trust: trust?, seal })
+/// Reports those of these fields that are set.
+fn reject_fields(fields: &ConfigFields<'_>, names: &[&str], message: &str) -> ConfigResult<()> {
+    let rejected = names.iter().filter_map(|name| fields.get(name));
+    rejected.map(|field| Err(field.error(message))).fold(Ok(()), ConfigResult::and)
 }
 
-fn jks_trust(
-    item: &mut FieldReader,
-    protection: KeystoreProtection,
-    errors: &mut FieldErrors,
-) -> Option<KeystoreKind> {
-    let trust = path(item, "trustAnchorsPath", true, errors);
-    if protection.profile.is_some() {
-        errors.forbidden(&protection.at.child("profile"), "is for PKCS12");
-    }
-    let password = protection.needed(errors);
-    Some(KeystoreKind::JksTrust { trust: trust?, password: password? })
+/// Parses a path that is relative to the volume.
+fn parse_volume_path(field: &ConfigField<'_>) -> ConfigResult<VolumePath> {
+    VolumePath::parse(field.text()?).map_err(|error| {
+        let error = error.to_string();
+        let reason = error.strip_prefix("invalid path: ").unwrap_or(&error);
+        field.invalid(format!("is not a valid path: {reason}"))
+    })
 }
 
-/// A path in the volume.
-fn path(
-    item: &mut FieldReader,
-    name: &str,
-    is_needed: bool,
-    errors: &mut FieldErrors,
-) -> Option<VolumePath> {
-    if !is_needed && !item.has(name) {
-        return None;
-    }
-    let text = item.require_text(name, errors)?;
-    let path = VolumePath::parse(&text);
-    let told = |error: &_| errors.invalid_str(&item.child(name), &text, &format!("{error}"));
-    path.inspect_err(told).ok()
-}
-
-/// What is where in a volume, as far as that is known before its objects are.
+/// Paths of a volume, as far as they are known without its ConfigMaps and Secrets.
 struct ReservedPaths {
     sources: VolumePayload,
     all: VolumePayload,
-    /// Whether an object may bring files of any name.
+    /// Whether a ConfigMap or Secret may add files with any name.
     is_open: bool,
 }
 
@@ -223,7 +223,7 @@ impl ReservedPaths {
                 ProjectedSource::Downward(files) => files.iter().map(|file| &file.path).collect(),
             };
             for path in paths {
-                // Where sources are in each other's way, that is told of them.
+                // Conflicts between sources are reported when the volume is planned.
                 let _ = taken.sources.add(path.clone(), PayloadFile::new([], 0));
                 let _ = taken.all.add(path.clone(), PayloadFile::new([], 0));
             }
@@ -231,15 +231,18 @@ impl ReservedPaths {
         taken
     }
 
-    fn check(&mut self, store: &KeystoreFile, at: &FieldPath, errors: &mut FieldErrors) {
-        for (field, input) in store.kind.inputs() {
+    fn check(&mut self, store: &KeystoreFile, fields: &ConfigFields<'_>) -> ConfigResult<()> {
+        let mut checked = Ok(());
+        for (name, input) in store.kind.inputs() {
             if !self.is_open && self.sources.get(input).is_none() {
-                let detail = "no source of this volume has this path";
-                errors.not_found_because(&at.child(field), input.as_str(), detail);
+                let detail = "is not a file of this volume; use the path of a source";
+                checked = checked.and(fields.required(name, |field| Err(field.invalid(detail))));
             }
         }
-        if let Err(error) = self.all.add(store.path.clone(), PayloadFile::new([], 0)) {
-            errors.invalid_str(&at.child("path"), store.path.as_str(), &error.to_string());
+        if self.all.add(store.path.clone(), PayloadFile::new([], 0)).is_err() {
+            let detail = "conflicts with another path of the volume; use another path";
+            checked = checked.and(fields.required("path", |field| Err(field.invalid(detail))));
         }
+        checked
     }
 }

@@ -107,15 +107,17 @@ fn paths_that_lead_out_are_refused() {
         let file = world.path().join("projections.json");
         let projection = json!({"name": "web", "directory": below.join("web"),
             "projected": {"sources": sources(path)},
-            "stores": [{"path": path, "format": "JKS", "trust": "ca.pem", "password": "x"}]});
+            "keystores": [{"path": path, "format": "JKS", "trustAnchorsPath": "ca.pem", "password": "x"}]});
         let text = json!({"apiVersion": "windlass.dev/v1", "kind": "Projections",
                           "projections": [projection]});
         fs::write(&file, text.to_string()).unwrap();
         world.start_agent("--projections projections.json");
         let log = world.agent.as_mut().unwrap().wait_for_failure();
-        for field in [&FIELDS[..], &["stores[0].path"]].concat() {
+        for field in FIELDS {
             assert!(log.contains(&format!("{field}: Invalid value: {path:?}")), "{log}");
         }
+        let keystore = format!("keystores[0].path: {path:?} is not a valid path: ");
+        assert!(log.contains(&keystore), "{log}");
         world.agent = None;
     }
     assert!(!below.exists());

@@ -159,7 +159,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     let (before, good) = (files(&tls), read(&file));
 
     fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
-    let wrong = "projections[0].keystores[1].keyPath: Not found: \"web.key\"";
+    let wrong = "projections.yaml:15:47: projections[0].keystores[1].keyPath: \"web.key\" is not a file of this volume";
     let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
     let said =
         world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
@@ -188,8 +188,8 @@ fn a_mistake_in_the_file_changes_nothing() {
     fs::write(&file, good.replace("directory: /", "directory: ")).unwrap();
     world.start_agent("--projections projections.yaml");
     let log = world.agent.as_mut().unwrap().wait_for_failure();
-    assert!(log.contains("projections[0].directory: Invalid value: "), "{log}");
-    assert!(log.contains("must be an absolute path"), "{log}");
+    assert!(log.contains("projections.yaml:5:14: projections[0].directory: "), "{log}");
+    assert!(log.contains("is not an absolute path"), "{log}");
 }
 
 #[test]
