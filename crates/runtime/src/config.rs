@@ -167,6 +167,9 @@ impl ConfigDocument {
             .map_err(|_| ConfigErrors::for_file(file, "is not UTF-8 text"))?;
         let mut errors = ConfigErrors::new(file);
         match serde_saphyr::from_str_with_options::<Spanned<ConfigValue>>(text, yaml_options()) {
+            Ok(Spanned { value: ConfigValue::Null, .. }) => {
+                Err(ConfigErrors::for_file(file, "is empty"))
+            }
             Ok(root) => {
                 for (key, path) in value::find_duplicates(&root.value) {
                     let message = "is set twice; remove one of them";

@@ -203,6 +203,11 @@ fn files_that_are_not_one_document_are_rejected() {
         assert_eq!(errors.to_string().lines().count(), 1, "{text:?}: {errors}");
         assert!(errors.to_string().starts_with("f:"), "{text:?}: {errors}");
     }
+    for text in ["", " \n", "# comment\n", "null"] {
+        let parsed = ConfigDocument::parse(Path::new("f"), text.as_bytes());
+        let errors = parsed.err().map(|errors| errors.to_string());
+        assert_eq!(errors.as_deref(), Some("f: is empty"), "{text:?}");
+    }
     let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
     assert!(ConfigDocument::parse(Path::new("f"), deep.as_bytes()).is_err());
     let errors = ConfigDocument::parse(Path::new("f"), &vec![b' '; MAX_CONFIG_BYTES + 1]);

@@ -186,7 +186,7 @@ fn whatever_is_wrong_is_reported_with_its_position() {
         (
             "name: anchors",
             "name: web",
-            "54:9: projections[1].name: \"web\" is the name of another projection; use a unique name",
+            "45:9: projections[1].name: \"web\" is the name of another projection; use a unique name",
         ),
         (
             "/etc/web/./tls/",
@@ -206,12 +206,12 @@ fn whatever_is_wrong_is_reported_with_its_position() {
         (
             "/etc/anchors",
             "/etc/web/tls/ca",
-            "55:14: projections[1].directory: \"/etc/web/tls/ca\" overlaps the directory of projection \"web\"; use separate directories",
+            "46:14: projections[1].directory: \"/etc/web/tls/ca\" overlaps the directory of projection \"web\"; use separate directories",
         ),
         (
             "/etc/anchors",
             "/etc/web",
-            "55:14: projections[1].directory: \"/etc/web\" overlaps the directory of projection \"web\"; use separate directories",
+            "46:14: projections[1].directory: \"/etc/web\" overlaps the directory of projection \"web\"; use separate directories",
         ),
         (
             "namespace: shop",
@@ -264,32 +264,32 @@ fn whatever_is_wrong_is_reported_with_its_position() {
         (
             "{name: everybody, path: ca.pem}",
             "{name: everybody, path: ca.pem, pfad: x}",
-            "58:66: projections[1].projected.sources[0].clusterTrustBundle.pfad: unknown field",
+            "49:65: projections[1].projected.sources[0].clusterTrustBundle.pfad: unknown field",
         ),
         (
             "{name: everybody, path: ca.pem}",
             "{name: everybody, path: ../ca.pem}",
-            "58:50: projections[1].projected.sources[0].clusterTrustBundle.path: Invalid value: \"../ca.pem\": must not contain '..'",
+            "49:51: projections[1].projected.sources[0].clusterTrustBundle.path: Invalid value: \"../ca.pem\": must not contain '..'",
         ),
         (
             "{name: everybody, path: ca.pem}",
             "{name: everybody, path: ca.pem, path: ca.pem}",
-            "58:58: projections[1].projected.sources[0].clusterTrustBundle.path: is set twice; remove one of them",
+            "49:59: projections[1].projected.sources[0].clusterTrustBundle.path: is set twice; remove one of them",
         ),
         (
             "clusterTrustBundle: {name: everybody, path: ca.pem}",
             "serviceAccountToken: {path: t}",
-            "58:28: projections[1].projected.sources[0].serviceAccountToken: needs a pod; remove it",
+            "49:28: projections[1].projected.sources[0].serviceAccountToken: needs a pod; remove it",
         ),
         (
             "clusterTrustBundle: {name: everybody, path: ca.pem}",
             "downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}",
-            "58:20: projections[1].projected.sources[0].downwardAPI: needs a pod; remove it",
+            "49:20: projections[1].projected.sources[0].downwardAPI: needs a pod; remove it",
         ),
         (
             "    - clusterTrustBundle: {name: everybody, path: ca.pem}",
             "      []",
-            "58:7: projections[1].projected.sources: is empty; add a source",
+            "49:7: projections[1].projected.sources: is empty; add a source",
         ),
         // Keystores.
         (
@@ -466,7 +466,7 @@ fn whatever_is_wrong_is_reported_with_its_position() {
         (
             "{Authorization: Bearer token-word}",
             "{Author ization: x}",
-            "44:34: projections[0].notify[2].http.headers[Author ization]: \"Author ization\" is not the name of an HTTP header",
+            "44:33: projections[0].notify[2].http.headers[Author ization]: \"Author ization\" is not the name of an HTTP header",
         ),
         (
             "{Authorization: Bearer token-word}",
