@@ -19,6 +19,7 @@ use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner, Si
 use windlass_controllers::signers::{self, CustomSigner};
 use windlass_controllers::{Clock, LeaderElection, RootCa};
 use windlass_pki::{AltName, Certificate};
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::AdmissionPlugins;
 use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, InflightLimits, LogRotation};
 
@@ -137,7 +138,8 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     let (leave, leaving) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
-    let mut options = controller_options(&settings)?;
+    let metrics = MetricsRegistry::new();
+    let mut options = controller_options(&settings, &metrics)?;
     if let (Some(options), StoreBackend::Shared(_)) = (&mut options, &settings.store) {
         // Others may have the same controllers beside them.
         options.election = Some(LeaderElection::new(data_dir::identity()));
@@ -151,7 +153,7 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock()));
     let limits = connection_limits(&settings.connections, raise_limit());
     let connections = ConnectionTracker::new(limits, ConnectionDeadlines::default());
-    let mut more = metric_sources(node.as_ref(), &certificates);
+    let mut more = metric_sources(&metrics, node.as_ref(), &certificates);
     more.push(connections.source());
     let signs = (leaving.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, more, signs).await?;
@@ -278,12 +280,13 @@ async fn assemble(
 
 /// What other parts of the process count.
 fn metric_sources(
+    registry: &MetricsRegistry,
     node: Option<&node::EmbeddedNode>,
     certificates: &Arc<CertificateMaintainer>,
 ) -> Vec<windlass_server::MetricsSource> {
-    let certificates = certificates.clone();
+    let (certificates, registry) = (certificates.clone(), registry.clone());
     let mut sources: Vec<windlass_server::MetricsSource> = vec![
-        Box::new(windlass_controllers::metrics),
+        Box::new(move |out| out.push_str(&registry.encode())),
         Box::new(move |out| certificates.monitor.metrics(out)),
     ];
     sources.extend(node.map(node::EmbeddedNode::metrics));
@@ -344,6 +347,7 @@ fn controllers(
 /// signs for anybody else: the serving certificates of nodes have a CA of their own.
 fn controller_options(
     settings: &ServerSettings,
+    metrics: &MetricsRegistry,
 ) -> Result<Option<windlass_controllers::ControllerOptions>> {
     let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
     let (data, clock) = (&settings.data, system_clock());
@@ -364,6 +368,7 @@ fn controller_options(
         ca_delivery_timeout: issuing.ca_delivery_timeout,
         bundles: bundles.settings()?,
         node_monitor: nodes.monitor().map_err(anyhow::Error::msg)?,
+        metrics: metrics.clone(),
         ..windlass_controllers::ControllerOptions::new(clock)
     }))
 }

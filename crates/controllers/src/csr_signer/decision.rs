@@ -5,10 +5,11 @@ use windlass_pki::{
     Certificate, CertificateRequest, CertificateTemplate, CertificateUsages, Error, LintWarning,
     Serial, SystemRandom, Validity, issue_certificate, lifetime,
 };
+use windlass_runtime::csr::{CsrState, state};
 
 use super::terms::SigningTerms;
 use crate::ca::{CaSource, SigningCa, UNAVAILABLE};
-use crate::csr::{Csr, has_certificate, has_failed, is_approved};
+use crate::csr::Csr;
 use crate::signers::config::RequesterIdentity;
 
 /// What a signer says to a request.
@@ -42,7 +43,7 @@ impl SigningDelay {
 
 /// Whether this is a request that a signer has to answer.
 pub fn needs_signing(request: &Csr) -> bool {
-    !has_certificate(request) && is_approved(request) && !has_failed(request)
+    state(request) == CsrState::Approved
 }
 
 /// What the signer of this name, with these terms and this CA, answers now.

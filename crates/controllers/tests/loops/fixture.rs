@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::AdmissionPlugins;
 use windlass_server::LocalClient;
 use windlass_server::{MASTERS, User};
@@ -26,6 +27,7 @@ pub struct TestCluster {
     server: Arc<Server>,
     down: watch::Sender<bool>,
     controllers: Option<JoinHandle<()>>,
+    metrics: MetricsRegistry,
     _dir: tempfile::TempDir,
 }
 
@@ -65,7 +67,14 @@ impl TestCluster {
         .unwrap();
         let user = User::authenticated("admin", "", vec![MASTERS.into()]);
         let client = Client::new(LocalClient::new(server.clone(), user), "default");
-        TestCluster { client, server, down, controllers: None, _dir: dir }
+        TestCluster {
+            client,
+            server,
+            down,
+            controllers: None,
+            metrics: MetricsRegistry::new(),
+            _dir: dir,
+        }
     }
 
     /// The server itself, for credentials.
@@ -86,9 +95,15 @@ impl TestCluster {
 
     /// Starts the controllers as they are told.
     pub fn run_controllers_with(&mut self, options: windlass_controllers::ControllerOptions) {
+        self.metrics = options.metrics.clone();
         let shutdown = self.down.subscribe();
         let controllers = windlass_controllers::run(self.client.clone(), options, shutdown);
         self.controllers = Some(tokio::spawn(controllers));
+    }
+
+    /// Metrics of the controllers that were started last, as they are scraped.
+    pub fn metrics(&self) -> String {
+        self.metrics.encode()
     }
 
     /// Ends the controllers at once, so that others can be started.

@@ -70,7 +70,7 @@ pub mod host {
 pub struct IssuingFixture {
     server: Arc<Server>,
     dir: TempDir,
-    _loops: JoinSet<()>,
+    _loops: JoinSet<std::convert::Infallible>,
     _down: watch::Sender<bool>,
     /// How far the clock of nodes is ahead, in seconds.
     ahead: Arc<AtomicI64>,
@@ -104,8 +104,11 @@ impl IssuingFixture {
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let open = || signers::open(&dir.path().join("signers.yaml"), &clock).unwrap();
         let kind = resource("v1");
-        loops.spawn(signers::pods::run(admin.clone(), kind, open(), clock.clone()));
-        loops.spawn(csr_signer::run(admin.clone(), Vec::new(), DAY, open(), clock.clone()));
+        let metrics = windlass_controllers::MetricFamilies::unregistered();
+        let (client, at) = (admin.clone(), clock.clone());
+        loops.spawn(signers::pods::run(client, kind, open(), at, metrics.clone()));
+        let (client, at) = (admin.clone(), clock.clone());
+        loops.spawn(csr_signer::run(client, Vec::new(), DAY, open(), at, metrics));
         let node: NodeObject = object(json!({"metadata": {"name": "n1"}}));
         Api::all(admin.clone()).create(&PostParams::default(), &node).await.unwrap();
         let account: ServiceAccount = object(json!({"metadata": {"name": "frontend"}}));

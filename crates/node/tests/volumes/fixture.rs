@@ -40,7 +40,7 @@ pub struct VolumesFixture {
     pub volumes: Arc<VolumeRuntime>,
     server: Arc<Server>,
     dir: TempDir,
-    loops: JoinSet<()>,
+    loops: JoinSet<std::convert::Infallible>,
     _down: watch::Sender<bool>,
 }
 
@@ -123,7 +123,8 @@ impl VolumesFixture {
             "PodCertificateRequest",
         );
         let resource = kube::core::ApiResource::from_gvk(&kind);
-        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock));
+        let metrics = windlass_controllers::MetricFamilies::unregistered();
+        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock, metrics));
     }
 
     pub fn client_of_node(&self) -> Client {

@@ -65,7 +65,7 @@ fn only_what_is_approved_and_open_is_answered() {
         json!([condition("Denied", "True")]),
         json!([condition("windlass.dev/Other", "True")]),
         json!([approved, condition("Denied", "True")]),
-        json!([approved, condition("Denied", "False")]),
+        json!([condition("Approved", "False")]),
         json!([approved, condition("Failed", "True")]),
         json!([approved, condition("Failed", "")]),
     ] {
@@ -73,7 +73,7 @@ fn only_what_is_approved_and_open_is_answered() {
     }
     for something in [
         json!([approved]),
-        json!([condition("Approved", "False")]),
+        json!([approved, condition("Denied", "False")]),
         json!([approved, condition("Failed", "False")]),
         json!([approved, condition("windlass.dev/SigningDelayed", "True")]),
     ] {

@@ -12,10 +12,10 @@ use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource, ResourceExt as _};
-use windlass_controllers::discovery::TRUST_BUNDLES;
 use windlass_node::node_status::object::is_reported_by_windlass;
 use windlass_node::trust::object;
 use windlass_node::volume::trust_anchors::TrustBundle;
+use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
 
 use super::delivery::{NodeReport, NodeState, TrustState};
 use crate::commands::api_client;
@@ -213,7 +213,7 @@ fn explain_list_error(what: WatchedKind, error: kube::Error) -> anyhow::Error {
 
 /// Bundles, in the best version that the server has.
 async fn bundles(client: &Client) -> Result<ApiResource> {
-    for resource in TRUST_BUNDLES.versions() {
+    for resource in CLUSTER_TRUST_BUNDLES.resources() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match api_client::with_timeout(api.list_metadata(&ListParams::default().limit(1))).await? {
             Ok(_) => return Ok(resource),
