@@ -1,6 +1,7 @@
 //! Cluster roles that are put together from others: their rules are those of the cluster roles that
 //! their aggregation rule selects.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,31 +12,30 @@ use kube::core::{ApiResource, ParseExpressionError, Selector, SelectorExt as _};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::watch_metadata;
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::metrics::AGGREGATION;
-use crate::resource_watch;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
-
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
 /// The only key: any role may be part of any other, so they are looked at together. One look
 /// answers for all changes that came before it.
 const ALL: &str = "clusterroles";
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client) {
-    let queue = Arc::new(WorkQueue::new(&AGGREGATION, BACKOFF));
+pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let roles = ApiResource::erase::<ClusterRole>(&());
-    let watch =
-        resource_watch::watch_metadata(client.clone(), &roles, None, &AGGREGATION, |event| {
-            if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
-                queue.add(ALL);
-            }
-        });
+    let watch = watch_metadata(client.clone(), &roles, None, &metrics, |event| {
+        if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
+            queue.add(ALL);
+        }
+    });
     let reconcile = |_| reconcile(client.clone());
     // One worker: there is one key.
-    tokio::join!(watch, workers::run(queue.clone(), 1, reconcile));
+    tokio::join!(watch, run_workers(queue.clone(), 1, reconcile)).0
 }
 
 /// A role that is to get other rules.
@@ -113,7 +113,7 @@ fn aggregate_rules(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> 
     rules
 }
 
-async fn reconcile(client: Client) -> anyhow::Result<ReconcileOutcome> {
+async fn reconcile(client: Client) -> anyhow::Result<Requeue> {
     let api: Api<ClusterRole> = Api::all(client);
     let roles = api.list(&ListParams::default()).await?.items;
     let AggregationPlan { changes, unclear } = decide(roles);
@@ -123,13 +123,13 @@ async fn reconcile(client: Client) -> anyhow::Result<ReconcileOutcome> {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                return Ok(ReconcileOutcome::Requeue(format!("{name} was changed meanwhile")));
+                return Ok(Requeue::WithBackoff(format!("{name} was changed meanwhile")));
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {name}")),
         }
     }
     anyhow::ensure!(unclear.is_empty(), "bad selectors of roles in {}", unclear.join(", "));
-    Ok(ReconcileOutcome::Done)
+    Ok(Requeue::Done)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! answer is known to be missing, and the rest is used.
 
 use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,17 +11,17 @@ use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
 use kube::core::ApiResource;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
-use windlass_client_error::describe;
-
-use crate::failure_log::FailureLog;
-use crate::metrics::DISCOVERY_FAILURES;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::failure_log::FailureLog;
 
 /// Knows what the API serves and finds out again now and then.
 pub struct ApiCatalog {
     client: Client,
     latest: watch::Sender<Arc<CatalogSnapshot>>,
+    failures: Counter,
     /// Held by who is finding out, so that others wait for that answer.
     asking: Mutex<()>,
 }
@@ -56,7 +56,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Refreshes the catalog periodically; never returns.
-pub async fn run_refresh(catalog: Arc<ApiCatalog>) {
+pub async fn run_refresh(catalog: Arc<ApiCatalog>) -> Infallible {
     let mut failures = FailureLog::default();
     loop {
         let (error, pause) = match catalog.refresh(AFTER_FAILURE).await {
@@ -77,9 +77,9 @@ pub async fn run_refresh(catalog: Arc<ApiCatalog>) {
 
 impl ApiCatalog {
     /// A catalog that knows nothing yet.
-    pub fn new(client: Client) -> ApiCatalog {
+    pub fn new(client: Client, failures: Counter) -> ApiCatalog {
         let (latest, _) = watch::channel(Arc::default());
-        ApiCatalog { client, latest, asking: Mutex::new(()) }
+        ApiCatalog { client, latest, failures, asking: Mutex::new(()) }
     }
 
     /// The latest snapshot; empty until the first discovery succeeds.
@@ -101,7 +101,7 @@ impl ApiCatalog {
         }
         let found = discover(&self.client).await;
         if !found.as_ref().is_ok_and(|found| found.failures.is_empty()) {
-            DISCOVERY_FAILURES.fetch_add(1, Relaxed);
+            self.failures.inc();
         }
         let found = Arc::new(found?);
         self.latest.send_replace(found.clone());

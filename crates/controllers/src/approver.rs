@@ -9,6 +9,7 @@ mod custom;
 mod kubelet_serving;
 mod reserved_names;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,26 +19,28 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use windlass_pki::CertificateRequest;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::csr::{
+    APPROVED, ApprovalDecision, certificate, condition, decision, true_condition, with_condition,
+};
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use crate::csr::{
-    self, APPROVED, Csr, CsrCondition, DENIED, PendingCsrs, condition, has_certificate,
-    is_conflict, is_not_found, true_condition, with_condition,
+    self, Csr, CsrCondition, PendingCsrs, is_conflict, is_not_found, requeue_changed,
 };
 use crate::csr_signer::KubernetesSigner;
-use crate::event_recorder::{EventRecorder, WarningEvent};
-use crate::metrics::APPROVING;
+use crate::metrics::{APPROVING, MetricFamilies};
 use crate::options::Clock;
 use crate::signers::CustomSigner;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 pub use reserved_names::ReservedNames;
 
 const WORKERS: usize = 16;
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(120));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 
 /// The condition that says why a request is not approved though it is of a sort that is.
 pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
@@ -56,23 +59,32 @@ pub struct ApprovalPolicy {
 }
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client, approvals: ApprovalPolicy, clock: Clock) {
-    let queue = Arc::new(WorkQueue::new(&APPROVING, BACKOFF));
+pub async fn run(
+    client: Client,
+    approvals: ApprovalPolicy,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.queue(APPROVING), BACKOFF));
     let approving = Arc::new(CsrApprover {
         requests: PendingCsrs::default(),
         api: Api::all(client.clone()),
         reviews: Api::all(client.clone()),
         nodes: Api::all(client.clone()),
-        notices: EventRecorder::new(client.clone(), "csrapproving"),
+        events: EventRecorder::new(
+            client.clone(),
+            EventReporter::controller("csrapproving"),
+            CONTROLLER_EVENT_LIMIT,
+        ),
         clock,
         approvals,
     });
     let wanted = |request: &Csr| {
         is_undecided(request) && approving.approvals.classify(request) != ApprovalKind::Foreign
     };
-    let watch = csr::watch_csrs(client, &APPROVING, &approving.requests, &queue, wanted);
+    let watch = csr::watch_csrs(client, &approving.requests, &queue, wanted);
     let reconcile = |name: String| approving.clone().reconcile(name);
-    tokio::join!(watch, workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 /// Whose request it is, as far as it is looked at here.
@@ -107,9 +119,7 @@ impl ApprovalPolicy {
 }
 
 fn is_undecided(request: &Csr) -> bool {
-    !has_certificate(request)
-        && condition(request, APPROVED).is_none()
-        && condition(request, DENIED).is_none()
+    certificate(request).is_none() && decision(request) == ApprovalDecision::Undecided
 }
 
 /// What somebody must be allowed to do for a request of theirs to be approved.
@@ -160,19 +170,19 @@ struct CsrApprover {
     api: Api<Csr>,
     reviews: Api<SubjectAccessReview>,
     nodes: Api<Node>,
-    notices: EventRecorder,
+    events: EventRecorder,
     clock: Clock,
     approvals: ApprovalPolicy,
 }
 
 impl CsrApprover {
-    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(pending) = csr::get_pending(&self.requests, &self.api, &name).await? else {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
         let request = &pending.request;
         if !is_undecided(request) {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         }
         let asked = CertificateRequest::from_pem(&request.spec.request.0)
             .with_context(|| format!("unable to parse csr {name:?}"))?;
@@ -181,19 +191,19 @@ impl CsrApprover {
             ApprovalKind::KubeletServing => self.evaluate_serving(request, &asked).await,
             ApprovalKind::Custom(rules) => match custom::evaluate(request, &asked, rules) {
                 custom::ProfileVerdict::Good => self.approve(request, custom::MESSAGE).await,
-                custom::ProfileVerdict::Stranger => Ok(ReconcileOutcome::Done),
+                custom::ProfileVerdict::Stranger => Ok(Requeue::Done),
                 // What a request asks for never changes.
                 custom::ProfileVerdict::Bad(offence) => {
                     self.report_objection(
                         request,
                         custom::REASON,
                         offence.to_string(),
-                        ReconcileOutcome::Done,
+                        Requeue::Done,
                     )
                     .await
                 }
             },
-            ApprovalKind::Foreign => Ok(ReconcileOutcome::Done),
+            ApprovalKind::Foreign => Ok(Requeue::Done),
         }
     }
 
@@ -201,7 +211,7 @@ impl CsrApprover {
         &self,
         request: &Csr,
         asked: &CertificateRequest,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let permissions = required_permissions(request, asked);
         for permission in &permissions {
             if self.is_allowed(request, *permission).await? {
@@ -209,8 +219,8 @@ impl CsrApprover {
             }
         }
         Ok(match permissions.as_slice() {
-            [] => ReconcileOutcome::Done,
-            _ => ReconcileOutcome::Requeue(
+            [] => Requeue::Done,
+            _ => Requeue::WithBackoff(
                 "recognized csr but subject access review was not approved".into(),
             ),
         })
@@ -227,10 +237,10 @@ impl CsrApprover {
         &self,
         request: &Csr,
         asked: &CertificateRequest,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let node = match kubelet_serving::node_name(request, asked) {
             Ok(name) => self.nodes.get_opt(name).await.context("cannot read the node")?,
-            Err(kubelet_serving::ServingVerdict::Foreign) => return Ok(ReconcileOutcome::Done),
+            Err(kubelet_serving::ServingVerdict::Foreign) => return Ok(Requeue::Done),
             Err(judgement) => return self.requeue_with_objection(request, judgement).await,
         };
         match kubelet_serving::evaluate(asked, node.as_ref(), &self.approvals.reserved) {
@@ -239,10 +249,10 @@ impl CsrApprover {
             }
             judgement @ kubelet_serving::ServingVerdict::Reserved(_) => {
                 let Some((reason, message)) = judgement.objection() else {
-                    return Ok(ReconcileOutcome::Done);
+                    return Ok(Requeue::Done);
                 };
                 // Neither what a request asks for nor the reserved names ever change.
-                self.report_objection(request, reason, message, ReconcileOutcome::Done).await
+                self.report_objection(request, reason, message, Requeue::Done).await
             }
             judgement => self.requeue_with_objection(request, judgement).await,
         }
@@ -252,11 +262,11 @@ impl CsrApprover {
         &self,
         request: &Csr,
         judgement: kubelet_serving::ServingVerdict,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let Some((reason, message)) = judgement.objection() else {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
-        let next = ReconcileOutcome::Requeue(message.clone());
+        let next = Requeue::WithBackoff(message.clone());
         self.report_objection(request, reason, message, next).await
     }
 
@@ -266,8 +276,8 @@ impl CsrApprover {
         request: &Csr,
         reason: &str,
         message: String,
-        next: ReconcileOutcome,
-    ) -> anyhow::Result<ReconcileOutcome> {
+        next: Requeue,
+    ) -> anyhow::Result<Requeue> {
         let told = condition(request, DELAYED).is_some_and(|told| {
             told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
         });
@@ -281,13 +291,13 @@ impl CsrApprover {
             if let Some(next) = outcome_if_changed(written.map(drop))? {
                 return Ok(next);
             }
-            let notice = WarningEvent { action: "Approving", reason, note: &message };
-            self.notices.warn(request, notice, now).await;
+            let event = NewEvent::warning("Approving", reason, message);
+            self.events.warn(request.object_ref(&()), event, now).await;
         }
         Ok(next)
     }
 
-    async fn approve(&self, request: &Csr, message: &str) -> anyhow::Result<ReconcileOutcome> {
+    async fn approve(&self, request: &Csr, message: &str) -> anyhow::Result<Requeue> {
         // The server says when, as it does for kube-controller-manager.
         let approved = CsrCondition {
             type_: APPROVED.into(),
@@ -299,20 +309,16 @@ impl CsrApprover {
         let (name, approved) = (request.name_any(), with_condition(request, approved, DELAYED));
         let params = PostParams::default();
         let written = self.api.replace_subresource("approval", &name, &params, &approved).await;
-        Ok(outcome_if_changed(written.map(drop))?.unwrap_or(ReconcileOutcome::Done))
+        Ok(outcome_if_changed(written.map(drop))?.unwrap_or(Requeue::Done))
     }
 }
 
 /// What to do if the request is no longer what was judged: the watch brings what it is now.
-fn outcome_if_changed(
-    written: Result<(), kube::Error>,
-) -> anyhow::Result<Option<ReconcileOutcome>> {
+fn outcome_if_changed(written: Result<(), kube::Error>) -> anyhow::Result<Option<Requeue>> {
     match written {
         Ok(()) => Ok(None),
-        Err(error) if is_not_found(&error) => Ok(Some(ReconcileOutcome::Done)),
-        Err(error) if is_conflict(&error) => {
-            Ok(Some(ReconcileOutcome::Requeue("it was changed meanwhile".into())))
-        }
+        Err(error) if is_not_found(&error) => Ok(Some(Requeue::Done)),
+        Err(error) if is_conflict(&error) => Ok(Some(requeue_changed())),
         Err(error) => Err(error.into()),
     }
 }

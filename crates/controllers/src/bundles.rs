@@ -30,14 +30,13 @@ mod cache;
 pub mod certificate_set;
 mod controller;
 pub mod encoder;
-mod gauges;
 pub mod hash;
 mod mapper;
+mod metrics;
 pub mod namespace_filter;
 pub mod package;
 mod plan;
 mod reconcile;
-mod relist;
 mod settings;
 pub mod sources;
 pub mod status;
@@ -46,7 +45,7 @@ mod target_index;
 mod target_writer;
 
 pub use controller::run;
-pub use gauges::metrics;
+pub(crate) use metrics::BundleMetrics;
 pub use settings::{BundleSettings, PackageFile, TRUST_NAMESPACE};
 
 #[cfg(test)]

@@ -7,24 +7,30 @@
 //! use as it is. If there is none yet, the signer is degraded until the files are good: its requests
 //! stay pending with the reason, and all other signers work.
 
-mod gauges;
+mod metrics;
 pub mod self_signed;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use time::OffsetDateTime;
 use tokio::sync::watch;
+use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{Certificate, CertificateAuthority, Validity};
+use windlass_runtime::file_watch::{FileReadError, FileWatchTiming, FileWatcher, read_limited};
 
-use crate::file_watch::{self, read_file};
 use crate::options::Clock;
 
-pub use gauges::{metrics, report};
+pub(crate) use metrics::CaMetrics;
 
 /// The reason that requests give while their signer has no CA to sign with.
 pub const UNAVAILABLE: &str = "SignerUnavailable";
+
+/// Interval between checks of the validity: a CA expires, or becomes valid, without a change of its files.
+const VALIDITY_CHECK: Duration = Duration::from_secs(10);
 
 /// What a signer signs with: a certificate and its key, and who vouches for it.
 #[derive(Debug)]
@@ -198,21 +204,29 @@ impl CaSource {
         }
     }
 
-    /// Follows the files; does not end.
-    pub async fn watch(self: Arc<Self>) {
+    /// Reloads the files when they change, and checks from time to time whether the CA is still valid.
+    pub async fn watch(self: Arc<Self>) -> Infallible {
         let files = [self.certificate.clone(), self.key.clone()];
-        file_watch::watch_files(&files, move || self.reload()).await;
+        let mut watcher = FileWatcher::new(files, FileWatchTiming::default());
+        loop {
+            let source = self.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || source.reload()).await {
+                tracing::error!(%error, file = %self.certificate.display(), "reload of the CA panicked");
+            }
+            // The result does not matter: both lead to a reload.
+            let _ = tokio::time::timeout(VALIDITY_CHECK, watcher.changed()).await;
+        }
     }
 
     /// What the files hold, if it may be used now.
     fn load(&self, now: OffsetDateTime) -> Result<SigningCa, CaError> {
         let (certificate, key) = (&self.certificate, &self.key);
-        let unreadable = |error: anyhow::Error| CaError {
-            detail: format!("{error:#}"),
+        let unreadable = |error: FileReadError| CaError {
+            detail: error.to_string(),
             cause: "its files cannot be read".to_owned(),
         };
-        let (text, secret) =
-            (read_file(certificate).map_err(unreadable)?, read_file(key).map_err(unreadable)?);
+        let read = |path: &Path| read_limited(path, MAX_PEM_BYTES).map_err(unreadable);
+        let (text, secret) = (read(certificate)?, read(key)?);
         let ca = match self.form {
             CertificateFileForm::One => {
                 CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from)

@@ -1,150 +1,151 @@
-//! Deletes requests that are settled, or that nobody settles: those for certificates, and those
-//! of pods.
+//! Deletes requests whose retention period has ended: CertificateSigningRequests that are answered or that nobody
+//! answers, and PodCertificateRequests.
 //!
-//! Each object has its own moment, so nothing is kept much longer than it is to be, and a delete
-//! names the object as it was seen: one that changed, or that has the same name, stays.
+//! Each object has its own deadline, so none is kept much longer than intended. A delete has the UID and resource version
+//! as preconditions: an object that changed, or another one of the same name, stays.
 
 mod deadline;
 mod deadline_queue;
 
-use std::collections::HashSet;
+use std::convert::Infallible;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta};
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::watch::{ListTracker, TrackedEvent, watch_metadata, watch_objects};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::csr::{Csr, is_conflict, is_not_found};
-use crate::metrics::CLEANING;
+use crate::csr::{Csr, write_outcome};
+use crate::metrics::{CLEANING, MetricFamilies};
 use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
-use crate::resource_watch::{self, Metadata};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 use deadline_queue::DeadlineQueue;
 
 const WORKERS: usize = 4;
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
-/// Removes requests of the cluster; does not end.
-pub async fn run_csr_cleaner(client: Client, clock: Clock) {
-    let cleaner = Arc::new(RequestCleaner::new(clock));
+/// Deletes CertificateSigningRequests when they are due.
+pub async fn run_csr_cleaner(
+    client: Client,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let cleaner = Arc::new(RequestCleaner::new(clock, &metrics));
     let api: Api<Csr> = Api::all(client);
-    let watch = resource_watch::watch_objects(
-        api.clone(),
-        "certificatesigningrequests",
-        None,
-        &CLEANING,
-        {
-            let mut listed = HashSet::new();
-            let cleaner = cleaner.clone();
-            move |event| {
-                cleaner.observe(event, &mut listed, |request: &Csr| {
-                    (request.name_any(), &request.metadata, deadline::csr_deadline(request))
-                });
-            }
-        },
-    );
-    let delete = move |name: String, how: DeleteParams| {
+    let mut tracker = ListTracker::default();
+    let (plural, config) = ("certificatesigningrequests", Config::default());
+    let watch = watch_objects(api.clone(), plural, config, cleaner.queue.metrics(), |event| {
+        let Ok(event) = event else { return };
+        cleaner.observe(event, &mut tracker, Csr::name_any, |request| {
+            (&request.metadata, deadline::csr_deadline(request))
+        });
+    });
+    let delete = |name: String, params: DeleteParams| {
         let api = api.clone();
-        async move { api.delete(&name, &how).await.map(drop) }
+        async move { api.delete(&name, &params).await.map(drop) }
     };
-    tokio::join!(watch, cleaner.run(delete));
+    tokio::join!(watch, cleaner.clone().run(delete)).0
 }
 
-/// Removes pods' requests, of which only the age matters; does not end.
-pub async fn run_pod_request_cleaner(client: Client, resource: ApiResource, clock: Clock) {
-    let cleaner = Arc::new(RequestCleaner::new(clock));
-    let watch = resource_watch::watch_metadata(client.clone(), &resource, None, &CLEANING, {
-        let mut listed = HashSet::new();
-        let cleaner = cleaner.clone();
-        move |event| {
-            cleaner.observe(event, &mut listed, |request: &Metadata| {
-                let key = NamespacedName::from_object(request);
-                let created = request.metadata.creation_timestamp.as_ref();
-                (key, &request.metadata, created.and_then(deadline::pod_request_deadline))
-            });
-        }
+/// Deletes PodCertificateRequests, of which only the age matters.
+pub async fn run_pod_request_cleaner(
+    client: Client,
+    resource: ApiResource,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let cleaner = Arc::new(RequestCleaner::new(clock, &metrics));
+    let mut tracker = ListTracker::default();
+    let metrics = cleaner.queue.metrics();
+    let watch = watch_metadata(client.clone(), &resource, None, metrics, |event| {
+        cleaner.observe(event, &mut tracker, NamespacedName::from_object, |request| {
+            let created = request.metadata.creation_timestamp.as_ref();
+            (&request.metadata, created.and_then(deadline::pod_request_deadline))
+        });
     });
-    let resource = resource.clone();
-    let delete = move |key: NamespacedName, how: DeleteParams| {
+    let delete = |key: NamespacedName, params: DeleteParams| {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), &key.namespace, &resource);
-        async move { api.delete(&key.name, &how).await.map(drop) }
+        async move { api.delete(&key.name, &params).await.map(drop) }
     };
-    tokio::join!(watch, cleaner.run(delete));
+    tokio::join!(watch, cleaner.clone().run(delete)).0
 }
 
 struct RequestCleaner<K> {
-    agenda: Mutex<DeadlineQueue<K>>,
+    deadlines: Mutex<DeadlineQueue<K>>,
     changed: Notify,
     queue: Arc<WorkQueue<K>>,
     clock: Clock,
 }
 
 impl<K: Clone + Ord + Hash + std::fmt::Display + Send + 'static> RequestCleaner<K> {
-    fn new(clock: Clock) -> RequestCleaner<K> {
-        let queue = Arc::new(WorkQueue::new(&CLEANING, BACKOFF));
+    fn new(clock: Clock, metrics: &MetricFamilies) -> RequestCleaner<K> {
+        let queue = Arc::new(WorkQueue::new(metrics.queue(CLEANING), BACKOFF));
         RequestCleaner {
-            agenda: Mutex::new(DeadlineQueue::new()),
+            deadlines: Mutex::new(DeadlineQueue::new()),
             changed: Notify::new(),
             queue,
             clock,
         }
     }
 
-    /// Notes what a watch tells. `read` finds an object's key and how long it is kept.
+    /// Applies a watch event. `read` returns the metadata of an object and the time at which it is deleted.
     fn observe<O>(
         &self,
         event: Event<O>,
-        listed: &mut HashSet<K>,
-        read: impl Fn(&O) -> (K, &ObjectMeta, Option<OffsetDateTime>),
+        tracker: &mut ListTracker<K>,
+        key: impl Fn(&O) -> K,
+        read: impl Fn(&O) -> (&ObjectMeta, Option<OffsetDateTime>),
     ) {
-        let put = |object: &O| {
-            let (key, meta, deadline) = read(object);
-            match deadline {
-                Some(deadline) => self.lock().insert(key, meta, deadline, (self.clock)()),
-                None => self.lock().remove_key(&key),
-            }
-        };
-        match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(object) => {
-                listed.insert(read(&object).0);
-                put(&object);
-            }
-            Event::InitDone => self.lock().retain(&std::mem::take(listed)),
-            Event::Apply(object) => put(&object),
-            Event::Delete(object) => self.lock().remove_key(&read(&object).0),
+        match tracker.track(event, key) {
+            Some(TrackedEvent::Applied(key, object)) => match read(&object) {
+                (meta, Some(deadline)) => self.lock().insert(key, meta, deadline, (self.clock)()),
+                (_, None) => self.lock().remove_key(&key),
+            },
+            Some(TrackedEvent::Deleted(key, _)) => self.lock().remove_key(&key),
+            Some(TrackedEvent::Listed(keys)) => self.lock().retain(&keys),
+            None => {}
         }
         self.changed.notify_one();
     }
 
-    /// Deletes what is due when it is; does not end.
-    async fn run<F, R>(self: Arc<Self>, delete: F)
+    /// Deletes objects when they are due.
+    async fn run<F, R>(self: Arc<Self>, delete: F) -> Infallible
     where
-        F: Fn(K, DeleteParams) -> R + Clone + Send + Sync + 'static,
+        F: Fn(K, DeleteParams) -> R,
         R: Future<Output = Result<(), kube::Error>> + Send + 'static,
     {
         let reconcile = |key: K| {
-            let (cleaner, delete) = (self.clone(), delete.clone());
-            async move { cleaner.clean(key, delete).await }
+            let preconditions = self.lock().preconditions(&key, (self.clock)());
+            let deletion = preconditions.map(|preconditions| {
+                let preconditions = Some(preconditions);
+                delete(key, DeleteParams { preconditions, ..DeleteParams::default() })
+            });
+            async move {
+                match deletion {
+                    // An object that changed is retried: the watch brings it with another deadline.
+                    Some(deletion) => write_outcome(deletion.await.map(|()| Requeue::Done)),
+                    None => Ok(Requeue::Done),
+                }
+            }
         };
-        tokio::join!(self.enqueue_due(), workers::run(self.queue.clone(), WORKERS, reconcile));
+        tokio::join!(self.enqueue_due(), run_workers(self.queue.clone(), WORKERS, reconcile)).0
     }
 
-    async fn enqueue_due(&self) {
+    async fn enqueue_due(&self) -> Infallible {
         loop {
             let (due, next) = {
-                let mut agenda = self.lock();
-                (agenda.pop_due((self.clock)()), agenda.next_due())
+                let mut deadlines = self.lock();
+                (deadlines.pop_due((self.clock)()), deadlines.next_due())
             };
             for key in due {
                 self.queue.add(key);
@@ -158,27 +159,7 @@ impl<K: Clone + Ord + Hash + std::fmt::Display + Send + 'static> RequestCleaner<
         }
     }
 
-    async fn clean<F, R>(&self, key: K, delete: F) -> anyhow::Result<ReconcileOutcome>
-    where
-        F: Fn(K, DeleteParams) -> R,
-        R: Future<Output = Result<(), kube::Error>>,
-    {
-        let Some(preconditions) = self.lock().preconditions(&key, (self.clock)()) else {
-            return Ok(ReconcileOutcome::Done);
-        };
-        let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match delete(key.clone(), how).await {
-            Ok(()) => Ok(ReconcileOutcome::Done),
-            Err(error) if is_not_found(&error) => Ok(ReconcileOutcome::Done),
-            // It changed: the watch brings it, with another moment.
-            Err(error) if is_conflict(&error) => {
-                Ok(ReconcileOutcome::Requeue("it was changed meanwhile".into()))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, DeadlineQueue<K>> {
-        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

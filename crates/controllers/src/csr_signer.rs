@@ -5,54 +5,51 @@
 //! takes an [`ApprovedCsr`], which proves the approval.
 
 mod approved_csr;
-pub(crate) mod counters;
 mod decision;
+mod metrics;
 mod policy;
 mod terms;
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::ByteString;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::signer_name::SignerName;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::csr::{FAILED, condition, true_condition, with_condition, without_condition};
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::ca::{self, CaSource, SigningCa};
-use crate::csr::{
-    self, Csr, FAILED, PendingCsr, PendingCsrs, condition, is_conflict, true_condition,
-    with_condition, without_condition, write_outcome,
-};
-use crate::event_recorder::{EventRecorder, WarningEvent};
-use crate::metrics::SIGNING;
+use crate::ca::{CaSource, SigningCa};
+use crate::csr::{self, Csr, PendingCsr, PendingCsrs, is_conflict, write_outcome};
+use crate::metrics::{MetricFamilies, SIGNING};
 use crate::options::Clock;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
-
 use crate::pending_requests;
 use crate::signers::CustomSigner;
 use crate::signers::config::SignerConfig;
 use crate::signers::rollout::{CaRollout, RolloutHold};
 
 use approved_csr::{ApprovedCsr, awaits_signer};
-use counters::SignerCounters;
 use decision::{CsrDecision, SigningDelay, decide};
 use terms::SigningTerms;
 
-pub use counters::metrics;
+pub(crate) use metrics::{SignerCounters, SignerMetrics};
 pub use policy::KubernetesSigner;
 
 /// Requests that are processed concurrently.
 const WORKERS: usize = 16;
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(300));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
 /// Condition with the reason for which an approved request has no certificate yet. It is removed when the certificate is
 /// issued.
@@ -135,16 +132,19 @@ pub async fn run(
     longest: Duration,
     custom: Vec<CustomSigner>,
     clock: Clock,
-) {
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
     let own = built_in.into_iter().map(|BuiltInSigner { signer, ca }| {
-        CsrIssuer::new(signer.name(), ca, SigningTerms::BuiltIn { signer, longest })
+        let terms = SigningTerms::BuiltIn { signer, longest };
+        CsrIssuer::new(signer.name(), ca, terms, &metrics)
     });
     let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca, rollout }| {
         let terms = SigningTerms::Custom(Box::new(custom.requests?));
-        let issuer = CsrIssuer::new(custom.name.as_str(), ca, terms);
+        let issuer = CsrIssuer::new(custom.name.as_str(), ca, terms, &metrics);
         Some(CsrIssuer { rollout: Some(rollout), ..issuer })
     });
-    sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
+    let issuers = own.chain(custom).collect();
+    sign(client, issuers, clock, WorkQueue::new(metrics.queue(SIGNING), BACKOFF)).await
 }
 
 struct CsrIssuer {
@@ -153,18 +153,19 @@ struct CsrIssuer {
     /// Decides which CA signs during a rollout; `None` if a new CA signs immediately.
     rollout: Option<Arc<CaRollout>>,
     terms: SigningTerms,
-    counts: Arc<SignerCounters>,
+    counters: SignerCounters,
 }
 
 impl CsrIssuer {
-    fn new(name: &str, ca: Arc<CaSource>, terms: SigningTerms) -> CsrIssuer {
-        CsrIssuer {
-            name: name.to_owned(),
-            ca,
-            rollout: None,
-            terms,
-            counts: counters::for_signer(name),
-        }
+    fn new(
+        name: &str,
+        ca: Arc<CaSource>,
+        terms: SigningTerms,
+        metrics: &MetricFamilies,
+    ) -> CsrIssuer {
+        metrics.authorities.add_source(name, &ca);
+        let counters = metrics.signers.signer(name);
+        CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, counters }
     }
 
     fn decide(&self, csr: &Csr, now: OffsetDateTime) -> CsrDecision {
@@ -194,23 +195,29 @@ impl CsrIssuer {
     }
 }
 
-async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, backoff: RetryBackoff) {
-    for CsrIssuer { name, ca, .. } in &issuers {
-        ca::report(name, ca);
-    }
+async fn sign(
+    client: Client,
+    issuers: Vec<CsrIssuer>,
+    clock: Clock,
+    queue: WorkQueue<String>,
+) -> Infallible {
     if issuers.is_empty() {
         return std::future::pending().await;
     }
-    let queue = Arc::new(WorkQueue::new(&SIGNING, backoff));
+    let queue = Arc::new(queue);
     let signing = Arc::new(CsrSigner {
         requests: PendingCsrs::default(),
         api: Api::all(client.clone()),
-        notices: EventRecorder::new(client.clone(), "csrsigning"),
+        events: EventRecorder::new(
+            client.clone(),
+            EventReporter::controller("csrsigning"),
+            CONTROLLER_EVENT_LIMIT,
+        ),
         issuers,
         clock,
     });
     let wanted = |request: &Csr| awaits_signer(request) && signing.issuer(request).is_some();
-    let watch = csr::watch_csrs(client, &SIGNING, &signing.requests, &queue, wanted);
+    let watch = csr::watch_csrs(client, &signing.requests, &queue, wanted);
     let wakers = signing.issuers.iter().flat_map(|each| {
         let wake = |changes| {
             pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue)
@@ -218,13 +225,13 @@ async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, backoff: Re
         each.changes().map(wake)
     });
     let reconcile = |name: String| signing.clone().reconcile(name);
-    tokio::join!(watch, join_all(wakers), workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, join_all(wakers), run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 struct CsrSigner {
     requests: PendingCsrs,
     api: Api<Csr>,
-    notices: EventRecorder,
+    events: EventRecorder,
     issuers: Vec<CsrIssuer>,
     clock: Clock,
 }
@@ -234,11 +241,11 @@ impl CsrSigner {
         self.issuers.iter().find(|each| each.name == request.spec.signer_name)
     }
 
-    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(PendingCsr { request, since }) =
             csr::get_pending(&self.requests, &self.api, &name).await?
         else {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
         match self.process(&request, since).await {
             // The object has changed since the watch delivered it.
@@ -247,20 +254,16 @@ impl CsrSigner {
         }
         match self.api.get_opt(&name).await? {
             Some(request) => write_outcome(self.process(&request, since).await),
-            None => Ok(ReconcileOutcome::Done),
+            None => Ok(Requeue::Done),
         }
     }
 
-    async fn process(
-        &self,
-        request: &Csr,
-        since: Instant,
-    ) -> Result<ReconcileOutcome, kube::Error> {
-        let Some(issuer) = self.issuer(request) else { return Ok(ReconcileOutcome::Done) };
-        let (counts, now) = (&issuer.counts, (self.clock)());
+    async fn process(&self, request: &Csr, since: Instant) -> Result<Requeue, kube::Error> {
+        let Some(issuer) = self.issuer(request) else { return Ok(Requeue::Done) };
+        let (counters, now) = (&issuer.counters, (self.clock)());
         let answer = issuer.decide(request, now);
         if answer != CsrDecision::Nothing {
-            counts.requests.fetch_add(1, Relaxed);
+            counters.requests.inc();
         }
         match answer {
             CsrDecision::Nothing => {}
@@ -269,21 +272,20 @@ impl CsrSigner {
                 let status = answered.status.get_or_insert_default();
                 status.certificate = Some(ByteString(text.into_bytes()));
                 self.write_status(&answered).await?;
-                counts.issued.fetch_add(1, Relaxed);
-                counts.observe_duration(since.elapsed());
+                counters.count_issued(since.elapsed());
             }
             CsrDecision::Refused(message) => {
                 let failed = true_condition(FAILED, "SignerValidationFailure", &message, now);
                 self.write_status(&with_condition(request, failed, DELAYED)).await?;
-                counts.failed.fetch_add(1, Relaxed);
+                counters.failed.inc();
             }
             CsrDecision::Delayed(delay) => {
-                counts.delayed.fetch_add(1, Relaxed);
+                counters.delayed.inc();
                 self.report_delay(request, &delay).await?;
-                return Ok(ReconcileOutcome::Requeue(delay.message));
+                return Ok(Requeue::WithBackoff(delay.message));
             }
         }
-        Ok(ReconcileOutcome::Done)
+        Ok(Requeue::Done)
     }
 
     /// Reports the reason of a delay in a condition and an event, once per reason.
@@ -298,8 +300,8 @@ impl CsrSigner {
         let now = (self.clock)();
         let delayed = true_condition(DELAYED, reason, message, now);
         self.write_status(&with_condition(request, delayed, DELAYED)).await?;
-        let notice = WarningEvent { action: "Signing", reason, note: message };
-        self.notices.warn(request, notice, now).await;
+        let event = NewEvent::warning("Signing", *reason, message.as_str());
+        self.events.warn(request.object_ref(&()), event, now).await;
         Ok(())
     }
 

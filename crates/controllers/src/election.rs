@@ -10,10 +10,9 @@ mod role;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::convert::Infallible;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -22,11 +21,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Config};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_client_error::describe;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::options::Clock;
+
 use lease_guard::{LeaseGuard, fenced_client};
 use role::{LeaderRole, LeaseAction, LeaseRecord};
 
@@ -91,22 +96,24 @@ pub async fn run<F, L>(
     connection: Option<Config>,
     election: LeaderElection,
     clock: Clock,
+    metrics: LeaseMetrics,
     mut shutdown: watch::Receiver<bool>,
     start: F,
 ) where
     F: Fn(Client) -> L,
-    L: Future<Output = ()> + Send + 'static,
+    L: Future<Output = Infallible> + Send + 'static,
 {
     let tenure = Arc::new(LeaseGuard::new(clock.clone()));
     let mut candidate = LeaderCandidate {
         leases: Api::namespaced(client.clone(), &election.namespace),
+        metrics,
         election,
         clock,
         role: LeaderRole::Follower { seen: None },
         tenure,
     };
     loop {
-        candidate.set_leading(false);
+        candidate.metrics.leading.set(0);
         let down = tokio::select! {
             _ = shutdown.wait_for(|down| *down) => true,
             () = candidate.acquire() => false,
@@ -114,7 +121,7 @@ pub async fn run<F, L>(
         if down {
             break;
         }
-        candidate.set_leading(true);
+        candidate.metrics.leading.set(1);
         let mut work = JoinSet::new();
         work.spawn(start(leader_client(&client, connection.clone(), &candidate.tenure)));
         let down = tokio::select! {
@@ -130,7 +137,7 @@ pub async fn run<F, L>(
         tracing::warn!(lease = candidate.election.name, "no longer the leader");
         candidate.role = LeaderRole::Follower { seen: None };
     }
-    candidate.set_leading(false);
+    candidate.metrics.leading.set(0);
     // An attempt that was broken off may have won; whoever is next need not wait for that.
     match tokio::time::timeout(RELEASE, candidate.release()).await {
         Ok(Ok(())) => {}
@@ -154,6 +161,7 @@ fn leader_client(client: &Client, connection: Option<Config>, tenure: &Arc<Lease
 
 struct LeaderCandidate {
     leases: Api<Lease>,
+    metrics: LeaseMetrics,
     election: LeaderElection,
     clock: Clock,
     role: LeaderRole,
@@ -251,7 +259,7 @@ impl LeaderCandidate {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 // Somebody was faster; the next attempt sees who.
                 if self.role == LeaderRole::Leading {
-                    self.update_status(|standing| standing.second_looks += 1);
+                    self.metrics.conflicts.inc();
                 }
                 Ok(())
             }
@@ -304,40 +312,49 @@ impl LeaderCandidate {
         let nanoseconds = (self.clock)().unix_timestamp_nanos();
         Timestamp::from_nanosecond(nanoseconds).ok().map(MicroTime)
     }
-
-    fn set_leading(&self, leads: bool) {
-        self.update_status(|standing| standing.leads = leads);
-    }
-
-    fn update_status(&self, change: impl FnOnce(&mut ElectionStatus)) {
-        let mut standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-        change(standings.entry(self.election.name.clone()).or_default());
-    }
 }
 
-/// How we stand in an election.
-#[derive(Default)]
-struct ElectionStatus {
-    leads: bool,
-    /// Renewals that somebody else's write came before.
-    second_looks: u64,
+/// Metrics of leader elections, under the names of client-go.
+#[derive(Debug)]
+pub struct ElectionMetrics {
+    leading: Family<LeaseLabels, Gauge>,
+    conflicts: Family<LeaseLabels, Counter>,
 }
 
-/// The elections that we take part in.
-static STANDINGS: Mutex<BTreeMap<String, ElectionStatus>> = Mutex::new(BTreeMap::new());
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeaseLabels {
+    name: String,
+}
 
-/// Writes whether we lead, under client-go's names.
-pub fn metrics(out: &mut String) {
-    let standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    let name = "leader_election_master_status";
-    let _ = writeln!(out, "# HELP {name} Whether this process leads\n# TYPE {name} gauge");
-    for (lease, ElectionStatus { leads, .. }) in standings.iter() {
-        let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {}", u8::from(*leads));
+/// Metrics of one lease.
+pub struct LeaseMetrics {
+    leading: Gauge,
+    /// Renewals that conflicted with the write of another process.
+    conflicts: Counter,
+}
+
+impl ElectionMetrics {
+    pub(crate) fn register(registry: &MetricsRegistry) -> ElectionMetrics {
+        ElectionMetrics {
+            leading: registry.register(
+                "leader_election_master_status",
+                "Whether this process is the leader",
+                Family::default(),
+            ),
+            conflicts: registry.register(
+                "leader_election_slowpath",
+                "Renewals of the lease that conflicted with another write",
+                Family::default(),
+            ),
+        }
     }
-    let name = "leader_election_slowpath_total";
-    let help = "Renewals of the lease that had to be made again";
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
-    for (lease, ElectionStatus { second_looks, .. }) in standings.iter() {
-        let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {second_looks}");
+
+    /// Returns the metrics of a lease, which are exposed from now on.
+    pub fn lease(&self, name: &str) -> LeaseMetrics {
+        let labels = LeaseLabels { name: name.to_owned() };
+        LeaseMetrics {
+            leading: self.leading.get_or_create_owned(&labels),
+            conflicts: self.conflicts.get_or_create_owned(&labels),
+        }
     }
 }

@@ -16,29 +16,36 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::{ObjectMetadata, watch_metadata};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::run_workers;
 
 use crate::api_catalog::{ApiCatalog, CatalogSnapshot, ServedResource};
-use crate::metrics::GARBAGE;
 use crate::namespaces::TerminatingNamespaces;
-use crate::resource_watch::{self, Metadata};
 use crate::uid::ObjectUid;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers;
+
 use graph::{KindId, OwnerGraph};
 
 const WORKERS: usize = 8;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(300));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(300));
 
 /// Kinds that own nothing, are owned by nothing and come in masses.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<TerminatingNamespaces>) {
+pub async fn run(
+    client: Client,
+    catalog: Arc<ApiCatalog>,
+    departures: Arc<TerminatingNamespaces>,
+    metrics: Arc<ControllerMetrics>,
+) {
     let collector = Arc::new(GarbageCollector {
         client,
         catalog,
         departures,
-        queue: Arc::new(WorkQueue::new(&GARBAGE, BACKOFF)),
+        queue: Arc::new(WorkQueue::new(metrics, BACKOFF)),
         graph: Mutex::new(OwnerGraph::new()),
         complete: watch::channel(false).0,
     });
@@ -47,7 +54,7 @@ pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<Termi
         // The sender lives as long as the collector.
         let _ = complete.wait_for(|complete| *complete).await;
         let reconcile = |uid| executor::reconcile(collector.clone(), uid);
-        workers::run(collector.queue.clone(), WORKERS, reconcile).await;
+        run_workers(collector.queue.clone(), WORKERS, reconcile).await;
     };
     tokio::join!(watch_all(collector.clone()), work);
 }
@@ -75,7 +82,7 @@ impl GarbageCollector {
     }
 
     /// Takes in one event of a kind's watch.
-    fn observe(&self, kind: KindId, event: Event<Metadata>) {
+    fn observe(&self, kind: KindId, event: Event<ObjectMetadata>) {
         let mut graph = self.graph();
         let affected = match event {
             Event::Init => {
@@ -126,7 +133,7 @@ async fn watch_all(collector: Arc<GarbageCollector>) {
             let collector = collector.clone();
             let handle = watches.spawn(async move {
                 let client = collector.client.clone();
-                resource_watch::watch_metadata(client, &resource.api, None, &GARBAGE, |event| {
+                watch_metadata(client, &resource.api, None, collector.queue.metrics(), |event| {
                     collector.observe(kind, event);
                 })
                 .await;

@@ -5,6 +5,7 @@ mod conditions;
 mod content;
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,47 +16,52 @@ use kube::core::ApiResource;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::{ObjectMetadata, watch_metadata};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use crate::api_catalog::ApiCatalog;
-use crate::metrics::NAMESPACES;
-use crate::resource_watch::{self, Metadata};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
+
 use content::DeletionReport;
 
 const WORKERS: usize = 4;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(20), Duration::from_secs(15));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(15));
 
 /// The finalizer that this loop takes away.
 const FINALIZER: &str = "kubernetes";
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client, catalog: Arc<ApiCatalog>, departures: Arc<TerminatingNamespaces>) {
+pub async fn run(
+    client: Client,
+    catalog: Arc<ApiCatalog>,
+    departures: Arc<TerminatingNamespaces>,
+) -> Infallible {
     let queue = departures.queue.clone();
     let resource = ApiResource::erase::<Namespace>(&());
-    let watch =
-        resource_watch::watch_metadata(client.clone(), &resource, None, &NAMESPACES, |event| {
-            if let Event::Apply(Metadata { metadata, .. })
-            | Event::InitApply(Metadata { metadata, .. }) = event
-                && metadata.deletion_timestamp.is_some()
-                && let Some(name) = metadata.name
-            {
-                queue.add(name);
-            }
-        });
+    let watch = watch_metadata(client.clone(), &resource, None, queue.metrics(), |event| {
+        if let Event::Apply(ObjectMetadata { metadata, .. })
+        | Event::InitApply(ObjectMetadata { metadata, .. }) = event
+            && metadata.deletion_timestamp.is_some()
+            && let Some(name) = metadata.name
+        {
+            queue.add(name);
+        }
+    });
     let reconcile = |name: String| {
         let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
         async move {
             // From the start: what goes while this looks must not be missed.
             departures.insert(&name);
             let next = reconcile(client, &catalog, &name).await;
-            if matches!(next, Ok(ReconcileOutcome::Done)) {
+            if matches!(next, Ok(Requeue::Done)) {
                 departures.remove(&name);
             }
             next
         }
     };
-    tokio::join!(watch, workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 /// The namespaces that wait for their contents to go, so that who sees an object go can have its
@@ -68,8 +74,8 @@ pub struct TerminatingNamespaces {
 
 impl TerminatingNamespaces {
     /// Creates an empty set with its own work queue.
-    pub fn new() -> TerminatingNamespaces {
-        let queue = Arc::new(WorkQueue::new(&NAMESPACES, BACKOFF));
+    pub fn new(metrics: Arc<ControllerMetrics>) -> TerminatingNamespaces {
+        let queue = Arc::new(WorkQueue::new(metrics, BACKOFF));
         TerminatingNamespaces { queue, waiting: Mutex::default() }
     }
 
@@ -93,17 +99,13 @@ impl TerminatingNamespaces {
     }
 }
 
-async fn reconcile(
-    client: Client,
-    catalog: &ApiCatalog,
-    name: &str,
-) -> anyhow::Result<ReconcileOutcome> {
+async fn reconcile(client: Client, catalog: &ApiCatalog, name: &str) -> anyhow::Result<Requeue> {
     let resource = ApiResource::erase::<Namespace>(&());
     // Untyped, so that what this program does not know of survives the way back.
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let Some(mut namespace) = api.get_opt(name).await? else { return Ok(ReconcileOutcome::Done) };
+    let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Requeue::Done) };
     if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
-        return Ok(ReconcileOutcome::Done);
+        return Ok(Requeue::Done);
     }
     let findings = content::delete_content(&client, catalog, name).await;
     let now = k8s_openapi::jiff::Timestamp::now();
@@ -111,12 +113,12 @@ async fn reconcile(
         let written = api.replace_status(name, &PostParams::default(), &namespace).await;
         match ignore_gone(written)? {
             Some(newer) => namespace = newer,
-            None => return Ok(ReconcileOutcome::Done),
+            None => return Ok(Requeue::Done),
         }
     }
     match findings.blocking_reason() {
         Some(why) if findings.has_failed() => anyhow::bail!(why),
-        Some(why) => Ok(ReconcileOutcome::Requeue(why)),
+        Some(why) => Ok(Requeue::WithBackoff(why)),
         None => finalize(&api, namespace, name).await,
     }
 }
@@ -148,7 +150,7 @@ async fn finalize(
     api: &Api<DynamicObject>,
     mut namespace: DynamicObject,
     name: &str,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     if let Some(list) = namespace.data.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
     {
         list.retain(|finalizer| finalizer != FINALIZER);
@@ -156,7 +158,7 @@ async fn finalize(
     let written =
         api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
     ignore_gone(written)?;
-    Ok(ReconcileOutcome::Done)
+    Ok(Requeue::Done)
 }
 
 /// The object as it is now; `None` if it is gone.

@@ -8,7 +8,7 @@
 mod conditions;
 mod health;
 
-use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,17 +16,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
-use kube::runtime::watcher::{self, Config, Event};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::{ListTracker, TrackedEvent, WatchError, watch_objects};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use crate::csr::{is_conflict, is_not_found};
-use crate::event_recorder::{EventRecorder, WarningEvent};
-use crate::metrics::NODE_LIFECYCLE;
 use crate::options::Clock;
-use crate::resource_watch;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 use health::{NodeHealth, NodeHeartbeat};
 
@@ -36,8 +37,7 @@ const WORKERS: usize = 4;
 /// Pause of a worker after each write: a cluster that loses all its nodes at once causes at most
 /// WORKERS / PAUSE = 400 writes a second.
 const PAUSE: Duration = Duration::from_millis(10);
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(15));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
 /// When a node counts as lost. The defaults are those of kube-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +58,22 @@ impl Default for NodeMonitor {
 }
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client, monitor: NodeMonitor, clock: Clock) {
-    let queue = Arc::new(WorkQueue::new(&NODE_LIFECYCLE, BACKOFF));
+pub async fn run(
+    client: Client,
+    monitor: NodeMonitor,
+    clock: Clock,
+    metrics: Arc<ControllerMetrics>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics, BACKOFF));
     let controller = Arc::new(NodeController {
         nodes: Api::all_with(client.clone(), &ApiResource::erase::<Node>(&())),
         leases: Api::namespaced(client.clone(), LEASES),
         health: Mutex::new(NodeHealth::new(monitor)),
-        notices: EventRecorder::new(client.clone(), "node-lifecycle"),
+        events: EventRecorder::new(
+            client.clone(),
+            EventReporter::controller("node-lifecycle"),
+            CONTROLLER_EVENT_LIMIT,
+        ),
         queue: queue.clone(),
         clock,
     });
@@ -76,69 +85,60 @@ pub async fn run(client: Client, monitor: NodeMonitor, clock: Clock) {
         controller.watch_nodes(Api::all(client.clone())),
         controller.watch_leases(),
         controller.run_checks(monitor.period),
-        workers::run(queue, WORKERS, reconcile),
-    );
+        run_workers(queue, WORKERS, reconcile),
+    )
+    .0
 }
 
 struct NodeController {
     nodes: Api<DynamicObject>,
     leases: Api<Lease>,
     health: Mutex<NodeHealth>,
-    notices: EventRecorder,
+    events: EventRecorder,
     queue: Arc<WorkQueue<String>>,
     clock: Clock,
 }
 
 impl NodeController {
-    async fn watch_nodes(&self, api: Api<Node>) {
-        let mut listed = HashSet::new();
-        let on = |event: Result<Event<Node>, &watcher::Error>| {
+    async fn watch_nodes(&self, api: Api<Node>) -> Infallible {
+        let mut tracker = ListTracker::default();
+        let on = |event: Result<Event<Node>, &WatchError>| {
             let (mut health, now) = (self.lock(), Instant::now());
             let Ok(event) = event else { return health.mark_disconnected(now) };
             health.mark_connected(now);
-            match event {
-                Event::Init => listed.clear(),
-                Event::InitApply(node) => {
-                    health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now);
-                    listed.insert(node.name_any());
+            match tracker.track(event, Node::name_any) {
+                Some(TrackedEvent::Applied(name, node)) => {
+                    health.observe_node(&name, NodeHeartbeat::from_node(&node), now);
                 }
-                Event::InitDone => health.retain_nodes(&std::mem::take(&mut listed)),
-                Event::Apply(node) => {
-                    health.observe_node(&node.name_any(), NodeHeartbeat::from_node(&node), now)
-                }
-                Event::Delete(node) => health.remove_node(&node.name_any()),
+                Some(TrackedEvent::Deleted(name, _)) => health.remove_node(&name),
+                Some(TrackedEvent::Listed(names)) => health.retain_nodes(&names),
+                None => {}
             }
         };
-        resource_watch::watch_with_config(api, "nodes", Config::default(), &NODE_LIFECYCLE, on)
-            .await;
+        watch_objects(api, "nodes", Config::default(), self.queue.metrics(), on).await
     }
 
-    async fn watch_leases(&self) {
-        let mut listed = HashSet::new();
-        let on = |event: Result<Event<Lease>, &watcher::Error>| {
+    async fn watch_leases(&self) -> Infallible {
+        let mut tracker = ListTracker::default();
+        let on = |event: Result<Event<Lease>, &WatchError>| {
             let (mut health, now) = (self.lock(), Instant::now());
             let Ok(event) = event else { return health.mark_disconnected(now) };
             health.mark_connected(now);
-            match event {
-                Event::Init => listed.clear(),
-                Event::InitApply(lease) => {
-                    health.observe_lease(&lease.name_any(), health::renew_time(&lease), now);
-                    listed.insert(lease.name_any());
+            match tracker.track(event, Lease::name_any) {
+                Some(TrackedEvent::Applied(name, lease)) => {
+                    health.observe_lease(&name, health::renew_time(&lease), now);
                 }
-                Event::InitDone => health.retain_leases(&std::mem::take(&mut listed)),
-                Event::Apply(lease) => {
-                    health.observe_lease(&lease.name_any(), health::renew_time(&lease), now);
-                }
-                Event::Delete(lease) => health.remove_lease(&lease.name_any()),
+                Some(TrackedEvent::Deleted(name, _)) => health.remove_lease(&name),
+                Some(TrackedEvent::Listed(names)) => health.retain_leases(&names),
+                None => {}
             }
         };
-        let api = self.leases.clone();
-        resource_watch::watch_with_config(api, "leases", Config::default(), &NODE_LIFECYCLE, on)
-            .await;
+        let (api, metrics) = (self.leases.clone(), self.queue.metrics());
+        watch_objects(api, "leases", Config::default(), metrics, on).await
     }
 
-    /// Queues the nodes that are lost, once a period; does not end.
-    async fn run_checks(&self, period: Duration) {
+    /// Queues the nodes that are lost, once a period.
+    async fn run_checks(&self, period: Duration) -> Infallible {
         loop {
             tokio::time::sleep(period).await;
             let lost = self.lock().lost_nodes(Instant::now());
@@ -146,7 +146,7 @@ impl NodeController {
         }
     }
 
-    async fn reconcile(&self, name: &str) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(&self, name: &str) -> anyhow::Result<Requeue> {
         let read = tokio::try_join!(self.nodes.get_opt(name), self.leases.get_opt(name));
         let (node, lease) = match read {
             Ok(read) => read,
@@ -155,30 +155,28 @@ impl NodeController {
                 return Err(error.into());
             }
         };
-        let Some(mut node) = node else { return Ok(ReconcileOutcome::Done) };
+        let Some(mut node) = node else { return Ok(Requeue::Done) };
         if !self.is_lost(name, &node, lease.as_ref()) {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         }
         let now = (self.clock)();
         if !conditions::set_unknown(&mut node, now) {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         }
         let written = self.nodes.replace_status(name, &PostParams::default(), &node).await;
         tokio::time::sleep(PAUSE).await;
         match written {
             Ok(_) => {}
-            Err(error) if is_not_found(&error) => return Ok(ReconcileOutcome::Done),
+            Err(error) if is_not_found(&error) => return Ok(Requeue::Done),
             Err(error) if is_conflict(&error) => {
-                return Ok(ReconcileOutcome::Requeue("the node was changed meanwhile".into()));
+                return Ok(Requeue::WithBackoff("the node was changed meanwhile".into()));
             }
             Err(error) => return Err(error.into()),
         }
-        let (action, reason) = ("MonitoringHealth", "NodeNotReady");
         let note = format!("Node {name} status is now: NodeNotReady");
-        self.notices
-            .warn_about(object_reference(&node), WarningEvent { action, reason, note: &note }, now)
-            .await;
-        Ok(ReconcileOutcome::Done)
+        let event = NewEvent::warning("MonitoringHealth", "NodeNotReady", note);
+        self.events.warn(object_reference(&node), event, now).await;
+        Ok(Requeue::Done)
     }
 
     /// Whether a node is lost by what was read just now.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
+use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::bundles;
 use crate::csr_signer::BuiltInSigner;
@@ -56,6 +57,8 @@ pub struct ControllerOptions {
     pub bundles: bundles::BundleSettings,
     /// Controllers to run, as the `--controllers` flag selects them.
     pub controllers: ControllerSelection,
+    /// Registry for the metrics of the controllers, which [`run`](crate::run) registers once.
+    pub metrics: MetricsRegistry,
 }
 
 impl ControllerOptions {
@@ -79,6 +82,7 @@ impl ControllerOptions {
             unscheduled_after: Duration::from_secs(10),
             bundles: bundles::BundleSettings::default(),
             controllers: ControllerSelection::default(),
+            metrics: MetricsRegistry::new(),
         }
     }
 }

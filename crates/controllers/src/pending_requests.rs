@@ -1,26 +1,24 @@
-//! Requests that wait for somebody, as a watch last saw them.
+//! Requests that wait for an approver or a signer, as a watch last saw them.
 //!
-//! What needs no more work is let go at once, so this holds what is pending and not the archive. And
-//! of a flood only the first are held as a whole; of the others, that they are there. These are read
-//! when their turn comes.
+//! Requests that are answered are dropped at once, so memory is used for pending ones only. Of a flood of requests
+//! only the first are held whole; of the others only the keys, and these are read from the API when they are processed.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::Config;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use windlass_runtime::watch::{ListTracker, TrackedEvent, watch_objects};
+use windlass_runtime::work_queue::WorkQueue;
 
-use crate::metrics::ControllerCounters;
-use crate::resource_watch;
-use crate::work_queue::WorkQueue;
-
-/// As many are held as a whole. A request takes about 5 KiB.
-const WHOLE: usize = 4096;
+/// Number of requests that are held whole. A request takes about 5 KiB.
+const MAX_WHOLE: usize = 4096;
 
 /// Requests that wait for a signer or approver; only a limited number is held whole.
 pub struct PendingRequests<K, O> {
@@ -30,7 +28,7 @@ pub struct PendingRequests<K, O> {
 
 struct PendingState<K, O> {
     entries: HashMap<K, PendingEntry<O>>,
-    /// How many of them are there as a whole.
+    /// Number of entries that hold their object.
     whole: usize,
 }
 
@@ -39,21 +37,21 @@ struct PendingEntry<O> {
     uid: Option<String>,
     signer: String,
     since: Instant,
-    /// What was last said of it.
+    /// Last message that was reported about the request.
     last_message: Option<String>,
 }
 
-/// An object, if it is held, and since when it is known to wait.
+/// A pending request as far as it is cached.
 pub struct PendingObject<O> {
     /// The request; `None` if it exceeds the limit and must be read from the API.
     pub object: Option<Arc<O>>,
-    /// When it was first seen waiting.
+    /// When this process first saw it pending.
     pub since: Instant,
 }
 
 impl<K, O> Default for PendingRequests<K, O> {
     fn default() -> PendingRequests<K, O> {
-        PendingRequests::with_limit(WHOLE)
+        PendingRequests::with_limit(MAX_WHOLE)
     }
 }
 
@@ -71,44 +69,43 @@ impl<K, O> PendingRequests<K, O> {
 }
 
 impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
-    /// What is known of this one, if it waits.
+    /// Returns a request if it is pending.
     pub fn get(&self, key: &K) -> Option<PendingObject<O>> {
-        let room = self.lock();
-        let entry = room.entries.get(key)?;
+        let state = self.lock();
+        let entry = state.entries.get(key)?;
         Some(PendingObject { object: entry.object.clone(), since: entry.since })
     }
 
-    /// The keys of those that wait for a signer.
+    /// Lists the keys of the requests that wait for a signer.
     pub fn keys_for_signer(&self, signer: &str) -> Vec<K> {
-        let room = self.lock();
-        let meant = room.entries.iter().filter(|(_, entry)| entry.signer == signer);
-        meant.map(|(key, _)| key.clone()).collect()
+        let state = self.lock();
+        let matching = state.entries.iter().filter(|(_, entry)| entry.signer == signer);
+        matching.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Notes what is said of one, and whether that is news.
-    pub fn record_message(&self, key: &K, what: &str) -> bool {
-        let mut room = self.lock();
-        let Some(entry) = room.entries.get_mut(key) else { return true };
-        let is_news = entry.last_message.as_deref() != Some(what);
-        entry.last_message = Some(what.to_owned());
-        is_news
+    /// Records a message about a request; returns whether it differs from the last one.
+    pub fn record_message(&self, key: &K, message: &str) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.entries.get_mut(key) else { return true };
+        let is_new = entry.last_message.as_deref() != Some(message);
+        entry.last_message = Some(message.to_owned());
+        is_new
     }
 
     /// Adds or updates a pending request, without its managed fields.
     pub fn insert(&self, key: K, signer: &str, mut object: O) {
-        let mut room = self.lock();
-        let before = room.remove_entry(&key);
+        let mut state = self.lock();
+        let before = state.remove_entry(&key);
         let uid = object.meta().uid.clone();
         let same = before.filter(|before| before.uid == uid);
-        let (since, told) =
+        let (since, last_message) =
             same.map_or_else(|| (Instant::now(), None), |same| (same.since, same.last_message));
-        // Nobody here needs them, and what is not sent back is left as it is.
+        // They are not needed, and a write without them leaves them as they are.
         object.meta_mut().managed_fields = None;
-        let object = (room.whole < self.max_whole).then(|| Arc::new(object));
-        room.whole += usize::from(object.is_some());
-        let entry =
-            PendingEntry { object, uid, signer: signer.to_owned(), since, last_message: told };
-        room.entries.insert(key, entry);
+        let object = (state.whole < self.max_whole).then(|| Arc::new(object));
+        state.whole += usize::from(object.is_some());
+        let entry = PendingEntry { object, uid, signer: signer.to_owned(), since, last_message };
+        state.entries.insert(key, entry);
     }
 
     /// Removes a request that is not pending any more.
@@ -117,9 +114,9 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
     }
 
     fn retain(&self, keys: &HashSet<K>) {
-        let mut room = self.lock();
-        room.entries.retain(|key, _| keys.contains(key));
-        room.whole = room.entries.values().filter(|entry| entry.object.is_some()).count();
+        let mut state = self.lock();
+        state.entries.retain(|key, _| keys.contains(key));
+        state.whole = state.entries.values().filter(|entry| entry.object.is_some()).count();
     }
 }
 
@@ -131,7 +128,7 @@ impl<K: Eq + Hash, O> PendingState<K, O> {
     }
 }
 
-/// What a watch of requests is about.
+/// Selects the requests that are watched.
 pub struct RequestWatch<'a, O> {
     /// API whose objects are watched.
     pub api: Api<O>,
@@ -139,65 +136,57 @@ pub struct RequestWatch<'a, O> {
     pub plural: &'a str,
     /// Field selector that restricts the watch; `None` watches all objects.
     pub fields: Option<&'a str>,
-    /// Counters of the controller, which count watch errors.
-    pub counters: &'static ControllerCounters,
 }
 
-/// Watches requests, keeps those that wait for one of ours as `signer` tells, and puts their keys
-/// into the queue. Does not end.
+/// Watches requests, keeps those for which `signer` returns a name, and adds their keys to the queue.
 pub async fn watch_requests<K, O>(
-    watched: RequestWatch<'_, O>,
-    waiting: &PendingRequests<K, O>,
+    watch: RequestWatch<'_, O>,
+    pending: &PendingRequests<K, O>,
     queue: &WorkQueue<K>,
     key: impl Fn(&O) -> K,
     signer: impl Fn(&O) -> Option<String>,
-) where
+) -> Infallible
+where
     K: Clone + Eq + Hash + std::fmt::Display,
     O: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    O::DynamicType: Clone,
 {
-    let mut listed = HashSet::new();
-    let take = |object: O| {
-        let key = key(&object);
-        match signer(&object) {
-            Some(signer) => {
-                waiting.insert(key.clone(), &signer, object);
-                queue.add(key);
-            }
-            None => waiting.remove(&key),
+    let RequestWatch { api, plural, fields } = watch;
+    let config = Config { field_selector: fields.map(str::to_owned), ..Config::default() };
+    let mut tracker = ListTracker::default();
+    watch_objects(api, plural, config, queue.metrics(), |event| {
+        let Some(event) = event.ok().and_then(|event| tracker.track(event, &key)) else { return };
+        match event {
+            TrackedEvent::Applied(key, object) => match signer(&object) {
+                Some(signer) => {
+                    pending.insert(key.clone(), &signer, object);
+                    queue.add(key);
+                }
+                None => pending.remove(&key),
+            },
+            TrackedEvent::Deleted(key, _) => pending.remove(&key),
+            TrackedEvent::Listed(keys) => pending.retain(&keys),
         }
-    };
-    let RequestWatch { api, plural, fields, counters } = watched;
-    resource_watch::watch_objects(api, plural, fields, counters, |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(object) => {
-            listed.insert(key(&object));
-            take(object);
-        }
-        Event::InitDone => waiting.retain(&std::mem::take(&mut listed)),
-        Event::Apply(object) => take(object),
-        Event::Delete(object) => waiting.remove(&key(&object)),
     })
-    .await;
+    .await
 }
 
-/// Looks at what waits for a signer when the CA that it signs with changes, however long it was put
-/// off. Does not end.
+/// Requeues the requests of a signer when its CA changes, whatever their backoff is.
 pub async fn requeue_on_ca_change<K, O>(
-    waiting: &PendingRequests<K, O>,
+    pending: &PendingRequests<K, O>,
     signer: &str,
     mut changes: watch::Receiver<u64>,
     queue: &WorkQueue<K>,
-) where
+) -> Infallible
+where
     K: Clone + Eq + Hash + std::fmt::Display,
     O: Resource,
 {
     while changes.changed().await.is_ok() {
-        for key in waiting.keys_for_signer(signer) {
+        for key in pending.keys_for_signer(signer) {
             queue.add(key);
         }
     }
-    // The source lives as long as this does, so there is always a next change to wait for.
+    // Unreachable: the caller holds the sender.
     std::future::pending().await
 }
 

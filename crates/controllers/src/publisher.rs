@@ -16,9 +16,4 @@ mod sync_metrics;
 pub mod trust_bundle;
 
 pub use root_ca_source::{PublishedCa, RootCa, RootCaBundle};
-
-/// Writes the publishers' metrics as Prometheus text.
-pub fn metrics(out: &mut String) {
-    sync_metrics::metrics(out);
-    anchors::metrics(out);
-}
+pub(crate) use sync_metrics::PublisherMetrics;

@@ -1,6 +1,7 @@
 //! A service account called `default` in every namespace that is not going away, because pods
 //! that name none run under it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,64 +10,58 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
-
-use crate::metrics::ACCOUNTS;
-use crate::resource_watch::{self, Metadata};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::{ObjectMetadata, watch_metadata};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 const NAME: &str = "default";
 const WORKERS: usize = 4;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(30));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
 /// Runs the loop; does not end.
-pub async fn run(client: Client) {
-    let queue = Arc::new(WorkQueue::new(&ACCOUNTS, BACKOFF));
+pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let namespaces = ApiResource::erase::<Namespace>(&());
     let accounts = ApiResource::erase::<ServiceAccount>(&());
     let selector = format!("metadata.name={NAME}");
-    let new_namespaces =
-        resource_watch::watch_metadata(client.clone(), &namespaces, None, &ACCOUNTS, |event| {
-            if let Event::Apply(Metadata { metadata, .. })
-            | Event::InitApply(Metadata { metadata, .. }) = event
-                && metadata.deletion_timestamp.is_none()
-                && let Some(name) = metadata.name
-            {
-                queue.add(name);
-            }
-        });
-    let lost_accounts = resource_watch::watch_metadata(
-        client.clone(),
-        &accounts,
-        Some(&selector),
-        &ACCOUNTS,
-        |event| {
-            if let Event::Delete(Metadata { metadata, .. }) = event
+    let new_namespaces = watch_metadata(client.clone(), &namespaces, None, &metrics, |event| {
+        if let Event::Apply(ObjectMetadata { metadata, .. })
+        | Event::InitApply(ObjectMetadata { metadata, .. }) = event
+            && metadata.deletion_timestamp.is_none()
+            && let Some(name) = metadata.name
+        {
+            queue.add(name);
+        }
+    });
+    let lost_accounts =
+        watch_metadata(client.clone(), &accounts, Some(&selector), &metrics, |event| {
+            if let Event::Delete(ObjectMetadata { metadata, .. }) = event
                 && let Some(namespace) = metadata.namespace
             {
                 queue.add(namespace);
             }
-        },
-    );
+        });
     let reconcile = |namespace| reconcile(client.clone(), namespace);
-    tokio::join!(new_namespaces, lost_accounts, workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(new_namespaces, lost_accounts, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-async fn reconcile(client: Client, namespace: String) -> anyhow::Result<ReconcileOutcome> {
+async fn reconcile(client: Client, namespace: String) -> anyhow::Result<Requeue> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_metadata_opt(&namespace).await? {
         Some(found) if found.metadata.deletion_timestamp.is_none() => {}
-        _ => return Ok(ReconcileOutcome::Done),
+        _ => return Ok(Requeue::Done),
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
     if accounts.get_metadata_opt(NAME).await?.is_some() {
-        return Ok(ReconcileOutcome::Done);
+        return Ok(Requeue::Done);
     }
     let metadata = ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() };
     let account = ServiceAccount { metadata, ..ServiceAccount::default() };
     match accounts.create(&PostParams::default(), &account).await {
-        Ok(_) => Ok(ReconcileOutcome::Done),
-        Err(kube::Error::Api(status)) if is_settled(&status) => Ok(ReconcileOutcome::Done),
+        Ok(_) => Ok(Requeue::Done),
+        Err(kube::Error::Api(status)) if is_settled(&status) => Ok(Requeue::Done),
         Err(error) => Err(error.into()),
     }
 }

@@ -4,25 +4,26 @@
 //! overlooked. Where a scheduler runs, or a pod names another one, nothing is said.
 
 use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::PostParams;
-use kube::runtime::watcher;
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::{
+    CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent, RecordError, RecordOutcome,
+};
+use windlass_runtime::metrics::ControllerMetrics;
+use windlass_runtime::watch::{ListTracker, TrackedEvent, watch_objects};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::csr::is_not_found;
-use crate::event_recorder::{self, WarningEvent};
-use crate::metrics::UNSCHEDULED;
 use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
-use crate::resource_watch;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 const CONTROLLER: &str = "unscheduled-pod";
 /// The scheduler of pods that name none.
@@ -38,37 +39,44 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHECK: Duration = Duration::from_millis(500);
 /// Events expire after an hour; a pod that still waits gets another one.
 const REPEAT: Duration = Duration::from_secs(61 * 60);
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_secs(1), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Runs the loop; does not end. `patience` is how long a pod may wait before it is explained.
-pub async fn run(client: Client, patience: Duration, clock: Clock) {
-    let queue = Arc::new(WorkQueue::new(&UNSCHEDULED, BACKOFF));
+pub async fn run(
+    client: Client,
+    patience: Duration,
+    clock: Clock,
+    metrics: Arc<ControllerMetrics>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let waiting = Mutex::new(UnscheduledPods::default());
-    let mut listed = HashSet::new();
+    let mut tracker = ListTracker::default();
     let pods: Api<Pod> = Api::all(client.clone());
-    let fields = Some("spec.nodeName=");
-    let watch = resource_watch::watch_objects(pods, "pods", fields, &UNSCHEDULED, |event| {
+    let config = Config::default().fields("spec.nodeName=");
+    let watch = watch_objects(pods, "pods", config, &metrics, |event| {
+        let Some(event) =
+            event.ok().and_then(|event| tracker.track(event, NamespacedName::from_object))
+        else {
+            return;
+        };
         let mut waiting = lock(&waiting);
         match event {
-            watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(pod) => {
-                listed.insert(NamespacedName::from_object(&pod));
-                waiting.observe(&pod, Instant::now() + patience);
-            }
-            watcher::Event::InitDone => waiting.retain(&std::mem::take(&mut listed)),
-            watcher::Event::Apply(pod) => waiting.observe(&pod, Instant::now() + patience),
-            watcher::Event::Delete(pod) => waiting.remove(&NamespacedName::from_object(&pod)),
+            TrackedEvent::Applied(_, pod) => waiting.observe(&pod, Instant::now() + patience),
+            TrackedEvent::Deleted(key, _) => waiting.remove(&key),
+            TrackedEvent::Listed(keys) => waiting.retain(&keys),
         }
     });
+    let reporter = EventReporter::controller(CONTROLLER);
+    let events = Arc::new(EventRecorder::new(client.clone(), reporter, CONTROLLER_EVENT_LIMIT));
     let check = async {
         loop {
             tokio::time::sleep(CHECK).await;
             lock(&waiting).take_due(Instant::now()).into_iter().for_each(|key| queue.add(key));
         }
     };
-    let reconcile = |key| reconcile(client.clone(), key, clock.clone());
+    let reconcile = |key| reconcile(client.clone(), key, events.clone(), clock.clone());
     // One worker, so that PAUSE limits the rate.
-    tokio::join!(watch, check, workers::run(queue.clone(), 1, reconcile));
+    tokio::join!(watch, check, run_workers(queue.clone(), 1, reconcile)).0
 }
 
 /// Pods without a node, and when each is due to be explained.
@@ -131,33 +139,33 @@ fn needs_scheduler(pod: &Pod) -> bool {
 async fn reconcile(
     client: Client,
     key: NamespacedName,
+    events: Arc<EventRecorder>,
     clock: Clock,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let Some(pod) = pods.get_opt(&key.name).await?.filter(needs_scheduler) else {
-        return Ok(ReconcileOutcome::Done);
+        return Ok(Requeue::Done);
     };
-    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let leases: Api<Lease> = Api::namespaced(client, "kube-system");
     if leases.get_metadata_opt(SCHEDULER_LEASE).await?.is_some() {
-        return Ok(ReconcileOutcome::Done);
+        return Ok(Requeue::Done);
     }
-    let notice = WarningEvent { action: "Scheduling", reason: REASON, note: NOTE };
-    let mut event = event_recorder::build_event(CONTROLLER, pod.object_ref(&()), &notice, clock());
-    // One for each pod, whichever process writes it.
-    event.metadata.generate_name = None;
-    event.metadata.name = Some(format!("{CONTROLLER}-{}", pod.uid().unwrap_or_default()));
-    let events: Api<Event> = Api::namespaced(client, &key.namespace);
-    let written = events.create(&PostParams::default(), &event).await;
+    // The name makes it one event per pod, whichever process writes it.
+    let event = NewEvent::warning("Scheduling", REASON, NOTE)
+        .named(format!("{CONTROLLER}-{}", pod.uid().unwrap_or_default()));
+    let recorded = events.try_record(pod.object_ref(&()), event, clock()).await;
     tokio::time::sleep(PAUSE).await;
-    match written {
-        Ok(_) => tracing::info!(pod = %key, reason = REASON, "{NOTE}"),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        // Its namespace is gone or going, and the pod with it.
-        Err(error) if is_not_found(&error) => {}
-        Err(kube::Error::Api(status)) if status.is_forbidden() => {}
+    match recorded {
+        Ok(RecordOutcome::Created) => tracing::info!(pod = %key, reason = REASON, "{NOTE}"),
+        Ok(RecordOutcome::Exists | RecordOutcome::Repeated) => {}
+        Ok(RecordOutcome::RateLimited) => {
+            return Ok(Requeue::WithBackoff("rate limit of events exhausted".into()));
+        }
+        // The namespace is gone or being deleted, and the pod with it.
+        Err(RecordError::Api(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(ReconcileOutcome::Done)
+    Ok(Requeue::Done)
 }
 
 fn lock(waiting: &Mutex<UnscheduledPods>) -> MutexGuard<'_, UnscheduledPods> {

@@ -138,7 +138,8 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     let (leave, leaving) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
-    let mut options = controller_options(&settings)?;
+    let metrics = MetricsRegistry::new();
+    let mut options = controller_options(&settings, &metrics)?;
     if let (Some(options), StoreBackend::Shared(_)) = (&mut options, &settings.store) {
         // Others may have the same controllers beside them.
         options.election = Some(LeaderElection::new(data_dir::identity()));
@@ -152,9 +153,8 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock()));
     let limits = connection_limits(&settings.connections, raise_limit());
     let connections = ConnectionTracker::new(limits, ConnectionDeadlines::default());
-    let registry = MetricsRegistry::new();
-    connections.register_metrics(&registry);
-    let metrics = (registry, metric_sources(node.as_ref(), &certificates));
+    connections.register_metrics(&metrics);
+    let metrics = (metrics.clone(), metric_sources(node.as_ref(), &certificates));
     let signs = (leaving.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, metrics, signs).await?;
     let address = settings.listener.local_addr()?;
@@ -282,12 +282,13 @@ async fn assemble(
 
 /// What other parts of the process count.
 fn metric_sources(
+    registry: &MetricsRegistry,
     node: Option<&node::EmbeddedNode>,
     certificates: &Arc<CertificateMaintainer>,
 ) -> Vec<windlass_server::MetricsSource> {
-    let certificates = certificates.clone();
+    let (certificates, registry) = (certificates.clone(), registry.clone());
     let mut sources: Vec<windlass_server::MetricsSource> = vec![
-        Box::new(windlass_controllers::metrics),
+        Box::new(move |out| out.push_str(&registry.encode())),
         Box::new(move |out| certificates.monitor.metrics(out)),
     ];
     sources.extend(node.map(node::EmbeddedNode::metrics));
@@ -348,6 +349,7 @@ fn controllers(
 /// signs for anybody else: the serving certificates of nodes have a CA of their own.
 fn controller_options(
     settings: &ServerSettings,
+    metrics: &MetricsRegistry,
 ) -> Result<Option<windlass_controllers::ControllerOptions>> {
     let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
     let (data, clock) = (&settings.data, system_clock());
@@ -368,6 +370,7 @@ fn controller_options(
         ca_delivery_timeout: issuing.ca_delivery_timeout,
         bundles: bundles.settings()?,
         node_monitor: nodes.monitor().map_err(anyhow::Error::msg)?,
+        metrics: metrics.clone(),
         ..windlass_controllers::ControllerOptions::new(clock)
     }))
 }

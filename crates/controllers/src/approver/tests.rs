@@ -73,9 +73,11 @@ fn only_what_is_undecided_is_looked_at() {
     for (kind, expected) in
         [("Approved", false), ("Denied", false), ("Failed", true), ("example.com/Own", true)]
     {
-        let conditions = json!({"conditions": [{"type": kind, "status": "False"}]});
-        request.status = serde_json::from_value(conditions).unwrap();
-        assert_eq!(is_undecided(&request), expected, "{kind}");
+        for (status, expected) in [("True", expected), ("", expected), ("False", true)] {
+            let conditions = json!({"conditions": [{"type": kind, "status": status}]});
+            request.status = serde_json::from_value(conditions).unwrap();
+            assert_eq!(is_undecided(&request), expected, "{kind} {status}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client};
-use windlass_client_error::describe;
+use windlass_runtime::client_error::describe;
 
 use super::target::TargetKind;
 

@@ -1,6 +1,7 @@
 //! The loop: watches that wake Bundles, and workers that bring them in order.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,36 +10,37 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::watcher::{self, Config, Event};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle};
-use windlass_client_error::describe;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, run_while_served};
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter};
+use windlass_runtime::watch::{
+    ListTracker, ObjectMetadata, TrackedEvent, WatchError, watch_objects,
+};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::run_workers;
 
 use super::access_check;
 use super::cache::{BundleCache, NamespaceInfo, WatchedKind};
-use super::gauges;
 use super::reconcile::BundleReconciler;
-use super::relist::{ObjectEvent, RelistTracker};
 use super::settings::BundleSettings;
 use super::sources::{SourceObject, SourceTrustBundle};
 use super::target::{TargetKind, controller_of};
 use super::target_writer::TargetWriter;
-use crate::discovery::{self, TRUST_BUNDLES};
-use crate::metrics::BUNDLES;
+use crate::metrics::{BUNDLES, MetricFamilies};
+use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
 use crate::publisher::conflict_limiter::ConflictLimiter;
 use crate::publisher::delay_queue::DelayQueue;
-use crate::resource_watch::{self, Metadata};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers;
 
 /// Bundles that are brought in order at the same time.
 const WORKERS: usize = 8;
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(100), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
 /// How soon to ask again what the server serves.
 const AGAIN: Duration = Duration::from_secs(2);
 /// How soon to ask again what is permitted.
@@ -53,8 +55,12 @@ pub async fn run(
     resource: ApiResource,
     settings: Arc<BundleSettings>,
     clock: Clock,
-) {
-    gauges::clear();
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    metrics.bundles.clear();
+    // Without a domain prefix, as trust-manager reports its events.
+    let reporter =
+        EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
     let kinds = [TargetKind::ConfigMap, TargetKind::Secret];
     let mut awaited = vec![WatchedKind::Bundles, WatchedKind::Namespaces];
     awaited
@@ -67,21 +73,22 @@ pub async fn run(
             writer: TargetWriter::new(client.clone()),
             settings,
             bundles: Api::all_with(client.clone(), &resource),
-            recorder: Recorder::new(client.clone(), Reporter::from(REPORTER)),
+            events: EventRecorder::new(client.clone(), reporter, CONTROLLER_EVENT_LIMIT),
+            metrics: metrics.bundles.clone(),
             clock,
             conflict_limiter: ConflictLimiter::default(),
             extended: AtomicBool::new(true),
         }),
-        queue: Arc::new(WorkQueue::new(&BUNDLES, BACKOFF)),
+        queue: Arc::new(WorkQueue::new(metrics.queue(BUNDLES), BACKOFF)),
         begun: watch::Sender::new(false),
         client,
     };
     let work = async {
         site.keeper.cache.wait_until_ready().await;
         let reconcile = |name: String| site.keeper.clone().reconcile(name);
-        workers::run(site.queue.clone(), WORKERS, reconcile).await;
+        run_workers(site.queue.clone(), WORKERS, reconcile).await
     };
-    tokio::join!(site.watch_bundles(), site.run_after_first_bundle(), work);
+    tokio::join!(work, site.watch_bundles(), site.run_after_first_bundle()).0
 }
 
 #[derive(Clone)]
@@ -118,12 +125,12 @@ impl BundleController {
 
     async fn watch_bundles(&self) {
         let (seen, api, mut listing) =
-            (&self.keeper.cache, self.keeper.bundles.clone(), RelistTracker::default());
+            (&self.keeper.cache, self.keeper.bundles.clone(), ListTracker::default());
         let watched = WatchedKind::Bundles;
-        resource_watch::watch_with_config(api, "bundles", Config::default(), &BUNDLES, |event| {
+        watch_objects(api, "bundles", Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.observe(event) {
-                ObjectEvent::Applied(at, object) => match parse_bundle(&object) {
+            match listing.track(event, NamespacedName::from_object) {
+                Some(TrackedEvent::Applied(at, object)) => match parse_bundle(&object) {
                     Ok(bundle) => {
                         if seen.insert_bundle(bundle) {
                             self.enqueue([at.name]);
@@ -132,78 +139,76 @@ impl BundleController {
                     }
                     Err(error) => tracing::warn!(bundle = at.name, %error, "cannot be read"),
                 },
-                ObjectEvent::Deleted(at, _) => {
+                Some(TrackedEvent::Deleted(at, _)) => {
                     seen.remove_bundle(&at.name);
                     self.enqueue([at.name]);
                 }
-                ObjectEvent::Listed(listed) => {
+                Some(TrackedEvent::Listed(listed)) => {
                     self.enqueue(seen.retain_bundles(&listed));
                     self.enqueue(seen.mark_listed(watched));
                 }
-                ObjectEvent::Ignored => {}
+                None => {}
             }
         })
         .await;
     }
 
     async fn watch_namespaces(&self) {
-        let (seen, mut listing) = (&self.keeper.cache, RelistTracker::default());
-        let api: Api<Metadata> =
+        let (seen, mut listing) = (&self.keeper.cache, ListTracker::default());
+        let api: Api<ObjectMetadata> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<Namespace>(&()));
         let watched = WatchedKind::Namespaces;
-        resource_watch::watch_with_config(
-            api,
-            "namespaces",
-            Config::default(),
-            &BUNDLES,
-            |event| {
-                let Some(event) = self.event_or_refusal(watched, event) else { return };
-                match listing.observe(event) {
-                    ObjectEvent::Applied(at, object) => {
-                        self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object))))
-                    }
-                    ObjectEvent::Deleted(at, _) => self.enqueue(seen.set_namespace(&at.name, None)),
-                    ObjectEvent::Listed(listed) => {
-                        self.enqueue(seen.retain_namespaces(&listed));
-                        self.enqueue(seen.mark_listed(watched));
-                    }
-                    ObjectEvent::Ignored => {}
+        watch_objects(api, "namespaces", Config::default(), self.queue.metrics(), |event| {
+            let Some(event) = self.event_or_refusal(watched, event) else { return };
+            match listing.track(event, NamespacedName::from_object) {
+                Some(TrackedEvent::Applied(at, object)) => {
+                    self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object))))
                 }
-            },
-        )
+                Some(TrackedEvent::Deleted(at, _)) => {
+                    self.enqueue(seen.set_namespace(&at.name, None))
+                }
+                Some(TrackedEvent::Listed(listed)) => {
+                    self.enqueue(seen.retain_namespaces(&listed));
+                    self.enqueue(seen.mark_listed(watched));
+                }
+                None => {}
+            }
+        })
         .await;
     }
 
     async fn watch_config_maps(&self) {
         let at = &self.keeper.settings.trust_namespace;
-        let (mut listing, kind) = (RelistTracker::default(), TargetKind::ConfigMap);
+        let (mut listing, kind) = (ListTracker::default(), TargetKind::ConfigMap);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), at);
-        resource_watch::watch_with_config(
-            api,
-            "configmaps",
-            Config::default(),
-            &BUNDLES,
-            |event| {
-                let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else {
-                    return;
-                };
-                self.observe_source(kind, listing.observe(event), SourceObject::from_config_map);
-            },
-        )
+        watch_objects(api, "configmaps", Config::default(), self.queue.metrics(), |event| {
+            let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else {
+                return;
+            };
+            self.observe_source(
+                kind,
+                listing.track(event, NamespacedName::from_object),
+                SourceObject::from_config_map,
+            );
+        })
         .await;
     }
 
     async fn watch_secrets(&self) {
         let at = &self.keeper.settings.trust_namespace;
-        let (mut listing, kind) = (RelistTracker::default(), TargetKind::Secret);
+        let (mut listing, kind) = (ListTracker::default(), TargetKind::Secret);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), at);
-        resource_watch::watch_with_config(api, "secrets", Config::default(), &BUNDLES, |event| {
+        watch_objects(api, "secrets", Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(WatchedKind::Sources(kind), event) else {
                 return;
             };
-            self.observe_source(kind, listing.observe(event), SourceObject::from_secret);
+            self.observe_source(
+                kind,
+                listing.track(event, NamespacedName::from_object),
+                SourceObject::from_secret,
+            );
         })
         .await;
     }
@@ -211,21 +216,23 @@ impl BundleController {
     fn observe_source<K>(
         &self,
         kind: TargetKind,
-        news: ObjectEvent<K>,
+        event: Option<TrackedEvent<K, NamespacedName>>,
         held: impl FnOnce(K) -> SourceObject,
     ) {
         let seen = &self.keeper.cache;
-        match news {
-            ObjectEvent::Applied(at, object) => {
+        match event {
+            Some(TrackedEvent::Applied(at, object)) => {
                 self.enqueue(seen.set_source(kind, &at.name, Some(held(object))))
             }
-            ObjectEvent::Deleted(at, _) => self.enqueue(seen.set_source(kind, &at.name, None)),
-            ObjectEvent::Listed(listed) => {
+            Some(TrackedEvent::Deleted(at, _)) => {
+                self.enqueue(seen.set_source(kind, &at.name, None))
+            }
+            Some(TrackedEvent::Listed(listed)) => {
                 let at = &self.keeper.settings.trust_namespace;
                 self.enqueue(seen.retain_sources(kind, &listed, at));
                 self.enqueue(seen.mark_listed(WatchedKind::Sources(kind)));
             }
-            ObjectEvent::Ignored => {}
+            None => {}
         }
     }
 
@@ -245,26 +252,31 @@ impl BundleController {
     }
 
     /// Watches targets in one namespace or everywhere.
-    async fn watch_targets_in(&self, kind: TargetKind, api: Api<Metadata>, within: Option<&str>) {
+    async fn watch_targets_in(
+        &self,
+        kind: TargetKind,
+        api: Api<ObjectMetadata>,
+        within: Option<&str>,
+    ) {
         self.wait_until_permitted(WatchedKind::Targets(kind), within).await;
         let (seen, mut listing, watched) =
-            (&self.keeper.cache, RelistTracker::default(), WatchedKind::Targets(kind));
+            (&self.keeper.cache, ListTracker::default(), WatchedKind::Targets(kind));
         let config = Config::default().labels(BUNDLE_LABEL);
         let plural = format!("{}s", kind.to_string().to_lowercase());
-        resource_watch::watch_with_config(api, &plural, config, &BUNDLES, |event| {
+        watch_objects(api, &plural, config, self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.observe(event) {
-                ObjectEvent::Applied(at, object) => {
+            match listing.track(event, NamespacedName::from_object) {
+                Some(TrackedEvent::Applied(at, object)) => {
                     self.enqueue(seen.set_target(kind, &at, &object.metadata))
                 }
-                ObjectEvent::Deleted(at, object) => {
+                Some(TrackedEvent::Deleted(at, object)) => {
                     self.enqueue(seen.remove_target(kind, &at, &object.metadata))
                 }
-                ObjectEvent::Listed(listed) => {
+                Some(TrackedEvent::Listed(listed)) => {
                     self.enqueue(seen.retain_targets(kind, within, &listed));
                     self.enqueue(seen.mark_listed(watched));
                 }
-                ObjectEvent::Ignored => {}
+                None => {}
             }
         })
         .await;
@@ -273,7 +285,7 @@ impl BundleController {
     /// Watches ClusterTrustBundles while the server has them: they are sources, and targets.
     async fn watch_trust_bundles(&self) {
         loop {
-            match discovery::discover(&self.client, TRUST_BUNDLES).await {
+            match CLUSTER_TRUST_BUNDLES.find(&self.client).await {
                 Ok(Some(_)) => break,
                 // There is nothing to wait for.
                 Ok(None) => {
@@ -295,13 +307,9 @@ impl BundleController {
         }
         loop {
             let site = self.clone();
-            discovery::run_while_served(
-                self.client.clone(),
-                TRUST_BUNDLES,
-                REPORTER,
-                move |resource| site.clone().watch_trust_bundle_resource(resource),
-            )
-            .await;
+            let start = move |resource| site.clone().watch_trust_bundle_resource(resource);
+            run_while_served(self.client.clone(), CLUSTER_TRUST_BUNDLES, REPORTER, start, || {})
+                .await;
         }
     }
 
@@ -313,34 +321,26 @@ impl BundleController {
         self.enqueue(self.keeper.cache.set_trust_bundles_served(true));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let (seen, mut listing, watched) =
-            (&self.keeper.cache, RelistTracker::default(), WatchedKind::Targets(kind));
-        resource_watch::watch_with_config(
-            api,
-            &resource.plural,
-            Config::default(),
-            &BUNDLES,
-            |event| {
-                let Some(event) = self.event_or_refusal(watched, event) else { return };
-                match listing.observe(event) {
-                    ObjectEvent::Applied(at, object) => {
-                        self.enqueue(seen.set_target(kind, &at, &object.metadata));
-                        self.enqueue(
-                            seen.set_trust_bundle(&at.name, Some(parse_trust_bundle(object))),
-                        );
-                    }
-                    ObjectEvent::Deleted(at, object) => {
-                        self.enqueue(seen.remove_target(kind, &at, &object.metadata));
-                        self.enqueue(seen.set_trust_bundle(&at.name, None));
-                    }
-                    ObjectEvent::Listed(listed) => {
-                        self.enqueue(seen.retain_trust_bundles(&listed));
-                        self.enqueue(seen.retain_targets(kind, None, &listed));
-                        self.enqueue(seen.mark_listed(watched));
-                    }
-                    ObjectEvent::Ignored => {}
+            (&self.keeper.cache, ListTracker::default(), WatchedKind::Targets(kind));
+        watch_objects(api, &resource.plural, Config::default(), self.queue.metrics(), |event| {
+            let Some(event) = self.event_or_refusal(watched, event) else { return };
+            match listing.track(event, NamespacedName::from_object) {
+                Some(TrackedEvent::Applied(at, object)) => {
+                    self.enqueue(seen.set_target(kind, &at, &object.metadata));
+                    self.enqueue(seen.set_trust_bundle(&at.name, Some(parse_trust_bundle(object))));
                 }
-            },
-        )
+                Some(TrackedEvent::Deleted(at, object)) => {
+                    self.enqueue(seen.remove_target(kind, &at, &object.metadata));
+                    self.enqueue(seen.set_trust_bundle(&at.name, None));
+                }
+                Some(TrackedEvent::Listed(listed)) => {
+                    self.enqueue(seen.retain_trust_bundles(&listed));
+                    self.enqueue(seen.retain_targets(kind, None, &listed));
+                    self.enqueue(seen.mark_listed(watched));
+                }
+                None => {}
+            }
+        })
         .await;
     }
 
@@ -366,7 +366,7 @@ impl BundleController {
     fn event_or_refusal<K>(
         &self,
         watched: WatchedKind,
-        event: Result<Event<K>, &watcher::Error>,
+        event: Result<Event<K>, &WatchError>,
     ) -> Option<Event<K>> {
         match event {
             Ok(event) => Some(event),
@@ -391,24 +391,20 @@ impl Drop for TrustBundleAvailability {
 }
 
 /// What the server says if it does not let something be listed. Anything else may pass.
-fn refusal_message(error: &watcher::Error) -> Option<String> {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-            if matches!(status.code, 401 | 403 | 404 | 405) =>
-        {
-            Some(status.message.clone())
-        }
-        watcher::Error::WatchError(status) if status.code == 403 => Some(status.message.clone()),
-        _ => None,
-    }
+fn refusal_message(error: &WatchError) -> Option<String> {
+    let is_refused = match error.status {
+        Some(403) => true,
+        Some(401 | 404 | 405) => !error.was_established,
+        _ => false,
+    };
+    is_refused.then(|| error.message.clone())
 }
 
 fn parse_bundle(object: &DynamicObject) -> Result<Bundle, serde_json::Error> {
     Bundle::from_value(&serde_json::to_value(object)?)
 }
 
-fn namespace_info(object: Metadata) -> NamespaceInfo {
+fn namespace_info(object: ObjectMetadata) -> NamespaceInfo {
     let ending = object.metadata.deletion_timestamp.is_some();
     NamespaceInfo { labels: object.metadata.labels.unwrap_or_default(), ending }
 }

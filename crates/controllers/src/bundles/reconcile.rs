@@ -10,19 +10,19 @@ use futures::stream;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use kube::api::{DynamicObject, Patch};
-use kube::runtime::events::{self, EventType, Recorder};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use windlass_api::trust_bundle::{
     API_VERSION, Bundle, BundleStatus, HASH_ANNOTATION, KIND, SourceStatus, is_reserved_name,
 };
-use windlass_client_error::describe;
+use windlass_runtime::events::{EventRecorder, NewEvent};
+use windlass_runtime::workers::Requeue;
 
 use super::apply_patch::apply_body;
 use super::cache::{BundleCache, CacheSnapshot, WatchedKind};
 use super::encoder::{EncodeError, encode};
-use super::gauges::{self, BundleGauges};
 use super::mapper::{has_sources, has_targets};
+use super::metrics::BundleMetrics;
 use super::namespace_filter::{NamespaceFilter, NamespaceMatch};
 use super::plan::{TargetOperation, TargetPlan, TargetStep, plan};
 use super::settings::BundleSettings;
@@ -35,14 +35,11 @@ use super::target_writer::{
 use crate::options::Clock;
 use crate::publisher::conflict_limiter::ConflictLimiter;
 use crate::publisher::delay_queue::DelayQueue;
-use crate::workers::ReconcileOutcome;
 
 /// How soon a source that is missing is looked for again; mostly the watch is sooner.
 const MISSING: Duration = Duration::from_secs(300);
 /// The longest to sleep: clocks are set.
 const FAR: time::Duration = time::Duration::DAY;
-/// How many bytes of text an event may have.
-const LONGEST_NOTE: usize = 1024;
 
 /// Keeps Bundles where they belong.
 pub struct BundleReconciler {
@@ -57,7 +54,9 @@ pub struct BundleReconciler {
     /// API for Bundles, used to write their status.
     pub bundles: Api<DynamicObject>,
     /// Publishes events that refer to Bundles.
-    pub recorder: Recorder,
+    pub events: EventRecorder,
+    /// Gauges of the Bundles and their sync latency.
+    pub metrics: BundleMetrics,
     /// Says what time it is.
     pub clock: Clock,
     /// Notices that somebody else writes the same.
@@ -80,13 +79,13 @@ enum StepOutcome {
 
 impl BundleReconciler {
     /// Brings one Bundle in order.
-    pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+    pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(bundle) = self.cache.bundle(&name) else {
-            gauges::remove(&name);
-            return Ok(ReconcileOutcome::Done);
+            self.metrics.remove(&name);
+            return Ok(Requeue::Done);
         };
         if bundle.metadata.deletion_timestamp.is_some() {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         }
         let (view, now) = (self.cache.snapshot(), (self.clock)());
         if is_reserved_name(&name) {
@@ -129,7 +128,7 @@ impl BundleReconciler {
         bundle: Arc<Bundle>,
         view: &CacheSnapshot,
         now: OffsetDateTime,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let places = view.namespaces.iter().map(|(name, space)| match space.ending {
             true => (name.as_str(), NamespaceMatch::Ending),
             false => (name.as_str(), NamespaceMatch::Outside),
@@ -146,7 +145,7 @@ impl BundleReconciler {
             }
         }
         let next = self.report_outcome(&bundle, SyncOutcome::ReservedName, &[], now).await?;
-        Ok(failed.map_or(next, ReconcileOutcome::Requeue))
+        Ok(failed.map_or(next, Requeue::WithBackoff))
     }
 
     fn gather(
@@ -202,7 +201,7 @@ impl BundleReconciler {
         harvest: &GatheredCertificates,
         sources: &[SourceStatus],
         now: OffsetDateTime,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let desired = Arc::new(desired_targets(&bundle, &harvest.certificates));
         let places = view.namespaces.iter().map(|(name, space)| {
             (name.as_str(), reach.match_namespace(name, &space.labels, space.ending))
@@ -367,14 +366,16 @@ impl BundleReconciler {
         well: bool,
     ) {
         let name = &bundle.metadata.name;
-        let content = (harvest.certificates.earliest_expiry(), harvest.certificates.len());
-        let targets = Some((wanted.saturating_sub(unwritten), unwritten));
-        gauges::set(name, BundleGauges { content: well.then_some(content), targets });
+        self.metrics.set_targets(name, wanted.saturating_sub(unwritten), unwritten);
+        if well {
+            let certificates = &harvest.certificates;
+            self.metrics.set_content(name, certificates.len(), certificates.earliest_expiry());
+        }
         if well
             && let Some(since) = self.cache.clear_stale(name)
             && wrote
         {
-            gauges::observe_sync(since.elapsed());
+            self.metrics.observe_sync(since.elapsed());
         }
     }
 
@@ -397,7 +398,7 @@ impl BundleReconciler {
         outcome: SyncOutcome<'_>,
         sources: &[SourceStatus],
         now: OffsetDateTime,
-    ) -> anyhow::Result<ReconcileOutcome> {
+    ) -> anyhow::Result<Requeue> {
         let report = report(bundle, outcome, sources, now);
         if let Some(status) = report.status {
             self.write_status(bundle, status).await?;
@@ -407,8 +408,8 @@ impl BundleReconciler {
             self.publish_event(bundle, event).await;
         }
         Ok(match report.retry {
-            true => ReconcileOutcome::Requeue(note.unwrap_or_else(|| "it is as it was".to_owned())),
-            false => ReconcileOutcome::Done,
+            true => Requeue::WithBackoff(note.unwrap_or_else(|| "it is as it was".to_owned())),
+            false => Requeue::Done,
         })
     }
 
@@ -449,10 +450,10 @@ impl BundleReconciler {
         }
     }
 
-    async fn report_blocker(&self, bundle: &Bundle, trouble: &SyncBlocker) -> ReconcileOutcome {
+    async fn report_blocker(&self, bundle: &Bundle, trouble: &SyncBlocker) -> Requeue {
         let event = trouble.event();
         self.publish_event(bundle, &event).await;
-        ReconcileOutcome::Requeue(event.note)
+        Requeue::WithBackoff(event.note)
     }
 
     async fn publish_event(&self, bundle: &Bundle, event: &BundleEvent) {
@@ -462,17 +463,8 @@ impl BundleReconciler {
             true => tracing::warn!(bundle = name, reason, "{note}"),
             false => tracing::info!(bundle = name, reason, "{note}"),
         }
-        let mut end = LONGEST_NOTE.min(note.len());
-        while !note.is_char_boundary(end) {
-            end -= 1;
-        }
-        let event = events::Event {
-            type_: if *warning { EventType::Warning } else { EventType::Normal },
-            reason: reason.clone(),
-            note: note.get(..end).map(str::to_owned),
-            action: (*action).to_owned(),
-            secondary: None,
-        };
+        let build = if *warning { NewEvent::warning } else { NewEvent::normal };
+        let event = build(*action, reason.as_str(), note.as_str());
         let about = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(KIND.to_owned()),
@@ -480,9 +472,7 @@ impl BundleReconciler {
             uid: Some(bundle.metadata.uid.clone()),
             ..ObjectReference::default()
         };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
-            tracing::debug!(error = describe(&error), bundle = name, "cannot write an event");
-        }
+        self.events.record(about, event, (self.clock)()).await;
     }
 }
 

@@ -1,17 +1,21 @@
-//! What the controller of Bundles is told, by trust-manager's flags.
+//! Settings of the Bundle controller, which correspond to the flags of trust-manager.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
+use windlass_pki::limits::MAX_PEM_BYTES;
+use windlass_runtime::file_watch::{
+    FileWatchTiming, ReloadOutcome, ReloadableFile, read_limited, reload_on_change,
+};
 
 use super::certificate_set::CertificateFilter;
 use super::package::CaPackage;
-use crate::file_watch::{self, ReloadOutcome, ReloadableFile};
 
-/// What the controller is told.
+/// Settings of the Bundle controller.
 #[derive(Clone)]
 pub struct BundleSettings {
     /// Namespace of source ConfigMaps and Secrets.
@@ -22,7 +26,7 @@ pub struct BundleSettings {
     pub secret_targets: bool,
     /// Certificates to leave out of every Bundle.
     pub filters: CertificateFilter,
-    /// The only namespaces that are written to; none is all.
+    /// Namespaces to which targets are restricted; empty means all namespaces.
     pub target_namespaces: BTreeSet<String>,
 }
 
@@ -39,58 +43,59 @@ impl Default for BundleSettings {
     }
 }
 
-/// Where sources are if nothing else is said.
+/// Default namespace of sources, as in trust-manager.
 pub const TRUST_NAMESPACE: &str = "cert-manager";
 
-/// The file of a package, read again when it changes.
+/// File with a CA package, reloaded when it changes.
 pub struct PackageFile {
     path: PathBuf,
     held: ReloadableFile<CaPackage>,
 }
 
 impl PackageFile {
-    /// Reads a package, which must be good.
+    /// Reads a package; fails if it is invalid.
     pub fn open(path: PathBuf) -> Result<Arc<PackageFile>> {
         let held = ReloadableFile::new(load(&path)?);
         Ok(Arc::new(PackageFile { path, held }))
     }
 
-    /// The package as it was when it was last good.
+    /// Returns the last valid package.
     pub fn current(&self) -> Arc<CaPackage> {
         self.held.current()
     }
 
-    /// A receiver that is notified whenever the file's package changes.
+    /// Returns a receiver that is notified when the package changes.
     pub fn changes(&self) -> watch::Receiver<Arc<CaPackage>> {
-        self.held.changes()
+        self.held.subscribe()
     }
 
-    /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
+    /// Reads the file and uses it if it is valid. Reads from disk: do not call it in async code.
     pub fn reload(&self) {
         match self.held.update(load(&self.path)) {
-            ReloadOutcome::Same => {}
+            ReloadOutcome::Unchanged => {}
             ReloadOutcome::Changed => {
-                tracing::info!(package = self.current().id(), "the default package changed");
+                tracing::info!(package = self.current().id(), "default CA package changed");
             }
-            ReloadOutcome::Wrong(error) => {
-                tracing::error!(
-                    error,
-                    "the default package cannot be used; the last good one stays"
-                );
+            ReloadOutcome::Recovered => {
+                tracing::info!(package = self.current().id(), "default CA package is valid again");
+            }
+            ReloadOutcome::Rejected(error) => {
+                tracing::error!(error, "default CA package rejected; still using the previous one");
             }
         }
     }
 
-    /// Follows the file; does not end.
-    pub async fn watch(self: Arc<Self>) {
+    /// Reloads the file when it changes.
+    pub async fn watch(self: Arc<Self>) -> Infallible {
         let path = self.path.clone();
-        file_watch::watch_files(&[path], move || self.reload()).await;
+        reload_on_change([path], FileWatchTiming::default(), move || self.reload()).await
     }
 }
 
 fn load(path: &Path) -> Result<CaPackage> {
     CaPackage::check_path(path)?;
-    CaPackage::parse(&file_watch::read_file(path)?).with_context(|| path.display().to_string())
+    let json = read_limited(path, MAX_PEM_BYTES)?;
+    CaPackage::parse(&json).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]

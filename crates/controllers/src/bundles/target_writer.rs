@@ -4,15 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{
-    DeleteParams, DynamicObject, GetParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
-};
+use kube::api::{DeleteParams, DynamicObject, GetParams, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, Request};
 use kube::{Client, Resource as _};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use windlass_api::trust_bundle::{BundleMeta, FIELD_MANAGER};
-use windlass_client_error::describe;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::watch::ObjectMetadata;
 
 use super::apply_patch::{CORE, disown_body, has_no_data, release_body};
 use super::target::{ObservedTarget, TargetKind};
@@ -28,8 +27,6 @@ pub struct TargetWriter {
     trust_bundles: Mutex<Option<ApiResource>>,
     turns: Semaphore,
 }
-
-type Metadata = PartialObjectMeta<DynamicObject>;
 
 impl TargetWriter {
     /// Creates a writer that cannot write ClusterTrustBundles until their resource is set.
@@ -106,7 +103,7 @@ impl TargetWriter {
         let request = self.request(kind, at);
         let request = request.patch_metadata(&at.name, parameters, &Patch::Apply(Value::Null));
         let request = request.map_err(kube::Error::BuildRequest)?.map(|_| body.to_vec());
-        let written: Metadata = self.client.request(request).await?;
+        let written: ObjectMetadata = self.client.request(request).await?;
         Ok(written.metadata)
     }
 
@@ -167,7 +164,7 @@ impl TargetWriter {
     ) -> kube::Result<Option<ObjectMeta>> {
         let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
-        match self.client.request::<Metadata>(request).await {
+        match self.client.request::<ObjectMetadata>(request).await {
             Ok(found) => Ok(Some(found.metadata)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),

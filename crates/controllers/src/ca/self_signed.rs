@@ -1,36 +1,36 @@
-//! A CA that is made on the first start and kept in a directory.
+//! A CA that is generated on the first start and kept in a directory.
 //!
-//! It is made once. What is there is never written over, however bad it is: a CA that somebody
-//! trusts does not come back, so it is for a person to decide what is to become of it.
+//! It is generated once. Existing files are never overwritten, however damaged they are: a CA that clients trust cannot be
+//! generated again, so an operator has to decide.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::{AtFlags, Mode, OFlags};
 use time::OffsetDateTime;
 use windlass_pki::{
     CertificateAuthority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity,
 };
+use windlass_runtime::durable::{FileSystem, PRIVATE_MODE, PUBLIC_MODE};
 
 use super::CaSource;
 use crate::options::Clock;
 
-/// The file of the certificate.
+/// Name of the certificate file.
 pub const CERTIFICATE: &str = "ca.crt";
-/// The file of the key.
+/// Name of the key file.
 pub const KEY: &str = "ca.key";
 
-/// Clocks differ: a CA is good from so long ago.
+/// The validity of a new CA starts in the past, because the clocks of clients differ.
 const BACKDATE: time::Duration = time::Duration::minutes(5);
 
-/// What a CA is to be like.
+/// Properties of a CA that is generated.
 #[derive(Clone, Copy, Debug)]
 pub struct SelfSignedCaSpec<'a> {
-    /// The kind of its key.
+    /// Algorithm and size of the key.
     pub key: KeyKind,
     /// Subject of the CA certificate, which is also its issuer.
     pub subject: &'a Subject,
@@ -38,80 +38,62 @@ pub struct SelfSignedCaSpec<'a> {
     pub lifetime: Duration,
 }
 
-/// The CA of a directory, which is made if there is none. A CA that cannot be made or used is
-/// reported, and its source stays without one until its files are good. Writes to disk: not for
-/// async code.
-pub fn open(directory: &Path, recipe: SelfSignedCaSpec<'_>, clock: &Clock) -> Arc<CaSource> {
-    if let Err(error) = generate_if_missing(directory, recipe, clock()) {
-        tracing::error!("{error:#}");
+/// Opens the CA in a directory and generates it if there is none. If that fails, the source has no CA until its files are
+/// valid. Writes to disk: do not call it in async code.
+pub fn open(directory: &Path, spec: SelfSignedCaSpec<'_>, clock: &Clock) -> Arc<CaSource> {
+    if let Err(error) = generate_if_missing(directory, spec, clock()) {
+        tracing::error!(error = format!("{error:#}"), directory = %directory.display(), "no usable CA");
     }
     CaSource::from_chain_files(directory.join(CERTIFICATE), directory.join(KEY), clock.clone())
 }
 
 fn generate_if_missing(
     directory: &Path,
-    recipe: SelfSignedCaSpec<'_>,
+    spec: SelfSignedCaSpec<'_>,
     now: OffsetDateTime,
 ) -> Result<()> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
     match (exists(&certificate)?, exists(&key)?) {
         (true, true) => Ok(()),
-        (false, false) => generate(directory, recipe, now)
-            .with_context(|| format!("cannot make a CA in {}", directory.display())),
+        (false, false) => generate(directory, spec, now)
+            .with_context(|| format!("cannot generate a CA in {}", directory.display())),
         (true, false) => missing_file_error(&key, &certificate),
         (false, true) => missing_file_error(&certificate, &key),
     }
 }
 
-/// Whether a file is there, or something else in its place.
+/// Whether the path exists, as a file or as anything else.
 fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot inspect {}", path.display())),
     }
 }
 
-fn missing_file_error(missing: &Path, there: &Path) -> Result<()> {
+fn missing_file_error(missing: &Path, existing: &Path) -> Result<()> {
     bail!(
-        "{} is missing though {} is there: bring it back, or remove the other to have a new CA made",
+        "{} is missing but {} exists: restore it, or remove the other file to generate a new CA",
         missing.display(),
-        there.display()
+        existing.display()
     )
 }
 
-fn generate(directory: &Path, recipe: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
-    let lifetime = time::Duration::try_from(recipe.lifetime).unwrap_or(time::Duration::MAX);
+fn generate(directory: &Path, spec: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
+    let lifetime = time::Duration::try_from(spec.lifetime).unwrap_or(time::Duration::MAX);
     let validity = Validity::new(now - BACKDATE, now.saturating_add(lifetime))?;
     let serial = Serial::random(&SystemRandom::new())?;
-    let key = PrivateKey::generate_kind(recipe.key)?;
-    let made = CertificateAuthority::self_signed(recipe.subject, validity, key, serial)?;
-    let opened = windlass_safe_path::create_directory(directory, 0o700)?;
-    // The key first: without it the certificate would promise what nobody can keep.
-    write_new_file(&opened, KEY, made.key().to_pem()?.as_bytes(), Mode::RUSR | Mode::WUSR)?;
-    let public = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    write_new_file(&opened, CERTIFICATE, made.certificate().to_pem().as_bytes(), public)?;
-    let until = made.certificate().validity().not_after();
-    tracing::info!(directory = %directory.display(), %until, "made a CA");
+    let key = PrivateKey::generate_kind(spec.key)?;
+    let ca = CertificateAuthority::self_signed(spec.subject, validity, key, serial)?;
+    let files = FileSystem::default();
+    files.create_directory(directory)?;
+    // The key first: a certificate without its key would block the next attempt.
+    files.create_new(&directory.join(KEY), ca.key().to_pem()?.as_bytes(), PRIVATE_MODE)?;
+    let certificate = ca.certificate().to_pem();
+    files.create_new(&directory.join(CERTIFICATE), certificate.as_bytes(), PUBLIC_MODE)?;
+    let until = ca.certificate().validity().not_after();
+    tracing::info!(directory = %directory.display(), %until, "generated a self-signed CA");
     Ok(())
-}
-
-/// Writes a file that is there as a whole or not at all, and does not replace another.
-fn write_new_file(directory: &File, name: &str, contents: &[u8], mode: Mode) -> Result<()> {
-    let staged = format!(".{name}.{:016x}", rand::random::<u64>());
-    let write = || {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::openat(directory, &staged, flags, mode)?);
-        file.write_all(contents)?;
-        file.sync_all()?;
-        // Unlike a renamed file, a link does not take the place of another.
-        Ok(rustix::fs::linkat(directory, &staged, directory, name, AtFlags::empty())?)
-    };
-    let written: std::io::Result<()> = write();
-    // If this fails, a file stays that nobody looks at.
-    let _ = rustix::fs::unlinkat(directory, &staged, AtFlags::empty());
-    written.with_context(|| name.to_owned())?;
-    Ok(directory.sync_all()?)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use windlass_pki::{
     Certificate, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
     issue,
 };
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::*;
 
@@ -189,10 +190,12 @@ fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
     let good = CaFiles::with_pair(&pair("good", -1, 24)).source();
     assert!(good.current().is_some() && good.error().is_none());
     let next = pair("next", -1, 24);
+    let registry = MetricsRegistry::new();
+    let metrics = CaMetrics::register(&registry);
     for (what, bad, said) in bad_pairs() {
         let files = CaFiles::with_pair(&bad);
         let source = files.source();
-        report("example.com/degraded", &source);
+        metrics.add_source("example.com/degraded", &source);
         assert!(source.current().is_none(), "{what}");
         let problem = source.error().unwrap();
         assert!(problem.contains(said), "{what}: {problem}");
@@ -201,8 +204,7 @@ fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
         let folder = files.dir.path().to_str().unwrap();
         assert!(told.starts_with("the signer's CA cannot be used: "), "{what}: {told}");
         assert!(!told.contains(folder) && problem.contains(folder), "{what}: {told}");
-        let mut text = String::new();
-        metrics(&mut text);
+        let text = registry.encode();
         let gauge = "windlass_signer_ca_degraded{signer=\"example.com/degraded\"} 1\n";
         assert!(text.contains(gauge), "{what}: {text}");
         let absent = "windlass_signer_ca_expiration_seconds{signer=\"example.com/degraded\"}";
@@ -272,10 +274,10 @@ fn what_expires_in_use_is_told() {
     let clock = hours.clone();
     let clock: Clock = Arc::new(move || NOW + time::Duration::hours(clock.load(SeqCst)));
     let source = CaSource::from_files(files.certificate_file(), files.key_file(), clock);
-    report("example.com/told", &source);
+    let registry = MetricsRegistry::new();
+    CaMetrics::register(&registry).add_source("example.com/told", &source);
     let told = |name: &str| {
-        let mut text = String::new();
-        metrics(&mut text);
+        let text = registry.encode();
         let line = format!("{name}{{signer=\"example.com/told\"}} ");
         let value = text.lines().find_map(|l| l.strip_prefix(&line)).map(str::to_owned);
         value.unwrap_or_default()
@@ -289,6 +291,25 @@ fn what_expires_in_use_is_told() {
     assert!(source.error().unwrap().contains("expired at"));
     drop(source);
     assert_eq!(told("windlass_signer_ca_degraded"), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_ca_that_expires_is_reported_without_a_change_of_its_files() {
+    let files = CaFiles::with_pair(&pair("good", -1, 24));
+    let hours = Arc::new(AtomicI64::new(0));
+    let clock = hours.clone();
+    let clock: Clock = Arc::new(move || NOW + time::Duration::hours(clock.load(SeqCst)));
+    let source = CaSource::from_files(files.certificate_file(), files.key_file(), clock);
+    let watching = tokio::spawn(source.clone().watch());
+    hours.store(25, SeqCst);
+    let expired = async {
+        while source.error().is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), expired).await.unwrap();
+    assert!(source.error().unwrap().contains("expired at"));
+    watching.abort();
 }
 
 #[tokio::test]

@@ -1,34 +1,37 @@
-//! Until when a request is kept: a pure function of the request.
+//! Retention of requests: when each is deleted, as a pure function of the request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::parse_certificate_blocks;
+use windlass_runtime::csr::{
+    APPROVED, DENIED, FAILED, certificate, condition, conditions, status_counts,
+};
 
-use crate::csr::{APPROVED, Csr, DENIED, FAILED, condition, conditions, has_certificate};
+use crate::csr::Csr;
 
-/// How long what is settled is kept, for those who want to see how.
+/// Retention of answered requests, so that the answer can be inspected.
 const SETTLED: Duration = Duration::HOUR;
-/// How long what waits is kept.
+/// Retention of pending requests, and of approved ones without a certificate.
 const WAITING: Duration = Duration::DAY;
-/// How long a pod's request is kept, whatever became of it.
+/// Retention of PodCertificateRequests, whatever their state is.
 const POD: Duration = Duration::minutes(15);
 
-/// When a request is deleted; none if it does not say when it was made.
+/// Computes when a request is deleted; `None` if it has no creation time.
 ///
-/// Whoever writes a condition says when, and may say anything: no request is older than itself.
+/// The times of conditions come from whoever wrote them, so none counts as earlier than the creation of the request.
 pub fn csr_deadline(request: &Csr) -> Option<OffsetDateTime> {
     let created = to_offset_date_time(request.metadata.creation_timestamp.as_ref()?)?;
     let mut earliest = None;
-    for condition in conditions(request) {
+    for condition in conditions(request).iter().filter(|each| status_counts(&each.status)) {
         let keep = match condition.type_.as_str() {
             DENIED | FAILED => SETTLED,
-            APPROVED if has_certificate(request) => SETTLED,
+            APPROVED if certificate(request).is_some() => SETTLED,
             APPROVED => WAITING,
-            // Somebody's own, which says nothing about whether it is done.
+            // Conditions of other writers do not say whether the request is answered.
             _ => continue,
         };
-        // Without a time nobody knows how long it has been so, only that it was not before.
+        // Without a time, the condition may be as old as the request.
         let (since, keep) = match condition.last_update_time.as_ref().and_then(to_offset_date_time)
         {
             Some(time) => (time.max(created), keep),
@@ -42,15 +45,14 @@ pub fn csr_deadline(request: &Csr) -> Option<OffsetDateTime> {
     earliest.or_else(|| created.checked_add(WAITING))
 }
 
-/// When a pod's request is deleted that was made then.
+/// Computes when a PodCertificateRequest is deleted.
 pub fn pod_request_deadline(created: &Time) -> Option<OffsetDateTime> {
     to_offset_date_time(created)?.checked_add(POD)
 }
 
-/// The end of the certificate, if there is one that can be read.
+/// Expiry of the first certificate; `None` if there is none that can be parsed.
 fn certificate_expiry(request: &Csr) -> Option<OffsetDateTime> {
-    let text = &request.status.as_ref()?.certificate.as_ref()?.0;
-    let certificates = parse_certificate_blocks(text).ok()?;
+    let certificates = parse_certificate_blocks(certificate(request)?).ok()?;
     Some(certificates.first()?.not_after())
 }
 
@@ -62,7 +64,7 @@ fn earlier_of(a: Option<OffsetDateTime>, b: Option<OffsetDateTime>) -> Option<Of
 }
 
 fn to_offset_date_time(Time(time): &Time) -> Option<OffsetDateTime> {
-    // A time that is not set is the year 1 in Go.
+    // An unset time is the year 1 in Go.
     let set = *time > Timestamp::UNIX_EPOCH;
     set.then(|| OffsetDateTime::from_unix_timestamp(time.as_second()).ok()).flatten()
 }

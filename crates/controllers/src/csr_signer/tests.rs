@@ -9,10 +9,10 @@ use windlass_pki::{Certificate, Validity};
 use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 
 use super::*;
-use crate::csr::{APPROVED, has_certificate};
+use windlass_runtime::csr::{APPROVED, certificate};
 
-/// Whoever is put off waits for longer than any test.
-const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
+/// Longer than any test.
+const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 
 /// Puts a pair into a folder that is valid until `days` from now.
 fn write_pair(dir: &Path, name: &str, days: i64) {
@@ -52,15 +52,17 @@ async fn a_new_pair_wakes_what_waits() {
     let server = TestServer::start().await;
     let client = server.client();
     write_pair(files.path(), "old", 1);
-    let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
+    let pair = ["ca.crt", "ca.key"].map(|name| files.path().join(name));
     let today: Clock = Arc::new(OffsetDateTime::now_utc);
     // The day after tomorrow, when the old pair has expired.
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
-    let ca = CaSource::from_files(certificate, key, today);
+    let ca = CaSource::from_files(pair[0].clone(), pair[1].clone(), today);
     let (signer, longest) = (KubernetesSigner::Client, Duration::from_secs(3600));
-    let issuer =
-        CsrIssuer::new(signer.name(), ca.clone(), SigningTerms::BuiltIn { signer, longest });
-    let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, HOURS));
+    let metrics = MetricFamilies::unregistered();
+    let terms = SigningTerms::BuiltIn { signer, longest };
+    let issuer = CsrIssuer::new(signer.name(), ca.clone(), terms, &metrics);
+    let queue = WorkQueue::new(metrics.queue(SIGNING), HOURS);
+    let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, queue));
     let api: Api<Csr> = Api::all(client.clone());
     create_approved(&api, "one").await;
 
@@ -68,11 +70,11 @@ async fn a_new_pair_wakes_what_waits() {
     let told = condition(&waiting, DELAYED).unwrap();
     assert_eq!((told.status.as_str(), told.reason.as_deref()), ("True", Some("SignerExpired")));
     assert!(told.message.as_ref().unwrap().starts_with("the signer has expired"));
-    assert!(!has_certificate(&waiting));
+    assert!(certificate(&waiting).is_none());
 
     write_pair(files.path(), "new", 99);
     let following = tokio::spawn(ca.clone().watch());
-    let signed = wait_until(&api, has_certificate).await;
+    let signed = wait_until(&api, |request| certificate(request).is_some()).await;
     assert!(condition(&signed, DELAYED).is_none(), "what is over is no longer said");
     assert!(condition(&signed, APPROVED).is_some());
     let text = signed.status.unwrap().certificate.unwrap().0;

@@ -19,7 +19,7 @@ use super::lease_guard::LeaseGuard;
 pub fn connect(config: Config, tenure: Arc<LeaseGuard>) -> kube::Result<Client> {
     let url = config.cluster_url.clone();
     let builder = ClientBuilder::try_from((config, FencedExecutor { tenure }))?;
-    Ok(windlass_client_error::name_server(builder, &url).build())
+    Ok(windlass_runtime::client_error::name_server(builder, &url).build())
 }
 
 /// Runs what a client needs done in the background: first of all, its connections.

@@ -1,3 +1,4 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use http::Method;
@@ -125,6 +126,7 @@ fn spawn_process(
         None,
         LeaderElection::new(who.into()),
         clock(Arc::default()),
+        ElectionMetrics::register(&MetricsRegistry::new()).lease("lease"),
         shutdown,
         start,
     );

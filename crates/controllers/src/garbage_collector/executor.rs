@@ -10,6 +10,7 @@ use kube::api::{
     PropagationPolicy,
 };
 use serde_json::{Value, json};
+use windlass_runtime::workers::Requeue;
 
 use super::GarbageCollector;
 use super::decision::{
@@ -18,7 +19,6 @@ use super::decision::{
 use super::graph::ObjectLocation;
 use crate::api_catalog::ServedResource;
 use crate::uid::ObjectUid;
-use crate::workers::ReconcileOutcome;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -29,8 +29,8 @@ const PAGE: u32 = 500;
 pub async fn reconcile(
     collector: Arc<GarbageCollector>,
     uid: ObjectUid,
-) -> anyhow::Result<ReconcileOutcome> {
-    let Some(place) = collector.graph().location(&uid) else { return Ok(ReconcileOutcome::Done) };
+) -> anyhow::Result<Requeue> {
+    let Some(place) = collector.graph().location(&uid) else { return Ok(Requeue::Done) };
     let found = api_for(&collector.client, &place).get_metadata_opt(&place.name).await;
     let found = found.with_context(|| format!("cannot read {place}"))?;
     let meta = match found {
@@ -38,7 +38,7 @@ pub async fn reconcile(
         _ => {
             let affected = collector.graph().remove(&uid);
             collector.enqueue(affected);
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         }
     };
     let object = object_state(&meta);
@@ -53,11 +53,11 @@ pub async fn reconcile(
         tracing::debug!(object = %place, ?action, "collecting garbage");
     }
     match action {
-        GarbageAction::Leave => Ok(ReconcileOutcome::Done),
+        GarbageAction::Leave => Ok(Requeue::Done),
         GarbageAction::AwaitDependents => {
             let free = dependents.into_iter().filter(|(_, d)| d.blocks && !d.waiting);
             collector.enqueue(free.map(|(uid, _)| uid));
-            Ok(ReconcileOutcome::Done)
+            Ok(Requeue::Done)
         }
         action => execute(&collector, &uid, &place, &meta, action).await,
     }
@@ -69,21 +69,20 @@ async fn execute(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     action: GarbageAction,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let client = &collector.client;
     let sees_off = matches!(action, GarbageAction::Release | GarbageAction::Orphan);
     if let Some(kind) = collector.graph().first_unlisted_kind().filter(|_| sees_off) {
-        return Ok(ReconcileOutcome::Requeue(format!(
+        return Ok(Requeue::WithBackoff(format!(
             "it may own some {kind}, which are not listed yet"
         )));
     }
     match action {
-        GarbageAction::Leave | GarbageAction::AwaitDependents => Ok(ReconcileOutcome::Done),
+        GarbageAction::Leave | GarbageAction::AwaitDependents => Ok(Requeue::Done),
         GarbageAction::Release => remove_finalizer(client, place, meta, FOREGROUND).await,
         GarbageAction::Orphan => {
-            if let ReconcileOutcome::Requeue(why) = orphan_dependents(collector, uid, place).await?
-            {
-                return Ok(ReconcileOutcome::Requeue(why));
+            if let Requeue::WithBackoff(why) = orphan_dependents(collector, uid, place).await? {
+                return Ok(Requeue::WithBackoff(why));
             }
             remove_finalizer(client, place, meta, ORPHAN).await
         }
@@ -99,7 +98,7 @@ async fn execute(
             let change = json!({"ownerReferences": references});
             match patch(client, place, meta, change).await? {
                 // The object has changed, so deleting it needs another look.
-                ReconcileOutcome::Done => {
+                Requeue::Done => {
                     delete_newest(client, place, meta, DeletionPropagation::Foreground).await
                 }
                 wait => Ok(wait),
@@ -167,7 +166,7 @@ async fn orphan_dependents(
     collector: &GarbageCollector,
     uid: &ObjectUid,
     place: &ObjectLocation,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let uid = uid.to_string();
     let uids = std::slice::from_ref(&uid);
     let resources = collector.graph().resources();
@@ -181,12 +180,12 @@ async fn orphan_dependents(
                 name: meta.name.clone().unwrap_or_default(),
             };
             match remove_owner_references(&collector.client, &dependent, &meta, uids).await? {
-                ReconcileOutcome::Done => {}
+                Requeue::Done => {}
                 wait => return Ok(wait),
             }
         }
     }
-    Ok(ReconcileOutcome::Done)
+    Ok(Requeue::Done)
 }
 
 /// The objects of a kind that name `uid` as an owner, in a namespace or, if that is empty, in all.
@@ -221,7 +220,7 @@ async fn remove_owner_references(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     uids: &[String],
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let mut left = meta.owner_references.clone().unwrap_or_default();
     left.retain(|reference| !uids.contains(&reference.uid));
     let left = if left.is_empty() { Value::Null } else { json!(left) };
@@ -233,7 +232,7 @@ async fn remove_finalizer(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     finalizer: &str,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let mut left = meta.finalizers.clone().unwrap_or_default();
     left.retain(|other| other != finalizer);
     let left = if left.is_empty() { Value::Null } else { json!(left) };
@@ -246,7 +245,7 @@ async fn patch(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     mut change: Value,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     if let Some(fields) = change.as_object_mut() {
         fields.insert("uid".into(), json!(meta.uid));
         fields.insert("resourceVersion".into(), json!(meta.resource_version));
@@ -263,7 +262,7 @@ async fn delete(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     policy: DeletionPropagation,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let preconditions =
         Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
     let policy = match policy {
@@ -286,7 +285,7 @@ async fn delete_newest(
     place: &ObjectLocation,
     meta: &ObjectMeta,
     policy: DeletionPropagation,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     let meta = ObjectMeta { uid: meta.uid.clone(), ..ObjectMeta::default() };
     delete(client, place, &meta, policy).await
 }
@@ -295,12 +294,12 @@ async fn delete_newest(
 fn write_outcome<T>(
     answer: kube::Result<T>,
     what: impl FnOnce() -> String,
-) -> anyhow::Result<ReconcileOutcome> {
+) -> anyhow::Result<Requeue> {
     match answer {
-        Ok(_) => Ok(ReconcileOutcome::Done),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(ReconcileOutcome::Done),
+        Ok(_) => Ok(Requeue::Done),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::Done),
         Err(kube::Error::Api(status)) if status.is_conflict() => {
-            Ok(ReconcileOutcome::Requeue(status.message))
+            Ok(Requeue::WithBackoff(status.message))
         }
         Err(error) => Err(error).with_context(what),
     }

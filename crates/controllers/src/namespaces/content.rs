@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::{Client, Error};
-use windlass_client_error::describe;
+use windlass_runtime::client_error::describe;
+use windlass_runtime::watch::ObjectMetadata;
 
 use crate::api_catalog::{ApiCatalog, CatalogSnapshot, ServedResource};
-use crate::resource_watch::Metadata;
 
 /// What emptying a namespace came to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl DeletionReport {
         &mut self,
         resource: &ServedResource,
         namespace: &str,
-        left: kube::Result<Vec<Metadata>>,
+        left: kube::Result<Vec<ObjectMetadata>>,
     ) {
         let left = match left {
             Ok(left) if left.is_empty() => return,
@@ -139,7 +139,7 @@ async fn delete_resource(
     client: &Client,
     resource: &ServedResource,
     namespace: &str,
-) -> kube::Result<Vec<Metadata>> {
+) -> kube::Result<Vec<ObjectMetadata>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource.api);
     let found = match resource.supports("list") {
         true => list_all(&api).await?,
@@ -158,7 +158,7 @@ async fn delete_resource(
     if found.is_empty() { Ok(found) } else { list_all(&api).await }
 }
 
-async fn list_all(api: &Api<DynamicObject>) -> kube::Result<Vec<Metadata>> {
+async fn list_all(api: &Api<DynamicObject>) -> kube::Result<Vec<ObjectMetadata>> {
     let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     loop {

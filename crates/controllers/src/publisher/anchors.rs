@@ -4,14 +4,13 @@
 //!
 //! - `decide`: what a bundle should hold; `record`: what is recorded in it about its anchors.
 //! - `delivery`: which nodes have it.
-//! - `gauge`: bundles of others.
 
 mod decision;
 mod delivery;
-mod gauge;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,33 +18,33 @@ use anyhow::Context as _;
 use futures::future::join_all;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::watch::{WatchError, watch_metadata, watch_objects};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use super::conflict_limiter::ConflictLimiter;
 use super::delay_queue::DelayQueue;
-use super::sync_metrics::{self, ANCHORS};
-use crate::event_recorder::{EventRecorder, WarningEvent};
-use crate::metrics::ANCHORS as COUNTERS;
+use super::sync_metrics;
+use crate::metrics::{ANCHORS, MetricFamilies};
 use crate::options::Clock;
-use crate::resource_watch;
 use crate::signers::CustomSigner;
 use crate::signers::config::{MANAGED_BY, PublicationConfig};
 use crate::signers::rollout;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 use decision::{AnchorAction, AnchorPolicy, BundleContents, ExistingBundle, decide};
 use delivery::{ExpectedBundle, NodeReports};
 
 pub use decision::TrustAnchor;
 pub use delivery::resource as node_trusts;
-pub use gauge::metrics;
 pub use record::{AnchorRecord, AnchorRecords};
 
 /// The anchor that is current, by its SHA-256.
@@ -54,7 +53,7 @@ const CURRENT: &str = "windlass.dev/anchor";
 const RECORDS: &str = "windlass.dev/anchors";
 /// Since when the other anchors of a bundle are not current, as versions without records wrote it.
 const RETIRED: &str = "windlass.dev/retired-at";
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 /// Bundles that are brought in order at the same time.
 const WORKERS: usize = 4;
 /// Nodes that are named in the log.
@@ -101,8 +100,9 @@ pub async fn run(
     signers: Vec<CustomSigner>,
     pace: RolloutTiming,
     clock: Clock,
-) {
-    let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.queue(ANCHORS), BACKOFF));
     let published = signers.into_iter().filter_map(|signer| {
         let publication = signer.custom.publish.clone()?;
         Some((publication.bundle.clone(), (signer, publication)))
@@ -110,7 +110,11 @@ pub async fn run(
     let publisher = Arc::new(AnchorPublisher {
         node_trusts: Api::all_with(client.clone(), &delivery::resource()),
         bundles: Api::all_with(client.clone(), &resource),
-        notices: EventRecorder::new(client.clone(), "signer-anchors"),
+        events: EventRecorder::new(
+            client.clone(),
+            EventReporter::controller("signer-anchors"),
+            CONTROLLER_EVENT_LIMIT,
+        ),
         published: published.collect(),
         pace,
         clock,
@@ -119,17 +123,17 @@ pub async fn run(
         contest: ConflictLimiter::default(),
         alarm: DelayQueue::new(),
         resource: resource.clone(),
+        metrics,
     });
     let known = |name: &String| publisher.published.contains_key(name);
-    let watch =
-        resource_watch::watch_metadata(client, &resource, None, &COUNTERS, |event| match event {
-            Event::Init => {}
-            Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
-                Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
-            }
-            // Those that are not there are not among the events.
-            Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
-        });
+    let watch = watch_metadata(client, &resource, None, queue.metrics(), |event| match event {
+        Event::Init => {}
+        Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
+            Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
+        }
+        // Those that are not there are not among the events.
+        Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
+    });
     let of_cas = join_all(publisher.published.iter().map(|(name, (signer, _))| {
         let (mut changes, queue) = (signer.ca.changes(), queue.clone());
         async move {
@@ -141,13 +145,13 @@ pub async fn run(
     let of_time = publisher.alarm.run(|name| queue.add(name));
     let of_nodes = publisher.watch_reports(&queue);
     let reconcile = |name: String| publisher.clone().reconcile(name);
-    tokio::join!(watch, of_cas, of_time, of_nodes, workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, of_cas, of_time, of_nodes, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 struct AnchorPublisher {
     bundles: Api<DynamicObject>,
     node_trusts: Api<DynamicObject>,
-    notices: EventRecorder,
+    events: EventRecorder,
     /// By the names of the bundles.
     published: BTreeMap<String, (CustomSigner, PublicationConfig)>,
     pace: RolloutTiming,
@@ -158,24 +162,26 @@ struct AnchorPublisher {
     contest: ConflictLimiter,
     alarm: DelayQueue<String>,
     resource: ApiResource,
+    metrics: Arc<MetricFamilies>,
 }
 
 impl AnchorPublisher {
-    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let began = Instant::now();
         let outcome = self.sync(&name).await;
-        ANCHORS.observe(sync_metrics::status_code(&outcome), began.elapsed());
+        let code = sync_metrics::status_code(&outcome);
+        self.metrics.publishers.anchors.observe(code, began.elapsed());
         outcome
     }
 
-    async fn sync(&self, name: &str) -> anyhow::Result<ReconcileOutcome> {
+    async fn sync(&self, name: &str) -> anyhow::Result<Requeue> {
         let Some((signer, publication)) = self.published.get(name) else {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
         let object = self.bundles.get_opt(name).await.map_err(anyhow::Error::from)?;
         let found = object.as_ref().map(|object| existing_bundle(object, &publication.labels));
         // A CA that becomes usable is a change, which brings it here again.
-        let Some(ca) = signer.ca.current() else { return Ok(ReconcileOutcome::Done) };
+        let Some(ca) = signer.ca.current() else { return Ok(Requeue::Done) };
         let now = (self.clock)();
         let current = TrustAnchor::from_certificate(ca.anchor());
         let policy = AnchorPolicy {
@@ -193,13 +199,13 @@ impl AnchorPublisher {
             AnchorAction::LeaveAlone => {
                 let records = object.as_ref().map(foreign_records).unwrap_or_default();
                 signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
-                return Ok(ReconcileOutcome::Done);
+                return Ok(Requeue::Done);
             }
             AnchorAction::Full { anchors, again } => {
                 self.report_full(signer, object.as_ref(), anchors, now).await;
                 signer.rollout.set_publication(rollout::PublicationState::Full(records), now);
                 self.schedule(name, again);
-                return Ok(ReconcileOutcome::Requeue(
+                return Ok(Requeue::WithBackoff(
                     "the trust bundle has no room for a new anchor".into(),
                 ));
             }
@@ -216,7 +222,7 @@ impl AnchorPublisher {
         self.record_hold(name, records.get(&current.fingerprint()), now);
         signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
         self.schedule(name, again);
-        Ok(ReconcileOutcome::Done)
+        Ok(Requeue::Done)
     }
 
     fn schedule(&self, name: &str, again: Option<Duration>) {
@@ -232,19 +238,19 @@ impl AnchorPublisher {
         publication: &PublicationConfig,
         object: Option<&DynamicObject>,
         contents: &BundleContents,
-    ) -> anyhow::Result<Option<ReconcileOutcome>> {
+    ) -> anyhow::Result<Option<Requeue>> {
         let name = &publication.bundle;
         // A CA that was replaced is nobody's contest: it does not wait for one about the last.
         let written = format!("{name} {}", contents.current_fingerprint());
         if !self.contest.try_write(&written, Instant::now()) {
-            return Ok(Some(ReconcileOutcome::Requeue("somebody else keeps changing it".into())));
+            return Ok(Some(Requeue::WithBackoff("somebody else keeps changing it".into())));
         }
         match self.write(signer, publication, object, contents).await {
             Ok(()) => Ok(None),
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
             {
-                Ok(Some(ReconcileOutcome::Requeue("the bundle was changed meanwhile".into())))
+                Ok(Some(Requeue::WithBackoff("the bundle was changed meanwhile".into())))
             }
             Err(error) => {
                 // It may have to sign without, when it has waited for long enough.
@@ -333,20 +339,20 @@ impl AnchorPublisher {
         });
     }
 
-    /// Watches what nodes report while a CA waits for them. Does not end.
-    async fn watch_reports(&self, queue: &WorkQueue<String>) {
+    /// Watches the reports of nodes while a CA waits for them.
+    async fn watch_reports(&self, queue: &WorkQueue<String>) -> Infallible {
         let mut held = self.held.subscribe();
         loop {
             // It cannot fail: the sender is here.
             let _ = held.wait_for(|held| !held.is_empty()).await;
-            let take = |event: Result<Event<DynamicObject>, &watcher::Error>| {
+            let take = |event: Result<Event<DynamicObject>, &WatchError>| {
                 let matters = |name: &str, signer: &str| self.is_relevant(name, signer);
                 self.reports().observe(event, matters);
                 self.held.borrow().iter().for_each(|name| queue.add(name.clone()));
             };
-            let (api, config) = (self.node_trusts.clone(), watcher::Config::default());
+            let (api, config) = (self.node_trusts.clone(), Config::default());
             tokio::select! {
-                () = resource_watch::watch_with_config(api, "nodetrusts", config, &COUNTERS, take) => {}
+                never = watch_objects(api, "nodetrusts", config, queue.metrics(), take) => match never {},
                 _ = held.wait_for(BTreeSet::is_empty) => {}
             }
             *self.reports() = NodeReports::default();
@@ -373,13 +379,13 @@ impl AnchorPublisher {
         now: OffsetDateTime,
     ) {
         let foreign = *action == AnchorAction::LeaveAlone;
-        if gauge::record_foreign(signer.custom.name.as_str(), foreign)
+        if self.metrics.publishers.set_conflict(signer.custom.name.as_str(), foreign)
             && foreign
             && let Some(object) = object
         {
             let signer = &signer.custom.name;
             let note = format!(
-                "somebody else made this trust bundle; the anchors of {signer} are not published"
+                "another manager owns this trust bundle; the trust anchors of {signer} are not published"
             );
             self.warn(object, "ForeignTrustBundle", &note, now).await;
         }
@@ -394,7 +400,7 @@ impl AnchorPublisher {
     ) {
         let signer = &signer.custom.name;
         let note = format!(
-            "no room for the trust anchor of the new CA of {signer}: with it there would be {anchors}, and certificates issued under the others have not expired; replace the CA less often or grant shorter lifetimes"
+            "trust bundle full: with the new CA of {signer} it would hold {anchors} anchors, and certificates issued under the others have not expired; rotate the CA less often or shorten the lifetimes of certificates"
         );
         if let Some(object) = object {
             self.warn(object, "TrustBundleFull", &note, now).await;
@@ -408,10 +414,8 @@ impl AnchorPublisher {
         note: &str,
         now: OffsetDateTime,
     ) {
-        let name = object.name_any();
-        tracing::warn!(name, "{note}");
-        let notice = WarningEvent { action: "Publishing", reason, note };
-        self.notices.warn_about(object.object_ref(&self.resource), notice, now).await;
+        let event = NewEvent::warning("Publishing", reason, note);
+        self.events.warn(object.object_ref(&self.resource), event, now).await;
     }
 }
 

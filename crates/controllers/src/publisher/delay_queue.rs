@@ -1,32 +1,33 @@
-//! Looks at something again when its time has come.
+//! Keys that become due at a given time.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When to look at what again.
+/// Keys with the time at which each is due.
 #[derive(Debug)]
 pub struct DelayQueue<K> {
     due: watch::Sender<BTreeMap<K, Instant>>,
 }
 
 impl<K: Clone + Ord> DelayQueue<K> {
-    /// With nothing to look at.
+    /// Creates an empty queue.
     pub fn new() -> DelayQueue<K> {
         DelayQueue { due: watch::Sender::new(BTreeMap::new()) }
     }
 
-    /// Looks at this after a while, and no longer when that was said before.
+    /// Makes a key due after a delay, replacing an earlier schedule of the key.
     pub fn schedule(&self, key: K, after: Duration) {
         self.due.send_modify(|due| {
             due.insert(key, Instant::now() + after);
         });
     }
 
-    /// Hands over what is due, when it is; does not end.
-    pub async fn run(&self, on: impl Fn(K)) {
+    /// Calls `on` with each key when it is due.
+    pub async fn run(&self, on: impl Fn(K)) -> Infallible {
         let mut changes = self.due.subscribe();
         loop {
             let next = changes.borrow_and_update().values().min().copied();
@@ -38,18 +39,18 @@ impl<K: Clone + Ord> DelayQueue<K> {
                     }
                 }
                 None => {
-                    // It cannot fail: the sender is here.
+                    // It cannot fail: `self` holds the sender.
                     let _ = changed.await;
                     continue;
                 }
             }
-            let mut rung = Vec::new();
+            let mut ready = Vec::new();
             self.due.send_modify(|due| {
                 let now = Instant::now();
-                rung = due.iter().filter(|(_, at)| **at <= now).map(|(k, _)| k.clone()).collect();
+                ready = due.iter().filter(|(_, at)| **at <= now).map(|(k, _)| k.clone()).collect();
                 due.retain(|_, at| *at > now);
             });
-            rung.into_iter().for_each(&on);
+            ready.into_iter().for_each(&on);
         }
     }
 }
@@ -59,22 +60,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_rings_when_it_was_last_said_to() {
-        let (alarm, start) = (DelayQueue::new(), Instant::now());
-        let (rang, mut ringing) = tokio::sync::mpsc::unbounded_channel();
-        let bell = alarm.run(|key| rang.send((key, start.elapsed().as_secs())).unwrap());
-        let told = async {
-            alarm.schedule("a", Duration::from_secs(30));
-            alarm.schedule("b", Duration::from_secs(20));
-            alarm.schedule("a", Duration::from_secs(10));
-            assert_eq!(ringing.recv().await, Some(("a", 10)));
-            assert_eq!(ringing.recv().await, Some(("b", 20)));
-            alarm.schedule("b", Duration::ZERO);
-            assert_eq!(ringing.recv().await, Some(("b", 20)));
+    async fn each_key_is_due_as_last_scheduled() {
+        let (queue, start) = (DelayQueue::new(), Instant::now());
+        let (sender, mut due) = tokio::sync::mpsc::unbounded_channel();
+        let running = queue.run(|key| sender.send((key, start.elapsed().as_secs())).unwrap());
+        let test = async {
+            queue.schedule("a", Duration::from_secs(30));
+            queue.schedule("b", Duration::from_secs(20));
+            queue.schedule("a", Duration::from_secs(10));
+            assert_eq!(due.recv().await, Some(("a", 10)));
+            assert_eq!(due.recv().await, Some(("b", 20)));
+            queue.schedule("b", Duration::ZERO);
+            assert_eq!(due.recv().await, Some(("b", 20)));
         };
         tokio::select! {
-            () = bell => unreachable!("it does not end"),
-            () = told => {}
+            never = running => match never {},
+            () = test => {}
         }
     }
 }

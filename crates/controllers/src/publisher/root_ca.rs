@@ -1,25 +1,27 @@
 //! A ConfigMap `kube-root-ca.crt` in every namespace: what pods verify the API server with.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::ApiResource;
-use kube::runtime::events::{self, EventType, Recorder, Reporter};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::time::Instant;
-use windlass_client_error::describe;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::watch::{ListTracker, ObjectMetadata, TrackedEvent, watch_metadata};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use super::conflict_limiter::ConflictLimiter;
-use super::sync_metrics::{self, ROOT_CA};
+use super::sync_metrics::{self, SyncMetrics};
 use super::{PublishedCa, RootCa};
-use crate::metrics::ROOT_CA as COUNTERS;
-use crate::resource_watch::{self, Metadata};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
+use crate::metrics::{MetricFamilies, ROOT_CA};
+use crate::options::Clock;
 
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
@@ -28,28 +30,36 @@ const ABOUT: &str = "kubernetes.io/description";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
     using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
     usage is guaranteed across distributions of Kubernetes clusters.";
+const IMMUTABLE: &str = "this ConfigMap is immutable and does not hold the current CAs of the API server; delete it \
+    to have it created again";
+/// Component in whose name events are reported.
+const REPORTER: &str = "root-ca-certificate-publisher-controller";
 const WORKERS: usize = 8;
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
-/// Runs the loop; does not end.
-pub async fn run(client: Client, ca: Arc<RootCa>) {
-    let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
-    let publisher = Arc::new(RootCaPublisher::new(client.clone(), ca));
+/// Runs the controller.
+pub async fn run(
+    client: Client,
+    ca: Arc<RootCa>,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.queue(ROOT_CA), BACKOFF));
+    let syncs = metrics.publishers.root_ca.clone();
+    let publisher = Arc::new(RootCaPublisher::new(client.clone(), ca, clock, syncs));
     let namespaces = ApiResource::erase::<Namespace>(&());
     let maps = ApiResource::erase::<ConfigMap>(&());
     let selector = format!("metadata.name={NAME}");
-    let mut listed = HashSet::new();
-    let in_namespaces =
-        resource_watch::watch_metadata(client.clone(), &namespaces, None, &COUNTERS, |event| {
-            publisher.observe_namespace(event).into_iter().for_each(|name| queue.add(name));
-        });
-    let of_maps =
-        resource_watch::watch_metadata(client, &maps, Some(&selector), &COUNTERS, |event| {
-            publisher
-                .observe_config_map(event, &mut listed)
-                .into_iter()
-                .for_each(|name| queue.add(name));
-        });
+    let mut tracker = ListTracker::default();
+    let metrics = queue.metrics();
+    let in_namespaces = watch_metadata(client.clone(), &namespaces, None, metrics, |event| {
+        publisher.observe_namespace(event).into_iter().for_each(|name| queue.add(name));
+    });
+    let of_maps = watch_metadata(client, &maps, Some(&selector), metrics, |event| {
+        let key = |map: &ObjectMetadata| map.metadata.namespace.clone().unwrap_or_default();
+        let Some(event) = tracker.track(event, key) else { return };
+        publisher.observe_config_map(event).into_iter().for_each(|name| queue.add(name));
+    });
     let mut changes = publisher.ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
@@ -60,7 +70,7 @@ pub async fn run(client: Client, ca: Arc<RootCa>) {
         std::future::pending::<()>().await;
     };
     let reconcile = |namespace| publisher.clone().reconcile(namespace);
-    tokio::join!(in_namespaces, of_maps, of_ca, workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(in_namespaces, of_maps, of_ca, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 /// What to do about the ConfigMap of a namespace.
@@ -102,7 +112,9 @@ fn decide(found: Option<&ConfigMap>, text: &str) -> ConfigMapAction {
 struct RootCaPublisher {
     client: Client,
     ca: Arc<RootCa>,
-    recorder: Recorder,
+    clock: Clock,
+    events: EventRecorder,
+    syncs: SyncMetrics,
     contest: ConflictLimiter,
     known: Mutex<ConfigMapCache>,
 }
@@ -118,20 +130,23 @@ struct ConfigMapCache {
 }
 
 impl RootCaPublisher {
-    fn new(client: Client, ca: Arc<RootCa>) -> RootCaPublisher {
-        let reporter = Reporter::from("root-ca-certificate-publisher-controller");
-        let recorder = Recorder::new(client.clone(), reporter);
+    fn new(client: Client, ca: Arc<RootCa>, clock: Clock, syncs: SyncMetrics) -> RootCaPublisher {
+        let reporter =
+            EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
+        let events = EventRecorder::new(client.clone(), reporter, CONTROLLER_EVENT_LIMIT);
         RootCaPublisher {
             client,
             ca,
-            recorder,
+            clock,
+            events,
+            syncs,
             contest: ConflictLimiter::default(),
             known: Mutex::default(),
         }
     }
 
     /// Whose turn it is after something happened to a namespace.
-    fn observe_namespace(&self, event: Event<Metadata>) -> Option<String> {
+    fn observe_namespace(&self, event: Event<ObjectMetadata>) -> Option<String> {
         let mut known = self.lock_cache();
         let (found, gone) = match event {
             Event::Init => {
@@ -155,57 +170,41 @@ impl RootCaPublisher {
         (!good).then_some(name)
     }
 
-    /// Whose turn it is after something happened to a ConfigMap. A list that begins anew tells by
-    /// silence what is gone.
-    fn observe_config_map(
-        &self,
-        event: Event<Metadata>,
-        listed: &mut HashSet<String>,
-    ) -> Vec<String> {
+    /// Applies an event of a ConfigMap and returns the namespaces that need a sync.
+    fn observe_config_map(&self, event: TrackedEvent<ObjectMetadata, String>) -> Vec<String> {
         let mut known = self.lock_cache();
-        let (found, gone) = match event {
-            Event::Init => {
-                listed.clear();
-                return Vec::new();
+        match event {
+            TrackedEvent::Applied(namespace, map) => {
+                let current = self.ca.current();
+                let is_ours = known.good.get(&namespace).is_some_and(|(version, what)| {
+                    *version == map.metadata.resource_version && Arc::ptr_eq(what, &current)
+                });
+                if is_ours { Vec::new() } else { vec![namespace] }
             }
-            Event::InitDone => {
-                let lost = known.good.keys().filter(|name| !listed.contains(*name));
-                let lost: Vec<String> = lost.cloned().collect();
-                lost.iter().for_each(|name| drop(known.good.remove(name)));
-                listed.clear();
-                return lost;
+            TrackedEvent::Deleted(namespace, _) => {
+                known.good.remove(&namespace);
+                vec![namespace]
             }
-            Event::InitApply(found) => {
-                listed.extend(found.metadata.namespace.clone());
-                (found, false)
+            TrackedEvent::Listed(namespaces) => {
+                let is_gone = |name: &String, _: &mut _| !namespaces.contains(name);
+                known.good.extract_if(is_gone).map(|(name, _)| name).collect()
             }
-            Event::Apply(found) => (found, false),
-            Event::Delete(found) => (found, true),
-        };
-        let Some(name) = found.metadata.namespace else { return Vec::new() };
-        let current = self.ca.current();
-        let as_left = known.good.get(&name).is_some_and(|(version, what)| {
-            *version == found.metadata.resource_version && Arc::ptr_eq(what, &current)
-        });
-        if gone {
-            known.good.remove(&name);
         }
-        if gone || !as_left { vec![name] } else { Vec::new() }
     }
 
-    async fn reconcile(self: Arc<Self>, namespace: String) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>, namespace: String) -> anyhow::Result<Requeue> {
         let began = Instant::now();
         let outcome = self.sync(&namespace).await;
         let code = match &outcome {
             Ok((_, code)) => *code,
             Err(_) => sync_metrics::status_code(&outcome),
         };
-        ROOT_CA.observe(code, began.elapsed());
+        self.syncs.observe(code, began.elapsed());
         outcome.map(|(next, _)| next)
     }
 
     /// Brings a namespace's ConfigMap in order; also says with which code that ended.
-    async fn sync(&self, namespace: &str) -> anyhow::Result<(ReconcileOutcome, u16)> {
+    async fn sync(&self, namespace: &str) -> anyhow::Result<(Requeue, u16)> {
         let published = self.ca.current();
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let found = maps.get_opt(NAME).await?;
@@ -213,32 +212,32 @@ impl RootCaPublisher {
         if let ConfigMapAction::Create(_) | ConfigMapAction::Replace(_) = action
             && !self.contest.try_write(namespace, Instant::now())
         {
-            return Ok((ReconcileOutcome::Requeue("somebody else keeps changing it".into()), 409));
+            return Ok((Requeue::WithBackoff("somebody else keeps changing it".into()), 409));
         }
         let parameters = PostParams::default();
         let written = match (action, found) {
             (ConfigMapAction::Nothing, Some(found)) => Ok(found),
-            (ConfigMapAction::Nothing, None) => return Ok((ReconcileOutcome::Done, 200)),
+            (ConfigMapAction::Nothing, None) => return Ok((Requeue::Done, 200)),
             (ConfigMapAction::Create(map), _) => maps.create(&parameters, &map).await,
             (ConfigMapAction::Replace(map), _) => maps.replace(NAME, &parameters, &map).await,
             (ConfigMapAction::Stuck, found) => {
                 if let Some(found) = found {
                     self.report_immutable(namespace, &found, published).await;
                 }
-                return Ok((ReconcileOutcome::Done, 422));
+                return Ok((Requeue::Done, 422));
             }
         };
         match written {
             Ok(map) => {
                 let good = (map.resource_version(), published);
                 self.lock_cache().good.insert(namespace.to_owned(), good);
-                Ok((ReconcileOutcome::Done, 200))
+                Ok((Requeue::Done, 200))
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok((ReconcileOutcome::Requeue("it was changed meanwhile".into()), status.code))
+                Ok((Requeue::WithBackoff("it was changed meanwhile".into()), status.code))
             }
             Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => {
-                Ok((ReconcileOutcome::Done, 200))
+                Ok((Requeue::Done, 200))
             }
             Err(error) => Err(error.into()),
         }
@@ -256,21 +255,12 @@ impl RootCaPublisher {
         if before.is_some_and(|(uid, what)| uid == report.0 && Arc::ptr_eq(&what, &report.1)) {
             return;
         }
-        tracing::warn!(namespace, "{NAME} is immutable and does not hold the current CAs");
-        let event = events::Event {
-            type_: EventType::Warning,
-            reason: "ImmutableRootCA".into(),
-            note: Some(
-                "This ConfigMap is immutable and does not hold the current CAs of the API server. \
-                 Delete it to have it made anew."
-                    .into(),
-            ),
-            action: "Publish".into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &map.object_ref(&())).await {
-            tracing::debug!(error = describe(&error), namespace, "cannot write an event");
-        }
+        tracing::warn!(
+            namespace,
+            "ConfigMap {NAME} is immutable and does not hold the current CAs"
+        );
+        let event = NewEvent::warning("Publish", "ImmutableRootCA", IMMUTABLE);
+        self.events.record(map.object_ref(&()), event, (self.clock)()).await;
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, ConfigMapCache> {

@@ -1,15 +1,17 @@
 //! What clients verify the API server with, as its file changes, and what is published of it.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 use tokio::sync::watch;
-use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
+use windlass_pki::limits::{MAX_PEM_BYTES, MAX_TRUST_BUNDLE_BYTES};
 use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
-
-use crate::file_watch::{self, ReloadOutcome, ReloadableFile};
+use windlass_runtime::file_watch::{
+    FileWatchTiming, ReloadOutcome, ReloadableFile, read_limited, reload_on_change,
+};
 
 /// The signer whose trust bundle this is.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
@@ -57,7 +59,7 @@ impl RootCa {
 
     /// A receiver that is notified whenever the published CA changes.
     pub fn changes(&self) -> watch::Receiver<Arc<PublishedCa>> {
-        self.held.changes()
+        self.held.subscribe()
     }
 
     /// Why the file as it is now is not used.
@@ -69,25 +71,29 @@ impl RootCa {
     pub fn reload(&self) {
         let Some(path) = &self.file else { return };
         match self.held.update(load(path)) {
-            ReloadOutcome::Same => {}
+            ReloadOutcome::Unchanged => {}
             ReloadOutcome::Changed => {
-                tracing::info!(file = %path.display(), "the root CAs changed; publishing them");
+                tracing::info!(file = %path.display(), "root CA file changed; publishing it");
             }
-            ReloadOutcome::Wrong(error) => {
-                tracing::error!(error, "the root CAs cannot be used; the last good ones stay");
+            ReloadOutcome::Recovered => {
+                tracing::info!(file = %path.display(), "root CA file is valid again");
+            }
+            ReloadOutcome::Rejected(error) => {
+                tracing::error!(error, "root CA file rejected; still publishing the previous CAs");
             }
         }
     }
 
-    /// Follows the file; does not end.
-    pub async fn watch(self: Arc<Self>) {
+    /// Reloads the file when it changes.
+    pub async fn watch(self: Arc<Self>) -> Infallible {
         let Some(path) = self.file.clone() else { return std::future::pending().await };
-        file_watch::watch_files(&[path], move || self.reload()).await;
+        reload_on_change([path], FileWatchTiming::default(), move || self.reload()).await
     }
 }
 
 fn load(path: &Path) -> Result<PublishedCa> {
-    PublishedCa::from_pem(&file_watch::read_file(path)?).with_context(|| path.display().to_string())
+    let pem = read_limited(path, MAX_PEM_BYTES)?;
+    PublishedCa::from_pem(&pem).with_context(|| path.display().to_string())
 }
 
 impl PublishedCa {

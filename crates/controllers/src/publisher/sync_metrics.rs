@@ -1,78 +1,88 @@
-//! What the publishers count, under the names kube-controller-manager gives it.
+//! Counters of publishers, under the names of kube-controller-manager.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Sync metrics of the `kube-root-ca.crt` ConfigMaps.
-pub static ROOT_CA: SyncMetrics = SyncMetrics::new("root_ca_cert_publisher");
-/// Syncs of the trust bundle.
-pub static TRUST_BUNDLE: SyncMetrics = SyncMetrics::new("clustertrustbundle_publisher");
-/// Syncs of the user's own signers' trust bundles.
-pub static ANCHORS: SyncMetrics = SyncMetrics::new("windlass_signer_bundle");
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use windlass_runtime::metrics::MetricsRegistry;
 
-/// kube-controller-manager's buckets: a millisecond, and twice the last fourteen times.
-const BUCKETS: u32 = 15;
+use crate::metrics::SignerLabels;
 
-/// Syncs of one publisher, by the code they ended with.
+/// Metric families of all publishers.
 #[derive(Debug)]
-pub struct SyncMetrics {
-    prefix: &'static str,
-    codes: Mutex<BTreeMap<u16, SyncDurations>>,
+pub struct PublisherMetrics {
+    /// Syncs of the `kube-root-ca.crt` ConfigMaps.
+    pub root_ca: SyncMetrics,
+    /// Syncs of the ClusterTrustBundle of the API server.
+    pub trust_bundle: SyncMetrics,
+    /// Syncs of the ClusterTrustBundles of custom signers.
+    pub anchors: SyncMetrics,
+    conflicts: Family<SignerLabels, Gauge>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct SyncDurations {
-    count: u64,
-    seconds: f64,
-    buckets: [u64; BUCKETS as usize],
+/// Syncs of one publisher, by the HTTP status code with which they ended.
+#[derive(Clone, Debug)]
+pub struct SyncMetrics {
+    syncs: Family<CodeLabels, Counter>,
+    durations: Family<CodeLabels, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabels {
+    code: u16,
+}
+
+impl PublisherMetrics {
+    pub(crate) fn register(registry: &MetricsRegistry) -> PublisherMetrics {
+        PublisherMetrics {
+            root_ca: SyncMetrics::register(registry, "root_ca_cert_publisher"),
+            trust_bundle: SyncMetrics::register(registry, "clustertrustbundle_publisher"),
+            anchors: SyncMetrics::register(registry, "windlass_signer_bundle"),
+            conflicts: registry.register(
+                "windlass_signer_bundle_conflict",
+                "Whether another manager owns the signer's bundle, so that its anchors are not published",
+                Family::default(),
+            ),
+        }
+    }
+
+    /// Records whether another manager owns the bundle of a signer; returns whether that changed.
+    pub fn set_conflict(&self, signer: &str, conflict: bool) -> bool {
+        let conflict = i64::from(conflict);
+        self.conflicts.get_or_create(&SignerLabels::new(signer)).set(conflict) != conflict
+    }
 }
 
 impl SyncMetrics {
-    const fn new(prefix: &'static str) -> SyncMetrics {
-        SyncMetrics { prefix, codes: Mutex::new(BTreeMap::new()) }
+    fn register(registry: &MetricsRegistry, prefix: &str) -> SyncMetrics {
+        // The buckets of kube-controller-manager: 1 ms to 16 s.
+        let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        SyncMetrics {
+            syncs: registry.register(
+                &format!("{prefix}_sync"),
+                "Syncs, by HTTP status code",
+                Family::default(),
+            ),
+            durations: registry.register(
+                &format!("{prefix}_sync_duration_seconds"),
+                "Duration of syncs, by HTTP status code",
+                Family::new_with_constructor(histogram),
+            ),
+        }
     }
 
     /// Records a sync by its HTTP status code and duration.
-    pub fn observe(&self, code: u16, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        let durations = codes.entry(code).or_default();
-        durations.count += 1;
-        durations.seconds += seconds;
-        for (bucket, bound) in durations.buckets.iter_mut().zip(bounds()) {
-            *bucket += u64::from(seconds <= bound);
-        }
-    }
-
-    fn write(&self, out: &mut String) {
-        let prefix = self.prefix;
-        let codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Writing to a string does not fail.
-        let name = format!("{prefix}_sync_total");
-        let _ = writeln!(out, "# HELP {name} Syncs, by how they ended\n# TYPE {name} counter");
-        for (code, SyncDurations { count, .. }) in &codes {
-            let _ = writeln!(out, "{name}{{code=\"{code}\"}} {count}");
-        }
-        let name = format!("{prefix}_sync_duration_seconds");
-        let _ = writeln!(out, "# HELP {name} How long syncs take\n# TYPE {name} histogram");
-        for (code, SyncDurations { count, seconds, buckets }) in &codes {
-            for (bound, below) in bounds().zip(buckets) {
-                let _ = writeln!(out, "{name}_bucket{{code=\"{code}\",le=\"{bound}\"}} {below}");
-            }
-            let _ = writeln!(out, "{name}_bucket{{code=\"{code}\",le=\"+Inf\"}} {count}");
-            let _ = writeln!(out, "{name}_sum{{code=\"{code}\"}} {seconds}");
-            let _ = writeln!(out, "{name}_count{{code=\"{code}\"}} {count}");
-        }
+    pub fn observe(&self, code: u16, duration: Duration) {
+        let labels = CodeLabels { code };
+        self.syncs.get_or_create(&labels).inc();
+        self.durations.get_or_create(&labels).observe(duration.as_secs_f64());
     }
 }
 
-fn bounds() -> impl Iterator<Item = f64> {
-    (0..BUCKETS).map(|power| f64::from(1_u32 << power) / 1000.0)
-}
-
-/// The code of an outcome: 200, what the server answered, or 500.
+/// Maps the outcome of a sync to a status code: 200, the code of the server's response, or 500.
 pub fn status_code<T>(outcome: &anyhow::Result<T>) -> u16 {
     match outcome {
         Ok(_) => 200,
@@ -83,35 +93,39 @@ pub fn status_code<T>(outcome: &anyhow::Result<T>) -> u16 {
     }
 }
 
-/// Writes the publishers' metrics as Prometheus text.
-pub fn metrics(out: &mut String) {
-    ROOT_CA.write(out);
-    TRUST_BUNDLE.write(out);
-    ANCHORS.write(out);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn syncs_are_counted_by_code() {
-        let syncs = SyncMetrics::new("p");
+        let registry = MetricsRegistry::new();
+        let syncs = SyncMetrics::register(&registry, "p");
         syncs.observe(200, Duration::from_millis(3));
         syncs.observe(200, Duration::from_secs(60));
         syncs.observe(422, Duration::ZERO);
-        let mut text = String::new();
-        syncs.write(&mut text);
+        let text = registry.encode();
         for line in [
             "p_sync_total{code=\"200\"} 2",
             "p_sync_total{code=\"422\"} 1",
-            "p_sync_duration_seconds_bucket{code=\"200\",le=\"0.002\"} 0",
-            "p_sync_duration_seconds_bucket{code=\"200\",le=\"0.004\"} 1",
-            "p_sync_duration_seconds_bucket{code=\"200\",le=\"16.384\"} 1",
-            "p_sync_duration_seconds_bucket{code=\"200\",le=\"+Inf\"} 2",
+            "p_sync_duration_seconds_bucket{le=\"0.002\",code=\"200\"} 0",
+            "p_sync_duration_seconds_bucket{le=\"0.004\",code=\"200\"} 1",
+            "p_sync_duration_seconds_bucket{le=\"16.384\",code=\"200\"} 1",
+            "p_sync_duration_seconds_bucket{le=\"+Inf\",code=\"200\"} 2",
             "p_sync_duration_seconds_sum{code=\"200\"} 60.003",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_conflict_is_reported_when_it_changes() {
+        let registry = MetricsRegistry::new();
+        let publishers = PublisherMetrics::register(&registry);
+        let changes = [false, true, true, false].map(|it| publishers.set_conflict("a.b/c", it));
+        assert_eq!(changes, [false, true, false, true]);
+        assert!(
+            registry.encode().contains("windlass_signer_bundle_conflict{signer=\"a.b/c\"} 0\n")
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! while beside the new one, so that nobody who still meets the old CA is left without it.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,22 +15,23 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::watch::watch_metadata;
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use super::conflict_limiter::ConflictLimiter;
 use super::delay_queue::DelayQueue;
 use super::root_ca_source::SIGNER;
-use super::sync_metrics::{self, TRUST_BUNDLE};
+use super::sync_metrics::{self, SyncMetrics};
 use super::{RootCa, RootCaBundle};
-use crate::metrics::TRUST_BUNDLE as COUNTERS;
+use crate::metrics::{MetricFamilies, TRUST_BUNDLE};
 use crate::options::Clock;
-use crate::resource_watch;
 use crate::signers::config::MANAGED_BY;
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 /// Since when a bundle of ours is not the current one.
 const RETIRED: &str = "windlass.dev/retired-at";
-const BACKOFF: RetryBackoff = RetryBackoff::new(Duration::from_millis(5), Duration::from_secs(60));
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 /// The only key: there is one current bundle.
 const ALL: &str = "clustertrustbundles";
 
@@ -40,20 +42,16 @@ pub async fn run(
     ca: Arc<RootCa>,
     overlap: Duration,
     clock: Clock,
-) {
-    let queue = Arc::new(WorkQueue::new(&COUNTERS, BACKOFF));
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let queue = Arc::new(WorkQueue::new(metrics.queue(TRUST_BUNDLE), BACKOFF));
     let selector = format!("spec.signerName={SIGNER}");
-    let watch = resource_watch::watch_metadata(
-        client.clone(),
-        &resource,
-        Some(&selector),
-        &COUNTERS,
-        |event| {
+    let watch =
+        watch_metadata(client.clone(), &resource, Some(&selector), queue.metrics(), |event| {
             if !matches!(event, Event::Init) {
                 queue.add(ALL);
             }
-        },
-    );
+        });
     let mut changes = ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
@@ -70,11 +68,12 @@ pub async fn run(
         contest: ConflictLimiter::default(),
         foreign: Mutex::default(),
         alarm: DelayQueue::new(),
+        syncs: metrics.publishers.trust_bundle.clone(),
     });
     let of_time = publisher.alarm.run(|key| queue.add(key));
     let reconcile = |_| publisher.clone().reconcile();
     // One worker: there is one key.
-    tokio::join!(watch, of_ca, of_time, workers::run(queue.clone(), 1, reconcile));
+    tokio::join!(watch, of_ca, of_time, run_workers(queue.clone(), 1, reconcile)).0
 }
 
 /// A bundle of the signer, as far as it matters.
@@ -161,21 +160,22 @@ struct TrustBundlePublisher {
     /// The bundles of others that were told of.
     foreign: Mutex<BTreeSet<String>>,
     alarm: DelayQueue<&'static str>,
+    syncs: SyncMetrics,
 }
 
 impl TrustBundlePublisher {
-    async fn reconcile(self: Arc<Self>) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>) -> anyhow::Result<Requeue> {
         let began = Instant::now();
         let outcome = self.sync().await;
-        TRUST_BUNDLE.observe(sync_metrics::status_code(&outcome), began.elapsed());
+        self.syncs.observe(sync_metrics::status_code(&outcome), began.elapsed());
         outcome
     }
 
-    async fn sync(&self) -> anyhow::Result<ReconcileOutcome> {
+    async fn sync(&self) -> anyhow::Result<Requeue> {
         let published = self.ca.current();
         let Some(wanted) = &published.bundle else {
             tracing::warn!("no certificate of the root CAs may be in a trust bundle");
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
         let selector = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
         let found = self.bundles.list(&selector).await.map_err(anyhow::Error::from)?;
@@ -188,7 +188,7 @@ impl TrustBundlePublisher {
             if let BundleChange::Create | BundleChange::Correct(_) = change
                 && !self.contest.try_write(&wanted.name, Instant::now())
             {
-                return Ok(ReconcileOutcome::Requeue("somebody else keeps changing it".into()));
+                return Ok(Requeue::WithBackoff("somebody else keeps changing it".into()));
             }
             match self.apply_change(&change, wanted, now).await {
                 Ok(()) => {}
@@ -196,7 +196,7 @@ impl TrustBundlePublisher {
                 Err(kube::Error::Api(status))
                     if status.is_conflict() || status.is_already_exists() =>
                 {
-                    return Ok(ReconcileOutcome::Requeue("a bundle was changed meanwhile".into()));
+                    return Ok(Requeue::WithBackoff("a bundle was changed meanwhile".into()));
                 }
                 Err(error) => {
                     return Err(anyhow::Error::from(error))
@@ -207,7 +207,7 @@ impl TrustBundlePublisher {
         if let Some(again) = again {
             self.alarm.schedule(ALL, again);
         }
-        Ok(ReconcileOutcome::Done)
+        Ok(Requeue::Done)
     }
 
     async fn apply_change(

@@ -10,8 +10,8 @@ mod names;
 mod request;
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -20,20 +20,21 @@ use kube::api::{ListParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_runtime::backoff::Backoff;
+use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
+use windlass_runtime::work_queue::WorkQueue;
+use windlass_runtime::workers::{Requeue, run_workers};
 
 use super::CustomSigner;
 use super::config::PodProfile;
 use super::rollout::{CaRollout, RolloutHold};
-use crate::ca::{self, CaSource};
+use crate::ca::CaSource;
 use crate::csr::{is_conflict, write_outcome};
-use crate::csr_signer::counters::{self, SignerCounters};
-use crate::event_recorder::{EventRecorder, WarningEvent};
-use crate::metrics::POD_SIGNING;
+use crate::csr_signer::SignerCounters;
+use crate::metrics::{MetricFamilies, POD_SIGNING};
 use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
 use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch};
-use crate::work_queue::{RetryBackoff, WorkQueue};
-use crate::workers::{self, ReconcileOutcome};
 
 use decision::{PodContext, PodRequestDecision, RefusalReason, decide};
 use request::{
@@ -42,32 +43,35 @@ use request::{
 
 /// Requests that are processed concurrently.
 const WORKERS: usize = 16;
-/// The API removes unanswered requests after 15 minutes; retries have to be much more frequent.
-const BACKOFF: RetryBackoff =
-    RetryBackoff::new(Duration::from_millis(200), Duration::from_secs(60));
+/// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
-/// Runs the signers with a section `pods`, with the API version of `resource`; does not return.
-pub async fn run(client: Client, resource: ApiResource, signers: Vec<CustomSigner>, clock: Clock) {
-    sign(client, resource, signers, clock, BACKOFF).await;
+/// Runs those of these signers that sign for pods, with the version of the API that `resource` names.
+pub async fn run(
+    client: Client,
+    resource: ApiResource,
+    signers: Vec<CustomSigner>,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let issuer = |signer| PodCertificateIssuer::from_signer(signer, &metrics);
+    let issuers = signers.into_iter().filter_map(issuer).collect();
+    let queue = WorkQueue::new(metrics.queue(POD_SIGNING), BACKOFF);
+    sign(client, resource, issuers, clock, queue).await
 }
 
 async fn sign(
     client: Client,
     resource: ApiResource,
-    signers: Vec<CustomSigner>,
+    issuers: Vec<PodCertificateIssuer>,
     clock: Clock,
-    backoff: RetryBackoff,
-) {
-    let issuers: Vec<PodCertificateIssuer> =
-        signers.into_iter().filter_map(PodCertificateIssuer::from_signer).collect();
+    queue: WorkQueue<NamespacedName>,
+) -> Infallible {
     if issuers.is_empty() {
         return std::future::pending().await;
     }
-    for PodCertificateIssuer { name, ca, .. } in &issuers {
-        ca::report(name, ca);
-    }
-    let queue = Arc::new(WorkQueue::new(&POD_SIGNING, backoff));
-    // A field selector can select one value only.
+    let queue = Arc::new(queue);
+    // A field selector accepts one value per field.
     let fields = match issuers.as_slice() {
         [only] => Some(format!("spec.signerName={}", only.name)),
         _ => None,
@@ -75,18 +79,17 @@ async fn sign(
     let api = Api::all_with(client.clone(), &resource);
     let signing = Arc::new(PodCertificateSigner {
         pending: PendingRequests::default(),
-        notices: EventRecorder::new(client.clone(), "podcertificatesigning"),
+        events: EventRecorder::new(
+            client.clone(),
+            EventReporter::controller("podcertificatesigning"),
+            CONTROLLER_EVENT_LIMIT,
+        ),
         client,
         resource,
         issuers,
         clock,
     });
-    let watched = RequestWatch {
-        api,
-        plural: "podcertificaterequests",
-        fields: fields.as_deref(),
-        counters: &POD_SIGNING,
-    };
+    let watched = RequestWatch { api, plural: "podcertificaterequests", fields: fields.as_deref() };
     let signer = |request: &PodRequest| {
         let issuer = signing.issuer(request).filter(|_| is_pending(request));
         issuer.map(|issuer| issuer.name.clone())
@@ -105,7 +108,7 @@ async fn sign(
         [each.ca.changes(), each.rollout.changes()].map(wake)
     });
     let reconcile = |key: NamespacedName| signing.clone().reconcile(key);
-    tokio::join!(watch, join_all(wakers), workers::run(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, join_all(wakers), run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 /// A signer of PodCertificateRequests.
@@ -114,21 +117,22 @@ struct PodCertificateIssuer {
     profile: PodProfile,
     ca: Arc<CaSource>,
     rollout: Arc<CaRollout>,
-    counts: Arc<SignerCounters>,
+    counters: SignerCounters,
 }
 
 impl PodCertificateIssuer {
-    fn from_signer(signer: CustomSigner) -> Option<PodCertificateIssuer> {
+    fn from_signer(signer: CustomSigner, metrics: &MetricFamilies) -> Option<PodCertificateIssuer> {
         let CustomSigner { custom, ca, rollout } = signer;
         let (name, profile) = (custom.name.to_string(), custom.pods?);
-        let counts = counters::for_signer(&name);
-        Some(PodCertificateIssuer { name, profile, ca, rollout, counts })
+        metrics.authorities.add_source(&name, &ca);
+        let counters = metrics.signers.signer(&name);
+        Some(PodCertificateIssuer { name, profile, ca, rollout, counters })
     }
 }
 
 struct PodCertificateSigner {
     pending: PendingRequests<NamespacedName, PodRequest>,
-    notices: EventRecorder,
+    events: EventRecorder,
     client: Client,
     resource: ApiResource,
     issuers: Vec<PodCertificateIssuer>,
@@ -141,15 +145,15 @@ impl PodCertificateSigner {
         self.issuers.iter().find(|each| each.name == name)
     }
 
-    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> anyhow::Result<ReconcileOutcome> {
+    async fn reconcile(self: Arc<Self>, key: NamespacedName) -> anyhow::Result<Requeue> {
         let Some(PendingObject { object, since }) = self.pending.get(&key) else {
-            return Ok(ReconcileOutcome::Done);
+            return Ok(Requeue::Done);
         };
         let request = match object {
             Some(request) => request,
             None => match self.api_for(&self.resource, &key).get_opt(&key.name).await? {
                 Some(request) => Arc::new(request),
-                None => return Ok(ReconcileOutcome::Done),
+                None => return Ok(Requeue::Done),
             },
         };
         match self.process(&key, &request, since).await {
@@ -159,7 +163,7 @@ impl PodCertificateSigner {
         }
         match self.api_for(&self.resource, &key).get_opt(&key.name).await? {
             Some(request) => write_outcome(self.process(&key, &request, since).await),
-            None => Ok(ReconcileOutcome::Done),
+            None => Ok(Requeue::Done),
         }
     }
 
@@ -168,15 +172,15 @@ impl PodCertificateSigner {
         key: &NamespacedName,
         request: &PodRequest,
         since: Instant,
-    ) -> Result<ReconcileOutcome, kube::Error> {
-        let Some(issuer) = self.issuer(request) else { return Ok(ReconcileOutcome::Done) };
-        let (counts, now) = (&issuer.counts, (self.clock)());
+    ) -> Result<Requeue, kube::Error> {
+        let Some(issuer) = self.issuer(request) else { return Ok(Requeue::Done) };
+        let (counters, now) = (&issuer.counters, (self.clock)());
         let answer = self.decide(key, request, issuer).await?;
         if answer != PodRequestDecision::Nothing {
-            counts.requests.fetch_add(1, Relaxed);
+            counters.requests.inc();
         }
         let (write, refusal) = match &answer {
-            PodRequestDecision::Nothing => return Ok(ReconcileOutcome::Done),
+            PodRequestDecision::Nothing => return Ok(Requeue::Done),
             PodRequestDecision::Issued { chain, times } => {
                 (with_certificate(request, chain, times, now), false)
             }
@@ -188,13 +192,12 @@ impl PodCertificateSigner {
         };
         match self.write_status(key, &write).await {
             Ok(()) if refusal => {
-                counts.failed.fetch_add(1, Relaxed);
-                Ok(ReconcileOutcome::Done)
+                counters.failed.inc();
+                Ok(Requeue::Done)
             }
             Ok(()) => {
-                counts.issued.fetch_add(1, Relaxed);
-                counts.observe_duration(since.elapsed());
-                Ok(ReconcileOutcome::Done)
+                counters.count_issued(since.elapsed());
+                Ok(Requeue::Done)
             }
             // The clocks differ, or the controller lacks permission to sign.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
@@ -279,16 +282,15 @@ impl PodCertificateSigner {
         request: &PodRequest,
         issuer: &PodCertificateIssuer,
         why: &RefusalReason,
-    ) -> ReconcileOutcome {
-        issuer.counts.delayed.fetch_add(1, Relaxed);
+    ) -> Requeue {
+        issuer.counters.delayed.inc();
         let RefusalReason { reason, message } = why;
         if self.pending.record_message(key, &format!("{reason}: {message}")) {
             tracing::warn!(request = %key, reason, message, "request cannot be signed yet; retrying");
-            let notice = WarningEvent { action: "Signing", reason, note: message };
-            let regarding = request.object_ref(&self.resource);
-            self.notices.warn_about(regarding, notice, (self.clock)()).await;
+            let event = NewEvent::warning("Signing", *reason, message.as_str());
+            self.events.record(request.object_ref(&self.resource), event, (self.clock)()).await;
         }
-        ReconcileOutcome::Requeue(message.clone())
+        Requeue::WithBackoff(message.clone())
     }
 
     async fn write_status(

@@ -7,8 +7,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,7 +83,6 @@ impl CaRollout {
     pub fn require_publication(&self, timeout: Duration) {
         let mut state = self.lock();
         (state.publication, state.timeout) = (PublicationState::Unknown, timeout);
-        self.set_gauge(state.held.is_some());
     }
 
     /// Takes note of what is published.
@@ -146,7 +143,6 @@ impl CaRollout {
 
     fn log_transition(&self, held: Option<&RolloutHold>, old_signs: bool) {
         let signer = &self.signer;
-        self.set_gauge(held.is_some());
         match held {
             Some(RolloutHold { reason, message }) if old_signs => {
                 tracing::info!(
@@ -162,9 +158,9 @@ impl CaRollout {
         }
     }
 
-    fn set_gauge(&self, held: bool) {
-        let mut signers = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        signers.insert(self.signer.clone(), i64::from(held));
+    /// Whether the newest CA waits for its trust anchor.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock().held.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, RolloutState> {
@@ -248,20 +244,5 @@ fn bundle_full() -> RolloutHold {
     RolloutHold {
         reason: "TrustBundleFull",
         message: "the signer's trust bundle has no room for the trust anchor of its new CA; it signs when an older anchor is not needed any more".into(),
-    }
-}
-
-/// Whether the newest CA waits, by signer. There are as many as the user's file describes.
-static HELD: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
-
-/// Writes which signers' CAs are held back as Prometheus text.
-pub fn metrics(out: &mut String) {
-    let name = "windlass_signer_ca_pending";
-    let help =
-        "Whether the signer's newest CA waits until its trust anchor is published and delivered";
-    // Writing to a string does not fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
-    for (signer, held) in HELD.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        let _ = writeln!(out, "{name}{{signer=\"{signer}\"}} {held}");
     }
 }

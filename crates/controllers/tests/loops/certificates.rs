@@ -1,5 +1,6 @@
 //! Requests for certificates from being asked to being cleaned up.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::task::JoinSet;
-use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
+use windlass_controllers::{Clock, MetricFamilies};
 use windlass_controllers::{approver, cleaner, csr_signer};
 use windlass_pki::Certificate;
 use windlass_testkit::{self_signed_ca, write_ca};
@@ -39,7 +40,7 @@ const NODE: (&str, &[&str]) = ("system:node:n1", &["system:nodes", "system:authe
 /// Loops that end with it.
 pub struct SigningLoops {
     pub ca: Arc<CaSource>,
-    loops: JoinSet<()>,
+    loops: JoinSet<Infallible>,
     _files: TempDir,
 }
 
@@ -57,6 +58,7 @@ impl SigningLoops {
             YEAR,
             Vec::new(),
             clock_after(0),
+            MetricFamilies::unregistered(),
         ));
         SigningLoops { ca, loops, _files: files }
     }
@@ -67,7 +69,8 @@ impl SigningLoops {
             kubelet_serving: serving,
             ..approver::ApprovalPolicy::default()
         };
-        self.loops.spawn(approver::run(world.client.clone(), approvals, clock_after(0)));
+        let metrics = MetricFamilies::unregistered();
+        self.loops.spawn(approver::run(world.client.clone(), approvals, clock_after(0), metrics));
         self
     }
 }
@@ -283,12 +286,15 @@ async fn what_is_settled_is_cleaned_up() {
         }
     }
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(cleaner::run_csr_cleaner(world.client.clone(), clock_after(61)));
+    let clean = |clock| {
+        cleaner::run_csr_cleaner(world.client.clone(), clock, MetricFamilies::unregistered())
+    };
+    cleaning.spawn(clean(clock_after(61)));
     wait_until_removed(&api, "denied").await;
     let left: Vec<_> = api.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.len(), 2, "an hour is no time for what waits");
     cleaning.shutdown().await;
-    cleaning.spawn(cleaner::run_csr_cleaner(world.client.clone(), clock_after(24 * 60 + 1)));
+    cleaning.spawn(clean(clock_after(24 * 60 + 1)));
     wait_until_removed(&api, "approved").await;
     wait_until_removed(&api, "new").await;
 }
@@ -321,6 +327,7 @@ async fn pods_requests_are_cleaned_up() {
         world.client.clone(),
         resource.clone(),
         clock_after(16),
+        MetricFamilies::unregistered(),
     ));
     let gone = async {
         let fields = ListParams::default();

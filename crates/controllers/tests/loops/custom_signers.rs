@@ -306,8 +306,7 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
     let text = site.wait_until_settled("long").await.status.unwrap().certificate.unwrap().0;
     let issued = Certificate::from_pem(&text).unwrap().validity();
     assert_eq!(issued.not_after() - issued.not_before(), time::Duration::days(2));
-    let mut metrics = String::new();
-    windlass_controllers::metrics(&mut metrics);
+    let metrics = site.world.metrics();
     let count =
         |line: &&str| line.starts_with("windlass_signer_failed_total{signer=\"example.com/web\"}");
     let failed = metrics.lines().find(count).unwrap().rsplit_once(' ').unwrap().1;
@@ -483,11 +482,9 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let event = site.events("ForeignTrustBundle").await.remove(0);
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some(name));
     let gauge = |value| {
-        let mut metrics = String::new();
-        windlass_controllers::metrics(&mut metrics);
         let line =
             format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
-        metrics.lines().any(|l| l == line)
+        site.world.metrics().lines().any(|l| l == line)
     };
     assert!(gauge(1));
     let found = bundles.get(name).await.unwrap();

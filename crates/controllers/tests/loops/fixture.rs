@@ -9,6 +9,7 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use windlass_controllers::ControllerOptions;
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::{Server, system_clock};
 use windlass_testkit::{TestServer, create};
 
@@ -19,6 +20,7 @@ pub struct TestCluster {
     pub client: Client,
     server: TestServer,
     controllers: Option<JoinHandle<()>>,
+    metrics: MetricsRegistry,
 }
 
 impl TestCluster {
@@ -37,7 +39,8 @@ impl TestCluster {
     /// The same, with objects that the server would reject: their keys and JSON texts.
     pub async fn with_stored_objects(objects: &[(&str, String)]) -> TestCluster {
         let server = TestServer::builder().stored_objects(objects).start().await;
-        TestCluster { client: server.client(), server, controllers: None }
+        let metrics = MetricsRegistry::new();
+        TestCluster { client: server.client(), server, controllers: None, metrics }
     }
 
     pub fn server(&self) -> &Arc<Server> {
@@ -53,9 +56,15 @@ impl TestCluster {
     }
 
     pub fn run_controllers_with(&mut self, options: ControllerOptions) {
+        self.metrics = options.metrics.clone();
         let shutdown = self.server.shutdown();
         let controllers = windlass_controllers::run(self.client.clone(), options, shutdown);
         self.controllers = Some(tokio::spawn(controllers));
+    }
+
+    /// Metrics of the controllers that were started last, as they are scraped.
+    pub fn metrics(&self) -> String {
+        self.metrics.encode()
     }
 
     /// Ends the controllers at once, so that others can be started.

@@ -1,5 +1,6 @@
 //! Pods' certificates, from the request to a certificate that others verify.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use webpki::{EndEntityCert, KeyUsage};
-use windlass_controllers::Clock;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
+use windlass_controllers::{Clock, MetricFamilies};
 use windlass_pki::{IssuedChain, KeyKind, PodKeyType, PrivateKey, Subject, Validity, pem};
 use windlass_testkit::{ca_with_validity, random_serial};
 
@@ -45,7 +46,7 @@ const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
 struct PodSignerFixture {
     ca: Arc<CaSource>,
     files: TempDir,
-    loops: JoinSet<()>,
+    loops: JoinSet<Infallible>,
 }
 
 impl PodSignerFixture {
@@ -82,7 +83,8 @@ impl PodSignerFixture {
             CustomSigner::new(custom, self.ca.clone())
         };
         let custom = signers.iter().map(of).collect();
-        self.loops.spawn(pods::run(client.clone(), resource(version), custom, clock()));
+        let metrics = MetricFamilies::unregistered();
+        self.loops.spawn(pods::run(client.clone(), resource(version), custom, clock(), metrics));
     }
 }
 
@@ -415,9 +417,8 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
 /// The value of a metric of the signer.
-fn metric_value(name: &str) -> u64 {
-    let mut metrics = String::new();
-    windlass_controllers::metrics(&mut metrics);
+fn metric_value(world: &TestCluster, name: &str) -> u64 {
+    let metrics = world.metrics();
     let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
     let value = metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
     value.parse().unwrap()
@@ -445,7 +446,7 @@ async fn the_documented_file_is_all_it_takes() {
     for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
         // What is counted is counted after it was written.
         let counted = async {
-            while metric_value(name) < 2 {
+            while metric_value(&world, name) < 2 {
                 tokio::task::yield_now().await
             }
         };
@@ -464,7 +465,8 @@ async fn the_documented_permissions_are_enough() {
     let signer = CustomSigner::new(custom, signing.ca.clone());
     let (client, mut loops) =
         (world.client_as("windlass", &["system:authenticated"]), JoinSet::new());
-    loops.spawn(pods::run(client, resource("v1"), vec![signer], clock()));
+    let metrics = MetricFamilies::unregistered();
+    loops.spawn(pods::run(client, resource("v1"), vec![signer], clock(), metrics));
 
     // All but one, then all.
     let role =

@@ -66,7 +66,7 @@ pub mod host {
 
 pub struct IssuingFixture {
     server: TestServer,
-    _loops: JoinSet<()>,
+    _loops: JoinSet<std::convert::Infallible>,
     /// How far the clock of nodes is ahead, in seconds.
     ahead: Arc<AtomicI64>,
     version: &'static str,
@@ -96,8 +96,11 @@ impl IssuingFixture {
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let open = || signers::open(&dir.join("signers.yaml"), &clock).unwrap();
         let kind = resource("v1");
-        loops.spawn(signers::pods::run(admin.clone(), kind, open(), clock.clone()));
-        loops.spawn(csr_signer::run(admin.clone(), Vec::new(), DAY, open(), clock.clone()));
+        let metrics = windlass_controllers::MetricFamilies::unregistered();
+        let (client, at) = (admin.clone(), clock.clone());
+        loops.spawn(signers::pods::run(client, kind, open(), at, metrics.clone()));
+        let (client, at) = (admin.clone(), clock.clone());
+        loops.spawn(csr_signer::run(client, Vec::new(), DAY, open(), at, metrics));
         let nodes: Api<NodeObject> = Api::all(admin.clone());
         create(&nodes, json!({"metadata": {"name": "n1"}})).await;
         let accounts: Api<ServiceAccount> = Api::namespaced(admin, "default");

@@ -77,13 +77,17 @@ impl JoiningFixture {
         let ca = CaSource::from_files(certificate, key, clock.clone());
         let signers =
             KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
-        self.loops.spawn(csr_signer::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
+        let metrics = windlass_controllers::MetricFamilies::unregistered();
+        let (admin, at) = (self.admin(), clock.clone());
+        let signing = csr_signer::run(admin, signers, YEAR, Vec::new(), at, metrics.clone());
+        self.loops.spawn(async { match signing.await {} });
         let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
             kubelet_serving: true,
             ..approver::ApprovalPolicy::default()
         };
-        self.loops.spawn(approver::run(self.admin(), approvals, clock));
+        let approving = approver::run(self.admin(), approvals, clock, metrics);
+        self.loops.spawn(async { match approving.await {} });
     }
 
     fn clock(&self) -> Clock {

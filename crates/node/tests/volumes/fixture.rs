@@ -31,7 +31,7 @@ pub struct VolumesFixture {
     pub admin: Client,
     pub volumes: Arc<VolumeRuntime>,
     server: TestServer,
-    loops: JoinSet<()>,
+    loops: JoinSet<std::convert::Infallible>,
 }
 
 /// The node's loops. They end with it.
@@ -84,7 +84,8 @@ impl VolumesFixture {
             "PodCertificateRequest",
         );
         let resource = kube::core::ApiResource::from_gvk(&kind);
-        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock));
+        let metrics = windlass_controllers::MetricFamilies::unregistered();
+        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock, metrics));
     }
 
     pub fn client_of_node(&self) -> Client {

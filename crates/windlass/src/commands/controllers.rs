@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner};
 use windlass_controllers::{ControllerName, ControllerOptions, LeaderElection, RootCa, signers};
 use windlass_pki::pem;
+use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::ServerFeatureGates;
 use windlass_server::system_clock;
 
@@ -85,6 +86,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     );
     monitored.extend(signer_cas(&custom));
     let expiry = Arc::new(ExpiryMonitor::new(monitored, clock.clone()));
+    let metrics = MetricsRegistry::new();
     let options = ControllerOptions {
         housekeeping: ours,
         api_server_names,
@@ -100,6 +102,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
         node_monitor,
         bundles,
         controllers: selection,
+        metrics: metrics.clone(),
         ..ControllerOptions::new(clock)
     };
     tokio::spawn(report_expiry(expiry.clone()));
@@ -107,7 +110,7 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     let told = signals()?;
     let monitor = match arguments.metrics_listen {
         Some(address) => {
-            let serving = monitor::serve(address, expiry.clone()).await;
+            let serving = monitor::serve(address, metrics, expiry.clone()).await;
             let cannot = |error| cannot_listen("--metrics-listen", address, &error);
             Some(serving.map_err(cannot)?)
         }

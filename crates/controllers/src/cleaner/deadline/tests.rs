@@ -69,9 +69,9 @@ fn every_state_has_its_time() {
 }
 
 #[test]
-fn a_status_does_not_matter() {
+fn a_condition_with_status_false_does_not_count() {
     let no = json!([{"type": "Denied", "status": "False", "lastUpdateTime": DECIDED}]);
-    assert_eq!(csr_deadline(&request(&no, None)), Some(MADE + Duration::hours(2)));
+    assert_eq!(csr_deadline(&request(&no, None)), Some(MADE + Duration::DAY));
 }
 
 #[test]

@@ -2,16 +2,17 @@
 //!
 //! Nobody needs this unless a CA waits for it, so NodeTrusts are watched only then.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use serde::Deserialize;
 use serde_json::Value;
 use windlass_api::node_trust::RESOURCE;
 use windlass_api::selector::labels::LabelSelector;
+use windlass_runtime::watch::{ListTracker, TrackedEvent, WatchError, WatchErrorKind};
 
 /// A published bundle that nodes are expected to carry.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +32,7 @@ pub struct ExpectedBundle<'a> {
 pub struct NodeReports {
     state: ReportsState,
     nodes: BTreeMap<String, NodeReport>,
-    /// Those that were there when everything was last listed.
-    listed: BTreeSet<String>,
+    tracker: ListTracker<String>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -87,29 +87,25 @@ impl NodeReports {
     /// report is not kept.
     pub fn observe(
         &mut self,
-        event: Result<Event<DynamicObject>, &watcher::Error>,
+        event: Result<Event<DynamicObject>, &WatchError>,
         matters: impl Fn(&str, &str) -> bool,
     ) {
-        match event {
-            Ok(Event::Init) => self.listed.clear(),
-            Ok(Event::InitApply(report)) => {
-                self.listed.insert(report.name_any());
-                self.insert_report(&report, matters);
+        match event.map(|event| self.tracker.track(event, DynamicObject::name_any)) {
+            Ok(Some(TrackedEvent::Applied(node, report))) => {
+                self.insert_report(node, &report, matters);
             }
-            Ok(Event::InitDone) => {
-                let listed = std::mem::take(&mut self.listed);
+            Ok(Some(TrackedEvent::Deleted(node, _))) => {
+                self.nodes.remove(&node);
+            }
+            Ok(Some(TrackedEvent::Listed(listed))) => {
                 self.nodes.retain(|node, _| listed.contains(node));
                 self.state = ReportsState::Known;
             }
-            Ok(Event::Apply(report)) => self.insert_report(&report, matters),
-            Ok(Event::Delete(report)) => {
-                self.nodes.remove(&report.name_any());
-            }
-            Err(error) if is_not_found(error) => {
+            Err(error) if error.kind == WatchErrorKind::NotServed => {
                 self.nodes.clear();
                 self.state = ReportsState::Absent;
             }
-            Err(_) => {}
+            Ok(None) | Err(_) => {}
         }
     }
 
@@ -122,14 +118,19 @@ impl NodeReports {
         Some(lacking.map(|(node, _)| node.as_str()).collect())
     }
 
-    fn insert_report(&mut self, object: &DynamicObject, matters: impl Fn(&str, &str) -> bool) {
+    fn insert_report(
+        &mut self,
+        node: String,
+        object: &DynamicObject,
+        matters: impl Fn(&str, &str) -> bool,
+    ) {
         let status = object.data.get("status").cloned().unwrap_or_default();
         // What cannot be read says nothing good of the node.
         let unreadable = || NodeReport { more_sources: 1, ..NodeReport::default() };
         let mut report: NodeReport =
             serde_json::from_value(status).unwrap_or_else(|_| unreadable());
         report.sources.retain(|source| matters(&source.name, &source.signer_name));
-        self.nodes.insert(object.name_any(), report);
+        self.nodes.insert(node, report);
     }
 }
 
@@ -158,16 +159,9 @@ impl ReportedSource {
     }
 }
 
-fn is_not_found(error: &watcher::Error) -> bool {
-    let error = match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
-        _ => return false,
-    };
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
-}
-
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher;
     use serde_json::json;
 
     use super::*;
@@ -235,13 +229,15 @@ mod tests {
         // What does not matter is not kept.
         reports.observe(Ok(Event::Apply(report("n", stale()))), |_, _| false);
         assert_eq!(lacking(&reports), Some(vec![]));
-        let status = kube::core::Status::failure("", "NotFound").with_code(404).boxed();
-        let absent = watcher::Error::InitialListFailed(kube::Error::Api(status));
+        let failed = |code| {
+            let status = kube::core::Status::failure("", "").with_code(code).boxed();
+            WatchError::from(&watcher::Error::InitialListFailed(kube::Error::Api(status)))
+        };
+        let absent = failed(404);
         let mut reports = NodeReports::default();
         reports.observe(Err(&absent), |_, _| true);
         assert_eq!(lacking(&reports), Some(vec![]));
-        let status = kube::core::Status::failure("", "Forbidden").with_code(403).boxed();
-        let refused = watcher::Error::InitialListFailed(kube::Error::Api(status));
+        let refused = failed(403);
         let mut reports = NodeReports::default();
         reports.observe(Err(&refused), |_, _| true);
         assert_eq!(lacking(&reports), None);

@@ -12,8 +12,8 @@ use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 use super::*;
 use crate::signers::config::{SignerConfig, SignersConfig};
 
-/// Whoever is put off waits for longer than any test.
-const HOURS: RetryBackoff = RetryBackoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
+/// Longer than any test.
+const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 const STUB: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
@@ -74,7 +74,10 @@ async fn a_new_pair_wakes_what_waits() {
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<PodRequest> = Api::default_namespaced_with(client.clone(), &resource);
     create_request(&client, &api, "one").await;
-    let signing = tokio::spawn(sign(client.clone(), resource, vec![signer], clock, HOURS));
+    let metrics = MetricFamilies::unregistered();
+    let issuer = PodCertificateIssuer::from_signer(signer, &metrics).unwrap();
+    let queue = WorkQueue::new(metrics.queue(POD_SIGNING), HOURS);
+    let signing = tokio::spawn(sign(client.clone(), resource, vec![issuer], clock, queue));
 
     let events: Api<Event> = Api::default_namespaced(client.clone());
     let told = async || {

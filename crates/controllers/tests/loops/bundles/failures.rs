@@ -71,8 +71,7 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
     }
     site.world.create_namespace("new").await;
     site.wait_for_data("new", "one", &[("k", &bundle_pem(&[P256]))]).await;
-    let mut metrics = String::new();
-    windlass_controllers::metrics(&mut metrics);
+    let metrics = site.world.metrics();
     assert!(
         metrics.contains("windlass_bundle_targets{bundle=\"one\",state=\"failed\"} 1"),
         "{metrics}"

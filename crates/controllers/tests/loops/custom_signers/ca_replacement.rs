@@ -194,8 +194,7 @@ async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
     let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
     let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
     assert!(told.message.as_ref().unwrap().contains("at the latest at "), "{told:?}");
-    let mut metrics = String::new();
-    windlass_controllers::metrics(&mut metrics);
+    let metrics = site.world.metrics();
     assert!(
         metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"),
         "{metrics}"

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle, HASH_ANNOTATION, TargetTemplate};
 use windlass_controllers::bundles::target::TargetKind;
-use windlass_controllers::discovery::{self, BUNDLES, TRUST_BUNDLES};
+use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, TRUST_MANAGER_BUNDLES};
 
 use crate::commands::api_client;
 
@@ -59,7 +59,7 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
     let anchors = target.and_then(|target| target.cluster_trust_bundle.as_ref());
     if let Some(object) = anchors.map(|template| template.object_name(name)) {
         let kind = TargetKind::ClusterTrustBundle;
-        match api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await? {
+        match api_client::with_timeout(CLUSTER_TRUST_BUNDLES.find(client)).await? {
             Ok(Some(resource)) => {
                 let api: Api<ObjectMetadata> = Api::all_with(client.clone(), &resource);
                 let found = api_client::with_timeout(api.get_opt(&object)).await?;
@@ -74,7 +74,7 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
 }
 
 async fn bundle(client: &Client, name: &str) -> Result<Bundle> {
-    let served = api_client::with_timeout(discovery::discover(client, BUNDLES)).await?;
+    let served = api_client::with_timeout(TRUST_MANAGER_BUNDLES.find(client)).await?;
     let Some(resource) = served.map_err(api_client::explain)? else {
         bail!("the server does not serve Bundles; install them with windlass crds");
     };
@@ -169,8 +169,7 @@ async fn content(client: &Client, seen: &BundleSnapshot) -> Result<Option<String
             found.map(|secret| String::from_utf8(secret?.data?.remove(&key)?.0).ok())
         }
         TargetKind::ClusterTrustBundle => {
-            let resource =
-                api_client::with_timeout(discovery::discover(client, TRUST_BUNDLES)).await?;
+            let resource = api_client::with_timeout(CLUSTER_TRUST_BUNDLES.find(client)).await?;
             let Some(resource) = resource.map_err(api_client::explain)? else { return Ok(None) };
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let found = api_client::with_timeout(api.get_opt(name)).await?;

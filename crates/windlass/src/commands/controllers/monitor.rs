@@ -7,12 +7,14 @@ use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use windlass_node::serving::{self, ServingTransport};
+use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::expiry::ExpiryMonitor;
 
 /// Serves until what it returns is dropped.
 pub async fn serve(
     address: SocketAddr,
+    metrics: MetricsRegistry,
     expiry: Arc<ExpiryMonitor>,
 ) -> std::io::Result<JoinSet<()>> {
     let listener = TcpListener::bind(address).await?;
@@ -21,17 +23,20 @@ pub async fn serve(
     serving.spawn(serving::serve(
         listener,
         ServingTransport::Plain,
-        Arc::new(move |path: &str| page(path, &expiry)),
+        Arc::new(move |path: &str| page(path, &metrics, &expiry)),
     ));
     Ok(serving)
 }
 
-fn page(path: &str, expiry: &ExpiryMonitor) -> Option<(StatusCode, String)> {
+fn page(
+    path: &str,
+    metrics: &MetricsRegistry,
+    expiry: &ExpiryMonitor,
+) -> Option<(StatusCode, String)> {
     match path {
         "/healthz" => Some((StatusCode::OK, "ok".to_owned())),
         "/metrics" => {
-            let mut text = String::new();
-            windlass_controllers::metrics(&mut text);
+            let mut text = metrics.encode();
             expiry.metrics(&mut text);
             Some((StatusCode::OK, text))
         }

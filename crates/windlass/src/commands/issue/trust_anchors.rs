@@ -2,8 +2,8 @@
 
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
-use windlass_controllers::discovery::TRUST_BUNDLES;
 use windlass_pki::{parse_certificate_blocks, pem};
+use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
 
 use crate::commands::api_client;
 
@@ -53,7 +53,7 @@ pub async fn fetch_anchors(client: &Client, signer: &str) -> SignerAnchors {
 
 /// Lists the bundles of a signer by name; `None` if the server does not serve them.
 async fn bundles(client: &Client, signer: &str) -> Result<Option<Vec<DynamicObject>>, kube::Error> {
-    for resource in TRUST_BUNDLES.versions() {
+    for resource in CLUSTER_TRUST_BUNDLES.resources() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let wanted = ListParams::default().fields(&format!("spec.signerName={signer}"));
         match api.list(&wanted).await {

@@ -4,12 +4,12 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use windlass_controllers::discovery::{ApiKind, POD_REQUESTS, TRUST_BUNDLES};
 use windlass_controllers::publisher::anchors::{
     AnchorRecords, node_trusts, nodes_lacking, records,
 };
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
+use windlass_runtime::discovery::{ApiKind, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS};
 
 use super::certificate_requests::SignerRequest;
 use super::signer_ca::CaCertificateInfo;
@@ -87,8 +87,8 @@ pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, Sn
     let client = api_client::connect(server).await.map_err(unnamed)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (requests, of_requests) = list_all(&requests).await?;
-    let (pods, of_pods) = list_preferred_version(&client, POD_REQUESTS).await?;
-    let (bundles, of_bundles) = list_preferred_version(&client, TRUST_BUNDLES).await?;
+    let (pods, of_pods) = list_preferred_version(&client, POD_CERTIFICATE_REQUESTS).await?;
+    let (bundles, of_bundles) = list_preferred_version(&client, CLUSTER_TRUST_BUNDLES).await?;
     let reports =
         match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
             true => {
@@ -164,7 +164,7 @@ async fn list_preferred_version(
     client: &Client,
     wanted: ApiKind,
 ) -> Result<(Vec<DynamicObject>, ListOutcome), SnapshotError> {
-    for resource in wanted.versions() {
+    for resource in wanted.resources() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match list_all(&api).await? {
             (_, ListOutcome::NotServed) => {}

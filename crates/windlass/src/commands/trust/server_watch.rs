@@ -11,10 +11,10 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Client, Resource, ResourceExt as _};
-use windlass_controllers::discovery::TRUST_BUNDLES;
 use windlass_node::node_status::object::is_reported_by_windlass;
 use windlass_node::trust::object;
 use windlass_node::volume::trust_anchors::TrustBundle;
+use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
 use windlass_runtime::watch::{
     ObjectWatch, RelistBuffer, SnapshotEvent, WatchError, WatchErrorKind,
 };
@@ -192,7 +192,7 @@ fn explain_watch_error(kind: WatchedKind, error: &WatchError) -> anyhow::Error {
 
 /// Returns the best version of ClusterTrustBundles that the server serves.
 async fn bundle_resource(client: &Client) -> Result<ApiResource> {
-    for resource in TRUST_BUNDLES.versions() {
+    for resource in CLUSTER_TRUST_BUNDLES.resources() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match api_client::with_timeout(api.list_metadata(&ListParams::default().limit(1))).await? {
             Ok(_) => return Ok(resource),
