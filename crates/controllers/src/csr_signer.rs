@@ -1,9 +1,8 @@
-//! The signers, Kubernetes' own and the user's: they answer approved requests with a certificate, or
-//! say why there is none.
+//! Signers of CertificateSigningRequests, built-in and custom: they answer approved requests with a certificate, or
+//! report why there is none.
 //!
-//! A request is answered by one write of the object that the watch brought, which the server
-//! refuses if it is no longer that. So there are no two certificates for one request, and none
-//! without an approval that was there before.
+//! A request is answered by one update of the object that was checked, which the server rejects if the object has
+//! changed. So a request never gets two certificates, and none without a prior approval.
 
 mod decision;
 mod metrics;
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::signer_name::SignerName;
 use windlass_runtime::backoff::Backoff;
-use windlass_runtime::csr::{FAILED, condition, true_condition, with_condition, without_condition};
+use windlass_runtime::csr::{FAILED, true_condition, with_condition, without_condition};
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::{Requeue, run_workers};
@@ -46,24 +45,24 @@ use terms::SigningTerms;
 pub(crate) use metrics::{SignerCounters, SignerMetrics};
 pub use policy::KubernetesSigner;
 
-/// Requests that are answered at the same time.
+/// Number of requests that are processed concurrently.
 const WORKERS: usize = 16;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
-/// The condition that says why an approved request has no certificate yet. It goes when there is
-/// one.
+/// Condition that explains why an approved request has no certificate yet. It is removed when the certificate is
+/// written.
 pub const DELAYED: &str = "windlass.dev/SigningDelayed";
 
-/// A signer and what it signs with.
+/// A built-in signer and its CA.
 #[derive(Clone)]
 pub struct BuiltInSigner {
     /// Which built-in signer this is.
     pub signer: KubernetesSigner,
-    /// Its certificate and key; somebody else keeps them current.
+    /// CA of the signer; [`CaSource::watch`] keeps it current.
     pub ca: Arc<CaSource>,
 }
 
-/// A signer and the files of its CA.
+/// A built-in signer and the files of its CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerFiles {
     /// Which built-in signer the files belong to.
@@ -74,8 +73,8 @@ pub struct SignerFiles {
     pub key: PathBuf,
 }
 
-/// Reads the signers' files. A signer whose files are bad is degraded until they are good; the
-/// others work. Signers with the same files share what is read. Reads from disk: not for async code.
+/// Reads the CA files of signers. A signer whose files are invalid is degraded until they are valid; the others work.
+/// Signers with the same files share one source. Reads from disk: do not call it in async code.
 pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltInSigner> {
     let mut opened: Vec<(&SignerFiles, Arc<CaSource>)> = Vec::new();
     for each in files {
@@ -91,7 +90,7 @@ pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltInSigner> {
     opened.into_iter().map(|(each, ca)| BuiltInSigner { signer: each.signer, ca }).collect()
 }
 
-/// What the signers sign with, each once.
+/// Lists the CAs of the signers without duplicates.
 pub fn ca_sources(signers: &[BuiltInSigner]) -> Vec<Arc<CaSource>> {
     let mut sources: Vec<Arc<CaSource>> = Vec::new();
     for BuiltInSigner { ca, .. } in signers {
@@ -102,8 +101,8 @@ pub fn ca_sources(signers: &[BuiltInSigner]) -> Vec<Arc<CaSource>> {
     sources
 }
 
-/// What publishes the CA of kubelets' serving certificates, as that of a custom signer: no other
-/// published bundle lets clients verify kubelets.
+/// Describes the kubelet-serving signer as a custom signer, so that its CA is published: no other published bundle lets
+/// clients verify kubelets.
 pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner> {
     let BuiltInSigner { signer, ca } =
         signers.iter().find(|each| each.signer == KubernetesSigner::KubeletServing)?;
@@ -119,16 +118,16 @@ pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner
     Some(CustomSigner::new(custom, ca.clone()))
 }
 
-/// Says which of Kubernetes' own signers do not sign.
+/// Logs which built-in signers have no CA.
 pub fn log_missing_signers(signers: &[BuiltInSigner]) {
     for signer in KubernetesSigner::ALL {
         if !signers.iter().any(|each| each.signer == signer) {
-            tracing::info!(signer = signer.name(), "no CA is given; it does not sign");
+            tracing::info!(signer = signer.name(), "no CA configured; this signer does not sign");
         }
     }
 }
 
-/// Runs these signers; does not end. No certificate of Kubernetes' own lasts longer than `longest`.
+/// Runs the signers. Certificates of built-in signers last at most `longest`.
 pub async fn run(
     client: Client,
     built_in: Vec<BuiltInSigner>,
@@ -153,7 +152,7 @@ pub async fn run(
 struct CsrIssuer {
     name: String,
     ca: Arc<CaSource>,
-    /// Which CA signs while it is replaced; `None` if every new one does at once.
+    /// Selects the CA while it is rotated; `None` if a new CA signs at once.
     rollout: Option<Arc<CaRollout>>,
     terms: SigningTerms,
     counters: SignerCounters,
@@ -191,7 +190,7 @@ impl CsrIssuer {
         decide(request, &self.name, &self.terms, &ca, now)
     }
 
-    /// Count changes of what it signs with.
+    /// Receivers that are notified when the signing CA may have changed.
     fn changes(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
         let of_rollout = self.rollout.as_ref().map(|rollout| rollout.changes());
         std::iter::once(self.ca.changes()).chain(of_rollout)
@@ -251,7 +250,7 @@ impl CsrSigner {
             return Ok(Requeue::Done);
         };
         match self.process(&request, since).await {
-            // Somebody was faster than the watch.
+            // The object changed, and the watch has not delivered that yet.
             Err(error) if is_conflict(&error) => {}
             answered => return write_outcome(answered),
         }
@@ -291,13 +290,10 @@ impl CsrSigner {
         Ok(Requeue::Done)
     }
 
-    /// Says on the request why it waits, once for each reason.
+    /// Writes condition and event with the reason of the delay, once for each reason.
     async fn report_delay(&self, request: &Csr, delay: &SigningDelay) -> Result<(), kube::Error> {
         let SigningDelay { reason, message } = delay;
-        let told = condition(request, DELAYED).is_some_and(|told| {
-            told.reason.as_deref() == Some(*reason) && told.message.as_ref() == Some(message)
-        });
-        if told {
+        if csr::has_reported(request, DELAYED, reason, message) {
             return Ok(());
         }
         let now = (self.clock)();

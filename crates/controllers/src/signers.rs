@@ -1,10 +1,11 @@
-//! Signers of the user's own, as `signers.yaml` describes them.
+//! Custom signers, as `signers.yaml` defines them.
 //!
-//! - `config`: the file, as it is meant; `profile`: whether a request is one that may be signed.
-//! - `pods`: signs what pods ask for.
-//! - `rollout`: which CA signs while it is replaced.
+//! - `config`: the file; `profile`: whether a profile permits a request.
+//! - `pods`: signer of PodCertificateRequests.
+//! - `rollout`: selects the CA that signs while it is rotated.
 //!
-//! Requests are signed by `sign` and approved by `approve`, as those of Kubernetes' own signers.
+//! CertificateSigningRequests to custom signers are signed by `csr_signer` and approved by `approver`, like those to
+//! built-in signers.
 
 pub mod config;
 pub mod pods;
@@ -22,38 +23,38 @@ use crate::options::Clock;
 use config::{ApprovalMode, CaConfig, SignerConfig, SignersConfig};
 use rollout::CaRollout;
 
-/// A signer of the user's own and what it signs with.
+/// A custom signer and its CA.
 #[derive(Clone)]
 pub struct CustomSigner {
     /// Configuration of the signer from the signers file.
     pub custom: SignerConfig,
-    /// Its certificate and key; somebody else keeps them current.
+    /// CA of the signer; [`CaSource::watch`] keeps it current.
     pub ca: Arc<CaSource>,
-    /// Which of its CAs signs while it is replaced.
+    /// Selects the CA that signs while it is rotated.
     pub rollout: Arc<CaRollout>,
 }
 
 impl CustomSigner {
-    /// A signer with this CA.
+    /// Creates a signer with this CA.
     pub fn new(custom: SignerConfig, ca: Arc<CaSource>) -> CustomSigner {
         let rollout = CaRollout::new(custom.name.as_str(), ca.clone(), max_duration(&custom));
         CustomSigner { custom, ca, rollout }
     }
 
-    /// The longest lifetime that it grants.
+    /// Returns the longest lifetime that the signer grants.
     pub fn max_duration(&self) -> Duration {
         max_duration(&self.custom)
     }
 
-    /// Whether it approves requests by itself.
+    /// Whether the signer approves requests automatically.
     pub fn approves(&self) -> bool {
         let requests = self.custom.requests.as_ref();
         requests.is_some_and(|requests| requests.approval != ApprovalMode::Manual)
     }
 }
 
-/// Reads the file, which must be good, and the CAs in it. A signer whose CA is bad is degraded until
-/// its files are good; a CA that is to be made is made if it is not there. Writes to disk: not for
+/// Reads `signers.yaml`, which must be valid, and the CAs of its signers. A signer whose CA is invalid is degraded
+/// until its files are valid; a self-signed CA is generated if it does not exist. Writes to disk: do not call it in
 /// async code.
 pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
     let SignersConfig { signers } = SignersConfig::load(file)?;
@@ -70,7 +71,7 @@ pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
         if ca.current().is_none() {
             tracing::error!(
                 signer = custom.name.as_str(),
-                "the signer has no usable CA; its requests stay pending"
+                "signer has no usable CA; its requests stay pending"
             );
         }
         CustomSigner::new(custom, ca)

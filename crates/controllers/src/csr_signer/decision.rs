@@ -1,4 +1,4 @@
-//! What to answer to one request: no I/O, so that everything can be tried in a table.
+//! Answer to one request: a pure function, tested with tables of cases.
 
 use time::OffsetDateTime;
 use windlass_pki::{
@@ -12,20 +12,20 @@ use crate::ca::{CaSource, SigningCa, UNAVAILABLE};
 use crate::csr::Csr;
 use crate::signers::config::RequesterIdentity;
 
-/// What a signer says to a request.
+/// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CsrDecision {
-    /// Nothing: it is not for this signer, not approved, or answered already.
+    /// No answer: the request is for another signer, not approved, or answered already.
     Nothing,
-    /// This certificate, perhaps with others that vouch for it, as PEM.
+    /// This certificate, possibly followed by intermediates, as PEM.
     Certificate(String),
-    /// Never, because the signer does not sign such things.
+    /// Permanent rejection: the policy of the signer does not permit the request.
     Refused(String),
     /// The request is valid but cannot be signed yet; retry later.
     Delayed(SigningDelay),
 }
 
-/// Why a request that is in order gets no certificate now.
+/// Reason for which a valid request is not signed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningDelay {
     /// Reason of the event, in CamelCase.
@@ -41,12 +41,12 @@ impl SigningDelay {
     }
 }
 
-/// Whether this is a request that a signer has to answer.
+/// Whether a signer has to answer the request.
 pub fn needs_signing(request: &Csr) -> bool {
     state(request) == CsrState::Approved
 }
 
-/// What the signer of this name, with these terms and this CA, answers now.
+/// Computes the answer of a signer with these terms and this CA.
 pub fn decide(
     request: &Csr,
     signer: &str,
@@ -95,9 +95,11 @@ fn issue(
     let issued = issue_certificate(ca.authority(), &wanted).map_err(from_pki_error)?;
     for warning in issued.warnings() {
         match warning {
-            // So is every one in the first minutes of a CA.
+            // Every certificate triggers this in the first minutes of a CA.
             LintWarning::BeginsEarly => {}
-            warning => tracing::warn!(%warning, "issuing an odd certificate, as Kubernetes would"),
+            warning => {
+                tracing::warn!(%warning, "issuing a certificate with a lint warning, as Kubernetes does")
+            }
         }
     }
     let mut text = issued.to_pem();
@@ -107,10 +109,10 @@ fn issue(
     Ok(text)
 }
 
-/// What cannot become better is refused; the rest is tried again.
+/// Permanent errors reject the request; others are retried.
 fn from_pki_error(error: Error) -> CsrDecision {
     match error {
-        // Kubernetes leaves it at that, so nobody expects it to fail.
+        // Kubernetes retries forever here, so no client expects the request to fail.
         Error::Unproven(_) => delayed("RequestUnproven", error),
         error if error.is_permanent() => CsrDecision::Refused(error.to_string()),
         error => delayed("SigningFailed", error),

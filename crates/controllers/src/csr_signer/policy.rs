@@ -1,18 +1,18 @@
-//! Kubernetes' own signers, and what each of them signs.
+//! Built-in signers of Kubernetes, and the policy of each.
 
 use windlass_pki::CertificateRequest;
 use windlass_pki::policy::{self, PolicyError, RequestedAttributes};
 
-/// Kubernetes' own signers of requests.
+/// Built-in signers of CertificateSigningRequests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubernetesSigner {
     /// `kubernetes.io/kubelet-serving`: serving certificates of kubelets.
     KubeletServing,
     /// `kubernetes.io/kube-apiserver-client-kubelet`: client certificates of kubelets.
     KubeletClient,
-    /// Any client of the API.
+    /// `kubernetes.io/kube-apiserver-client`: client certificates of any user.
     Client,
-    /// What older versions of the API left without a signer.
+    /// `kubernetes.io/legacy-unknown`: requests of API versions without signers.
     LegacyUnknown,
 }
 
@@ -25,7 +25,7 @@ impl KubernetesSigner {
         KubernetesSigner::LegacyUnknown,
     ];
 
-    /// Its name, as requests give it.
+    /// Returns the signer name, as in `spec.signerName`.
     pub const fn name(self) -> &'static str {
         match self {
             KubernetesSigner::KubeletServing => "kubernetes.io/kubelet-serving",
@@ -35,19 +35,19 @@ impl KubernetesSigner {
         }
     }
 
-    /// The signer of this name.
+    /// Finds the built-in signer with this name.
     pub fn from_name(name: &str) -> Option<KubernetesSigner> {
         KubernetesSigner::ALL.into_iter().find(|signer| signer.name() == name)
     }
 
-    /// Whether it signs this, or why not.
+    /// Checks a request against the policy of the signer.
     pub fn check(self, request: &CertificateRequest, usages: &[String]) -> Result<(), PolicyError> {
         let asked = RequestedAttributes::new(request, usages);
         match self {
             KubernetesSigner::KubeletServing => policy::validate_kubelet_serving(&asked),
             KubernetesSigner::KubeletClient => policy::validate_kubelet_client(&asked),
             KubernetesSigner::Client => policy::validate_api_client(&asked),
-            // What was asked for before there were signers is signed as it was then.
+            // Requests from before there were signers are signed without restrictions, as they were then.
             KubernetesSigner::LegacyUnknown => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! What a signer signs and for how long: Kubernetes' own by Kubernetes' rules, the user's own by
-//! their file.
+//! Policy and lifetimes of a signer: those of Kubernetes for built-in signers, and the profile in `signers.yaml` for
+//! custom ones.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use super::policy::KubernetesSigner;
 use crate::signers::config::{RequestProfile, RequesterIdentity};
 use crate::signers::profile;
 
-/// What a signer signs and for how long.
+/// Policy and lifetimes of a signer.
 #[derive(Clone, Debug)]
 pub enum SigningTerms {
     /// The policy of a built-in Kubernetes signer.
     BuiltIn {
         /// Which built-in signer sets the policy.
         signer: KubernetesSigner,
-        /// The longest that a certificate lasts.
+        /// Longest lifetime of a certificate.
         longest: Duration,
     },
-    /// As the user has it.
+    /// Profile of a custom signer.
     Custom(Box<RequestProfile>),
 }
 
 impl SigningTerms {
-    /// Whether this is signed for a requester, or why not.
+    /// Checks whether the policy permits a request of this requester.
     pub fn check(
         &self,
         requester: &RequesterIdentity<'_>,
@@ -40,7 +40,7 @@ impl SigningTerms {
         }
     }
 
-    /// How long a certificate is to last, and the longest it may.
+    /// Returns default and longest lifetime of a certificate.
     pub fn requested_and_max_lifetime(
         &self,
         requested: Option<time::Duration>,
@@ -55,7 +55,7 @@ impl SigningTerms {
         }
     }
 
-    /// Whether those that vouch for the CA are sent along.
+    /// Whether intermediates follow the leaf.
     pub fn includes_chain(&self) -> bool {
         match self {
             SigningTerms::BuiltIn { .. } => false,

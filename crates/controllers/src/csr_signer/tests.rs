@@ -15,7 +15,7 @@ use windlass_server::{ServerOptions, start};
 use windlass_store::{EmbeddedOptions, EmbeddedStore};
 
 use super::*;
-use windlass_runtime::csr::{APPROVED, certificate};
+use windlass_runtime::csr::{APPROVED, certificate, condition};
 
 /// Longer than any test.
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));

@@ -1,9 +1,8 @@
-//! Signs pods' requests for certificates: it says who the pod is, and which services it stands
-//! behind.
+//! Signer of PodCertificateRequests: certificates with the SPIFFE ID of the pod and the DNS names of its services.
 //!
-//! A request is answered by one write of the object that the watch brought, which the server
-//! refuses if it is no longer that, or has an answer. So there are no two certificates for one
-//! request. One that has to wait cannot say why itself; an event does.
+//! A request is answered by one update of the object that was checked, which the server rejects if the object has
+//! changed or has an answer. So a request never gets two certificates. The API has no condition for a request that
+//! waits; an event reports the reason.
 
 mod decision;
 mod lifetime;
@@ -42,9 +41,9 @@ use request::{
     PodRequest, PodRequestSpec, is_pending, signer_name, with_certificate, with_refusal,
 };
 
-/// Requests that are answered at the same time.
+/// Number of requests that are processed concurrently.
 const WORKERS: usize = 16;
-/// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
+/// Requests are deleted after 15 minutes, so the longest delay is well below that.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Runs those of these signers that sign for pods, with the version of the API that `resource` names.
@@ -112,7 +111,7 @@ async fn sign(
     tokio::join!(watch, join_all(wakers), run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-/// A signer that signs for pods.
+/// A signer of PodCertificateRequests.
 struct PodCertificateIssuer {
     name: String,
     profile: PodProfile,
@@ -158,7 +157,7 @@ impl PodCertificateSigner {
             },
         };
         match self.process(&key, &request, since).await {
-            // Somebody was faster than the watch.
+            // The object changed, and the watch has not delivered that yet.
             Err(error) if is_conflict(&error) => {}
             answered => return write_outcome(answered),
         }
@@ -200,7 +199,7 @@ impl PodCertificateSigner {
                 counters.count_issued(since.elapsed());
                 Ok(Requeue::Done)
             }
-            // Clocks differ, or nobody allowed this signer to sign: that has to be known.
+            // The clocks differ, or the signer lacks the permission `sign`: report it.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                 let why =
                     RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
@@ -238,8 +237,7 @@ impl PodCertificateSigner {
         })
     }
 
-    /// The request with its key. Version 1 does not show the older form of proof, the one before
-    /// it does.
+    /// Returns the request with its key. v1 does not contain the older form of proof; v1beta1 does.
     async fn with_key<'a>(
         &self,
         key: &NamespacedName,
@@ -257,7 +255,7 @@ impl PodCertificateSigner {
         Ok(same.map_or(Cow::Borrowed(request), Cow::Owned))
     }
 
-    /// The pod of a request and, if they are to name it, the services of its namespace.
+    /// Reads the pod of a request and, if the profile uses their names, the services of its namespace.
     async fn load_context(
         &self,
         key: &NamespacedName,
@@ -277,7 +275,7 @@ impl PodCertificateSigner {
         Ok(PodContext { pod, services })
     }
 
-    /// Says why a request waits, once for each reason.
+    /// Reports why a request waits, once for each reason.
     async fn report_delay(
         &self,
         key: &NamespacedName,

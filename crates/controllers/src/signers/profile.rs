@@ -1,4 +1,4 @@
-//! Whether a signer of the user's own signs what a request asks for: no I/O, no clock.
+//! Check of a request against the profile of a custom signer, without I/O and clock.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use windlass_pki::{
 
 use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 
-/// Something in a request that the profile does not allow.
+/// Part of a request that the profile does not permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileViolation {
-    /// A name or a usage.
+    /// A name or a usage that is not allowed.
     Value {
-        /// Which field it is, for the message.
+        /// Field, for the message.
         what: &'static str,
-        /// As it was asked for.
+        /// Value in the request.
         value: String,
     },
-    /// A part of the subject that is neither the common name nor an organization: its type, and its
-    /// value if that is text.
+    /// An attribute of the subject that is neither common name nor organization: its type, and its value if that is
+    /// text.
     Attribute(String, Option<String>),
-    /// A usage that has to be asked for, and is not.
+    /// A required usage that the request lacks.
     MissingUsage(String),
     /// The key type is not allowed; holds its description.
     Key(String),
-    /// Neither a subject nor an alternative name: the certificate would name nobody.
+    /// Neither a subject nor an alternative name: the certificate would identify nobody.
     Nameless,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for ProfileViolation {
     }
 }
 
-/// Whether the profile allows all that a requester asks for; the first that it does not if not.
+/// Checks everything in a request against the profile; returns the first violation.
 pub fn check(
     profile: &RequestProfile,
     requester: &RequesterIdentity<'_>,
@@ -87,8 +87,7 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a request has a subject or a subject alternative name. Empty ones, which `*` allows, do not
-/// count.
+/// Whether a request has a subject or a subject alternative name. Empty ones, which `*` allows, do not count.
 pub fn has_subject(request: &CertificateRequest) -> bool {
     let names = request.alt_names();
     let texts = [&names.dns_names, &names.email_addresses, &names.uris].into_iter().flatten();
@@ -100,7 +99,7 @@ pub fn has_subject(request: &CertificateRequest) -> bool {
 const COMMON_NAME: &str = "2.5.4.3";
 const ORGANIZATION: &str = "2.5.4.10";
 
-/// All of them count, also those that another reader would pass over.
+/// All of them are checked, including those that other parsers ignore.
 fn check_attribute(
     profile: &RequestProfile,
     requester: &RequesterIdentity<'_>,

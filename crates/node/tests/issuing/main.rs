@@ -107,7 +107,7 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
     assert_eq!(node.certificates.states(), denied);
     let expected = format!(
         "PodCertificateRequest \"default/{}\" was denied: InvalidUnverifiedUserAnnotations: \
-         \"example.com/team\" is not understood: this signer takes no annotations",
+         unknown key \"example.com/team\": this signer accepts no user annotations",
         request.name_any()
     );
     assert!(

@@ -1,4 +1,4 @@
-//! What to answer to one request: no I/O, so that everything can be tried in a table.
+//! Answer to one PodCertificateRequest: a pure function, tested with tables of cases.
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
@@ -15,27 +15,27 @@ use super::request::{PodRequest, PodRequestSpec, is_pending};
 use crate::ca::SigningCa;
 use crate::signers::config::pods::{KEY_TYPES, PodProfile};
 
-/// What a signer says to a request.
+/// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PodRequestDecision {
-    /// Nothing: it is answered already.
+    /// No answer: the request is answered already.
     Nothing,
     /// The signer issues a certificate.
     Issued {
-        /// The certificate and those that vouch for its issuer, as PEM.
+        /// Leaf and intermediates, as PEM.
         chain: String,
         /// Validity and refresh time of the certificate.
         times: CertificateTimes,
     },
-    /// Never, because the signer does not sign such things.
+    /// Permanent rejection: the profile does not permit the request.
     Denied(RefusalReason),
-    /// Never, because it cannot be done.
+    /// Permanent failure: the request cannot be signed.
     Failed(RefusalReason),
     /// The request cannot be signed yet; retry later.
     Delayed(RefusalReason),
 }
 
-/// Why a request gets no certificate.
+/// Reason for which a request gets no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalReason {
     /// Reason of the condition or event, in CamelCase.
@@ -44,16 +44,16 @@ pub struct RefusalReason {
     pub message: String,
 }
 
-/// What there is beside the request.
+/// Objects that the decision needs besides the request.
 #[derive(Debug, Default)]
 pub struct PodContext {
-    /// The pod that it is for, if there is one of that name.
+    /// Pod of the request; `None` if there is none of that name.
     pub pod: Option<Pod>,
-    /// The services of its namespace, if the signer names pods by them.
+    /// Services of its namespace, if the profile uses their names.
     pub services: Vec<Service>,
 }
 
-/// What the signer answers now.
+/// Computes the answer of the signer.
 pub fn decide(
     request: &PodRequest,
     profile: &PodProfile,
@@ -79,7 +79,7 @@ pub fn decide(
         };
         let times = lasting.compute(now, &ca.validity()).map_err(from_validity_error)?;
         let wanted = CertificateTemplate {
-            // A name in there would be taken for a user's by whoever knows users by certificates.
+            // A common name would be taken for a user name by servers that authenticate users by certificates.
             subject: IssuedSubject::new("", &[]),
             alt_names: build_alt_names(profile, &namespace, &spec, pod, &world.services)?,
             usages: profile.usages(kind),
@@ -92,7 +92,7 @@ pub fn decide(
     answer().unwrap_or_else(|no| no)
 }
 
-/// Whether the signer signs for this account, and understands all that it is told.
+/// Checks whether the signer signs for this service account and understands all user config.
 fn check_permitted(
     profile: &PodProfile,
     namespace: &str,
@@ -107,7 +107,7 @@ fn check_permitted(
     match spec.annotations().next() {
         None => Ok(()),
         Some(key) => {
-            let message = format!("{key:?} is not understood: this signer takes no annotations");
+            let message = format!("unknown key {key:?}: this signer accepts no user annotations");
             Err(denied("InvalidUnverifiedUserAnnotations", message))
         }
     }
@@ -121,30 +121,35 @@ fn check_key_type(
     let message = match key.pod_key_type() {
         Ok(kind) if profile.allows_key(kind) => return Ok(kind),
         Ok(kind) => format!("this signer does not sign keys of type {}", name(kind)),
-        Err(_) => "the key is of no type that pods may have".to_owned(),
+        Err(_) => "the key type is not one that pods may use".to_owned(),
     };
     let allowed: Vec<&str> = profile.key_types.iter().map(|kind| name(*kind)).collect();
     let message = format!("{message}; it signs {}", allowed.join(", "));
     Err(denied("UnsupportedKeyType", message))
 }
 
-/// The pod that the request is for, which runs as who the request says.
+/// Finds the pod of the request and checks that it runs as the request says.
 fn find_pod<'a>(
     world: &'a PodContext,
     namespace: &str,
     spec: &PodRequestSpec,
 ) -> Result<&'a Pod, PodRequestDecision> {
     let PodRequestSpec { pod_name, pod_uid, service_account_name, .. } = spec;
-    // It is gone, or its successor is there: the request goes too, in its time.
+    // The pod is gone or was replaced; the request is deleted in due time.
     let is_meant = |pod: &&Pod| pod.metadata.uid.as_ref() == Some(pod_uid);
     let pod = world.pod.as_ref().filter(is_meant).ok_or_else(|| {
-        delayed("PodNotFound", format!("there is no pod {namespace}/{pod_name} with uid {pod_uid}"))
+        delayed(
+            "PodNotFound",
+            format!("pod {namespace}/{pod_name} with uid {pod_uid} does not exist"),
+        )
     })?;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
     if account.unwrap_or("default") == service_account_name {
         return Ok(pod);
     }
-    let message = format!("pod {namespace}/{pod_name} does not run as {service_account_name}");
+    let message = format!(
+        "pod {namespace}/{pod_name} does not run as service account {service_account_name}"
+    );
     Err(denied("NotPermitted", message))
 }
 
@@ -164,7 +169,7 @@ fn build_alt_names(
         .map(|domain| service_names(services, pod.labels(), namespace, domain));
     let dns_names = dns_names.unwrap_or_default();
     if dns_names.len() >= MAX_ALT_NAMES {
-        let message = format!("services give the pod {} names, too many", dns_names.len());
+        let message = format!("the services of the pod have too many names: {}", dns_names.len());
         return Err(delayed("TooManyNames", message));
     }
     let names = AltNames { dns_names, uris: id.into_iter().collect(), ..AltNames::default() };
@@ -175,14 +180,14 @@ fn build_alt_names(
     Ok(names)
 }
 
-/// The certificate and those that are sent along with it, as PEM.
+/// Encodes leaf and intermediates as PEM.
 fn issue(ca: &SigningCa, wanted: &CertificateTemplate<'_>) -> Result<String, PodRequestDecision> {
     let issued = issue_certificate(ca.authority(), wanted).map_err(from_pki_error)?;
     let rest = ca.intermediates().map(Certificate::der);
     let all = std::iter::once(issued.der()).chain(rest);
     let chain = pem::encode_certificates(all.map(AsRef::as_ref));
     if chain.len() > MAX_CHAIN_BYTES {
-        let message = format!("the chain has {} bytes, too many", chain.len());
+        let message = format!("the certificate chain is too long: {} bytes", chain.len());
         return Err(delayed("ChainTooLong", message));
     }
     Ok(chain)
@@ -197,7 +202,7 @@ fn from_validity_error(error: ValidityError) -> PodRequestDecision {
     }
 }
 
-/// What cannot become better has failed; the rest is tried again.
+/// Permanent errors fail the request; others are retried.
 fn from_pki_error(error: Error) -> PodRequestDecision {
     if error.is_permanent() {
         failed("SigningFailed", error)

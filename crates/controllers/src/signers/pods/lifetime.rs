@@ -1,56 +1,56 @@
-//! From when until when a pod's certificate is good, and when to ask for the next one.
+//! Validity and refresh time of pod certificates.
 
 use std::time::Duration as Span;
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{Error, Validity};
 
-/// The API refuses anything shorter.
+/// Shortest lifetime that the API accepts.
 const SHORTEST: Duration = Duration::HOUR;
-/// For clocks that are behind. The API refuses five minutes.
+/// Start of the validity in the past, for clocks that are behind. The API rejects five minutes.
 const BACKDATE: Duration = Duration::minutes(2);
-/// What the API wants left on either side of the renewal.
+/// Margin that the API requires before and after the refresh time.
 const MARGIN: Duration = Duration::minutes(10);
 
-/// The times of a certificate.
+/// Validity and refresh time of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateTimes {
     /// Validity period of the certificate, within that of the CA.
     pub validity: Validity,
-    /// When to ask for the next one.
+    /// Time at which to request the next certificate.
     pub begin_refresh_at: OffsetDateTime,
 }
 
-/// How long certificates may last, and when they are renewed.
+/// Limits on lifetime and refresh time.
 #[derive(Debug, Clone, Copy)]
 pub struct LifetimeLimits {
-    /// The longest that the signer allows.
+    /// Longest lifetime that the signer grants.
     pub longest: Span,
-    /// The longest that the request allows.
+    /// Longest lifetime that the request accepts.
     pub asked: Duration,
-    /// The part of its life after which a certificate is renewed, between 0 and 1.
+    /// Fraction of the lifetime after which a certificate is renewed, between 0 and 1.
     pub refresh_after: f64,
 }
 
-/// Why there are no such times.
+/// Reason for which no valid times exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValidityError {
-    /// The request wants less than there can be.
-    #[error("a certificate lasts at least one hour, and this one may last {}s", .0.whole_seconds())]
+    /// The request accepts only shorter lifetimes than the API does.
+    #[error("a certificate is valid for at least one hour, but the limit is {}s", .0.whole_seconds())]
     TooShort(Duration),
-    /// The CA is not good yet.
+    /// The CA is not valid yet.
     #[error("the signer's CA is not valid before {0}")]
     TooEarly(OffsetDateTime),
-    /// The CA ends too soon.
-    #[error("the signer's CA is valid until {0}, which is too soon for a certificate of one hour")]
+    /// The CA expires too soon.
+    #[error("the signer's CA expires {0}, too soon for a certificate of one hour")]
     TooLate(OffsetDateTime),
-    /// There are no such times in any calendar.
+    /// The times are out of range.
     #[error(transparent)]
     Impossible(#[from] Error),
 }
 
 impl LifetimeLimits {
-    /// The times of a certificate that is issued now by a CA that is good for `authority`.
+    /// Computes the times of a certificate that is issued now by a CA with validity `authority`.
     pub fn compute(
         &self,
         now: OffsetDateTime,
@@ -77,7 +77,7 @@ impl LifetimeLimits {
 
     fn refresh_time(&self, validity: Validity, lifetime: Duration) -> OffsetDateTime {
         let after = Duration::seconds((lifetime * self.refresh_after).whole_seconds());
-        // An hour has room for both margins.
+        // The shortest lifetime, an hour, is longer than both margins.
         validity.not_before() + after.clamp(MARGIN, lifetime - MARGIN)
     }
 }

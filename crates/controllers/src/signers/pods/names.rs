@@ -1,18 +1,17 @@
-//! The names that a pod gets: who it is, and which services it stands behind.
+//! Names in pod certificates: the SPIFFE ID and the DNS names of services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 use windlass_pki::limits::MAX_DNS_NAME_BYTES;
 
-/// The SPIFFE id of the pods that run as a service account.
+/// Builds the SPIFFE ID of the pods of a service account.
 pub fn build_spiffe_id(trust_domain: &str, namespace: &str, account: &str) -> String {
     format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}")
 }
 
-/// The DNS names of the services that send to pods with these labels: sorted, each once. Both
-/// forms that resolve everywhere in a cluster are there; shorter ones mean something else in
-/// another namespace.
+/// Lists the DNS names of the services that select pods with these labels, sorted and without duplicates. Only the two
+/// forms that resolve everywhere in a cluster are included; shorter ones mean other services in other namespaces.
 pub fn service_names(
     services: &[Service],
     labels: &BTreeMap<String, String>,
@@ -23,25 +22,25 @@ pub fn service_names(
     let names = chosen.filter_map(|service| service.metadata.name.as_deref()).flat_map(|name| {
         [format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.{cluster_domain}")]
     });
-    // One that nobody can ask for must not keep the pod from the others.
+    // A name that is not a DNS name must not prevent the others.
     let names: BTreeSet<String> = names.filter(|name| is_dns_name(name)).collect();
     names.into_iter().collect()
 }
 
-/// Whether a service sends to pods with these labels.
+/// Whether a service selects pods with these labels.
 fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
     let Some(spec) = &service.spec else { return false };
-    // An alias for another name sends to nobody, whatever it selects.
+    // ExternalName services have no endpoints, whatever they select.
     if spec.type_.as_deref() == Some("ExternalName") {
         return false;
     }
-    // Who selects nothing has endpoints that somebody else keeps.
+    // The endpoints of a service without a selector are managed elsewhere.
     spec.selector.as_ref().is_some_and(|wanted| {
         !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
     })
 }
 
-/// Whether it is made of labels of letters, digits and inner hyphens, and is not too long.
+/// Whether a name consists of labels of letters, digits and inner hyphens and is not too long.
 fn is_dns_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,4 +1,4 @@
-//! A pod's request for a certificate, in whichever version of the API it comes, and its answer.
+//! PodCertificateRequest in any version of the API, and its answer.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use windlass_pki::{CertificateRequest, Error, SubjectKey};
 use super::decision::RefusalReason;
 use super::lifetime::CertificateTimes;
 
-/// A request as the API has it. What is not looked at goes back as it came.
+/// A request, untyped, so that unknown fields survive the write.
 pub type PodRequest = DynamicObject;
 
-/// The conditions that settle a request.
+/// Conditions that are final.
 const SETTLED: [&str; 3] = ["Issued", "Denied", "Failed"];
-/// What the API takes for granted if a request does not say.
+/// Default of the API for a missing lifetime.
 const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
 
-/// The signer that a request is for.
+/// Returns the signer name of a request.
 pub fn signer_name(request: &PodRequest) -> &str {
     request.data.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether nobody has answered it.
+/// Whether the request has no answer yet.
 pub fn is_pending(request: &PodRequest) -> bool {
     let conditions = request.data.pointer("/status/conditions").and_then(Value::as_array);
     !conditions.into_iter().flatten().any(|condition| {
@@ -36,16 +36,16 @@ pub fn is_pending(request: &PodRequest) -> bool {
     })
 }
 
-/// What a request asks for, as far as a signer cares.
+/// Fields of the spec that a signer needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodRequestSpec {
-    /// The pod that will use the certificate.
+    /// Name of the pod that uses the certificate.
     pub pod_name: String,
     /// UID of the pod, which must match the pod's current UID.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// The account that the pod runs as.
+    /// Service account of the pod.
     pub service_account_name: String,
     max_expiration_seconds: Option<i64>,
     #[serde(rename = "stubPKCS10Request")]
@@ -56,7 +56,7 @@ pub struct PodRequestSpec {
 }
 
 impl PodRequestSpec {
-    /// Reads what a request asks for.
+    /// Parses the spec of a request.
     pub fn from_request(request: &PodRequest) -> Result<PodRequestSpec, serde_json::Error> {
         request
             .data
@@ -64,25 +64,26 @@ impl PodRequestSpec {
             .map_or_else(|| Ok(PodRequestSpec::default()), PodRequestSpec::deserialize)
     }
 
-    /// The longest that the certificate may last.
+    /// Returns the longest lifetime that the request accepts.
     pub fn max_lifetime(&self) -> Duration {
         Duration::seconds(self.max_expiration_seconds.unwrap_or(DEFAULT_SECONDS))
     }
 
-    /// Whether there is a key at all. In v1 the older form of proof is not to be seen.
+    /// Whether the request contains a key. v1 does not show the older form of proof.
     pub fn has_key(&self) -> bool {
         non_empty_bytes(self.stub.as_ref()).is_some()
             || non_empty_bytes(self.pkix_public_key.as_ref()).is_some()
     }
 
-    /// The key, which whoever asks has proven to hold.
+    /// Returns the public key after verifying the proof of possession.
     pub fn verified_key(&self) -> Result<SubjectKey, String> {
         if let Some(stub) = non_empty_bytes(self.stub.as_ref()) {
             let request = CertificateRequest::from_der(stub).map_err(|error| error.to_string())?;
             request.verify_signature().map_err(|error| Error::Unproven(error).to_string())?;
             return Ok(request.public_key().clone());
         }
-        let key = non_empty_bytes(self.pkix_public_key.as_ref()).ok_or("there is no key")?;
+        let key =
+            non_empty_bytes(self.pkix_public_key.as_ref()).ok_or("the request contains no key")?;
         let key = SubjectKey::from_der(key).map_err(|error| error.to_string())?;
         let proof = non_empty_bytes(self.proof_of_possession.as_ref()).unwrap_or_default();
         let proven = key.verify_possession(self.pod_uid.as_bytes(), proof);
@@ -90,7 +91,7 @@ impl PodRequestSpec {
         Ok(key)
     }
 
-    /// What the pod's author wants to tell the signer: the keys.
+    /// Lists the keys of the user config, which the author of the pod sets for the signer.
     pub fn annotations(&self) -> impl Iterator<Item = &str> {
         self.unverified_user_annotations.iter().flatten().map(|(key, _)| key.as_str())
     }
@@ -100,7 +101,7 @@ fn non_empty_bytes(field: Option<&ByteString>) -> Option<&[u8]> {
     field.map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty())
 }
 
-/// The request with a certificate.
+/// Returns the request with a certificate.
 pub fn with_certificate(
     request: &PodRequest,
     chain: &str,
@@ -119,7 +120,7 @@ pub fn with_certificate(
     )
 }
 
-/// The request with a word why it gets none.
+/// Returns the request with a final condition and its reason.
 pub fn with_refusal(
     request: &PodRequest,
     kind: &str,

@@ -239,14 +239,14 @@ fn what_the_signer_does_not_sign_is_denied() {
             "",
             &annotations,
             "InvalidUnverifiedUserAnnotations",
-            "\"a.com/y\" is not understood: this signer takes no annotations",
+            "unknown key \"a.com/y\": this signer accepts no user annotations",
         ),
         ("keyTypes: [RSA3072, ED25519]", &nothing, "UnsupportedKeyType", key),
         (
             "",
             &json!({"serviceAccountName": "admin"}),
             "NotPermitted",
-            "pod web/web-0 does not run as admin",
+            "pod web/web-0 does not run as service account admin",
         ),
     ];
     for (line, changes, reason, message) in table {
