@@ -1,5 +1,5 @@
-//! Cluster roles that are put together from others: their rules are those of the cluster roles that
-//! their aggregation rule selects.
+//! Aggregated ClusterRoles: their rules are the union of the rules of the ClusterRoles that their aggregation rule
+//! selects.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use windlass_runtime::watch::watch_metadata;
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::{Requeue, run_workers};
 
+use crate::csr::requeue_changed;
+
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
-/// The only key: any role may be part of any other, so they are looked at together. One look
-/// answers for all changes that came before it.
+/// The only key. Any role may contribute to any other, so all are reconciled together, once for all changes so far.
 const ALL: &str = "clusterroles";
 
-/// Runs the loop; does not end.
+/// Runs the controller.
 pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let roles = ApiResource::erase::<ClusterRole>(&());
@@ -38,30 +39,29 @@ pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible 
     tokio::join!(watch, run_workers(queue.clone(), 1, reconcile)).0
 }
 
-/// A role that is to get other rules.
+/// New rules of an aggregated role.
 #[derive(Debug, PartialEq)]
 struct RoleUpdate {
     name: String,
-    /// The version that this was decided on.
+    /// Resource version of the role from which the rules were computed.
     version: Option<String>,
     rules: Vec<PolicyRule>,
 }
 
-/// What to do about all roles.
+/// Changes to all aggregated roles.
 #[derive(Debug, Default, PartialEq)]
 struct AggregationPlan {
     changes: Vec<RoleUpdate>,
-    /// Roles that stay as they are because nobody can tell what they select.
+    /// Roles whose selectors do not parse. They stay unchanged.
     unclear: Vec<String>,
 }
 
-/// Which roles have to change. A role that is part of another is brought in order first, so that
-/// each is written once.
+/// Computes which roles change. Roles that contribute to others are computed first, so that each role is written once.
 fn decide(mut roles: Vec<ClusterRole>) -> AggregationPlan {
     roles.sort_by_key(ClusterRole::name_any);
     let before: Vec<Option<Vec<PolicyRule>>> = roles.iter().map(|r| r.rules.clone()).collect();
     let selectors: Vec<_> = roles.iter().map(parse_selectors).collect();
-    // No chain of roles is longer than there are roles; what goes on longer runs in a circle.
+    // A chain of roles is at most as long as there are roles; anything longer is a cycle.
     for _ in 0..roles.len() {
         let mut settled = true;
         for (at, selectors) in selectors.iter().enumerate() {
@@ -91,13 +91,13 @@ fn decide(mut roles: Vec<ClusterRole>) -> AggregationPlan {
     decision
 }
 
-/// What selects the parts of a role; `None` if it has rules of its own.
+/// Parses the selectors of an aggregated role; `None` if the role is not aggregated.
 fn parse_selectors(role: &ClusterRole) -> Option<Result<Vec<Selector>, ParseExpressionError>> {
     let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.iter().flatten();
     Some(selectors.cloned().map(Selector::try_from).collect())
 }
 
-/// The rules of the roles that are selected, each once; the role at `at` is no part of itself.
+/// Collects the rules of the selected roles without duplicates. The role at `at` does not contribute to itself.
 fn aggregate_rules(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> Vec<PolicyRule> {
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in selectors {
@@ -123,12 +123,14 @@ async fn reconcile(client: Client) -> anyhow::Result<Requeue> {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                return Ok(Requeue::WithBackoff(format!("{name} was changed meanwhile")));
+                return Ok(requeue_changed());
             }
-            Err(error) => return Err(error).with_context(|| format!("cannot write {name}")),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write ClusterRole {name}"));
+            }
         }
     }
-    anyhow::ensure!(unclear.is_empty(), "bad selectors of roles in {}", unclear.join(", "));
+    anyhow::ensure!(unclear.is_empty(), "invalid aggregation rules in {}", unclear.join(", "));
     Ok(Requeue::Done)
 }
 

@@ -1,5 +1,5 @@
-//! What the API serves, found by discovery, group-version by group-version: one that does not
-//! answer is known to be missing, and the rest is used.
+//! Resources that the API serves, by discovery of each group version. A group version that fails is recorded, and the
+//! others are used.
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
@@ -17,45 +17,45 @@ use tokio::time::Instant;
 use windlass_runtime::client_error::describe;
 use windlass_runtime::failure_log::FailureLog;
 
-/// Knows what the API serves and finds out again now and then.
+/// Latest discovery result, refreshed periodically.
 pub struct ApiCatalog {
     client: Client,
     latest: watch::Sender<Arc<CatalogSnapshot>>,
     failures: Counter,
-    /// Held by who is finding out, so that others wait for that answer.
+    /// Held during a discovery, so that concurrent callers wait for its result.
     asking: Mutex<()>,
 }
 
-/// What the API served at one time.
+/// Result of one discovery.
 #[derive(Debug, Default)]
 pub struct CatalogSnapshot {
     /// Every resource in every version, without subresources.
     pub resources: Vec<Arc<ServedResource>>,
-    /// The group-versions that did not answer, and why.
+    /// Errors of the group versions that could not be discovered.
     pub failures: BTreeMap<String, String>,
     /// Group-versions that discovery returned but that do not parse.
     pub malformed: Vec<String>,
     taken: Option<Instant>,
 }
 
-/// A resource in one version.
+/// A resource in one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// Group, version, kind and plural.
     pub api: ApiResource,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// Whether this is the version to use, among those it is served in.
+    /// Whether this is the preferred version of the resource.
     pub preferred: bool,
     verbs: Vec<String>,
 }
 
-/// How often to look for new kinds; as often as kube-controller-manager.
+/// Interval between discoveries, as in kube-controller-manager.
 const EVERY: Duration = Duration::from_secs(30);
-/// How soon to look again when discovery failed.
+/// Delay after a failed discovery.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Refreshes the catalog periodically; never returns.
+/// Refreshes the catalog periodically.
 pub async fn run_refresh(catalog: Arc<ApiCatalog>) -> Infallible {
     let mut failures = FailureLog::default();
     loop {
@@ -76,23 +76,23 @@ pub async fn run_refresh(catalog: Arc<ApiCatalog>) -> Infallible {
 }
 
 impl ApiCatalog {
-    /// A catalog that knows nothing yet.
+    /// Creates an empty catalog. `failures` counts discoveries that fail for at least one group version.
     pub fn new(client: Client, failures: Counter) -> ApiCatalog {
         let (latest, _) = watch::channel(Arc::default());
         ApiCatalog { client, latest, failures, asking: Mutex::new(()) }
     }
 
-    /// The latest snapshot; empty until the first discovery succeeds.
+    /// Returns the latest snapshot, which is empty until the first discovery succeeds.
     pub fn current(&self) -> Arc<CatalogSnapshot> {
         self.latest.borrow().clone()
     }
 
-    /// Tells of every new snapshot.
+    /// Returns a receiver that is notified of every new snapshot.
     pub fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
         self.latest.subscribe()
     }
 
-    /// What is known if that is not older than `age`, else what is found now.
+    /// Returns the latest snapshot if it is not older than `age`, and discovers otherwise.
     pub async fn refresh(&self, age: Duration) -> anyhow::Result<Arc<CatalogSnapshot>> {
         let _asking = self.asking.lock().await;
         let known = self.current();
@@ -108,7 +108,7 @@ impl ApiCatalog {
         Ok(found)
     }
 
-    /// The resource whose objects have this `apiVersion` and `kind`.
+    /// Finds the resource of objects with this `apiVersion` and `kind`.
     pub async fn resolve(
         &self,
         api_version: &str,
@@ -120,20 +120,20 @@ impl ApiCatalog {
         let snapshot = self.refresh(AFTER_FAILURE).await?;
         match (snapshot.get(api_version, kind), snapshot.failures.get(api_version)) {
             (Some(found), _) => Ok(found),
-            (None, Some(why)) => anyhow::bail!("discovery of {api_version} fails: {why}"),
-            (None, None) => anyhow::bail!("the API serves no kind {kind} in version {api_version}"),
+            (None, Some(why)) => anyhow::bail!("discovery of {api_version} failed: {why}"),
+            (None, None) => anyhow::bail!("the server does not serve {kind} in {api_version}"),
         }
     }
 }
 
 impl CatalogSnapshot {
-    /// The resource whose objects have this `apiVersion` and `kind`.
+    /// Finds the resource of objects with this `apiVersion` and `kind`.
     pub fn get(&self, api_version: &str, kind: &str) -> Option<Arc<ServedResource>> {
         let mut all = self.resources.iter();
         all.find(|r| r.api.api_version == api_version && r.api.kind == kind).cloned()
     }
 
-    /// Each resource once, in its preferred version, if it can do all of `verbs`.
+    /// Lists each resource once, in its preferred version, if it supports all `verbs`.
     pub fn preferred<'a>(
         &'a self,
         verbs: &'a [&str],

@@ -1,9 +1,9 @@
-//! Approves what nodes ask for: client certificates of those that may have them, as
-//! kube-controller-manager does, and, if told to, serving certificates for a node's own addresses.
-//! And what is asked of the user's own signers, if their file says so.
+//! Approves CertificateSigningRequests: client certificates of kubelets that are authorized, as kube-controller-manager
+//! does; serving certificates for a node's own addresses, if enabled; and requests to custom signers with automatic
+//! approval.
 //!
-//! Nothing is ever denied here. A request that may not be approved stays for somebody else to
-//! decide, and is looked at again more and more rarely.
+//! It never denies a request. A request that is not approved is left for an authorized approver and checked again with
+//! backoff.
 
 mod custom;
 mod kubelet_serving;
@@ -23,7 +23,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use windlass_pki::CertificateRequest;
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::csr::{
-    APPROVED, ApprovalDecision, certificate, condition, decision, true_condition, with_condition,
+    APPROVED, ApprovalDecision, certificate, decision, true_condition, with_condition,
 };
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
 use windlass_runtime::work_queue::WorkQueue;
@@ -42,23 +42,23 @@ pub use reserved_names::ReservedNames;
 const WORKERS: usize = 16;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 
-/// The condition that says why a request is not approved though it is of a sort that is.
+/// Condition that explains why a request is not approved automatically.
 pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
 
-/// Whose requests are looked at.
+/// Requests that are approved automatically.
 #[derive(Clone, Default)]
 pub struct ApprovalPolicy {
-    /// Those of nodes for client certificates.
+    /// Approve client certificates of kubelets.
     pub kubelet_client: bool,
-    /// Those of nodes for serving certificates.
+    /// Approve serving certificates of kubelets.
     pub kubelet_serving: bool,
-    /// Names that no serving certificate of a node is approved for.
+    /// Names for which no serving certificate of a kubelet is approved.
     pub reserved: ReservedNames,
-    /// Those of the user's own signers that approve by themselves.
+    /// Custom signers with automatic approval.
     pub custom: Vec<CustomSigner>,
 }
 
-/// Runs the loop; does not end.
+/// Runs the controller.
 pub async fn run(
     client: Client,
     approvals: ApprovalPolicy,
@@ -87,12 +87,12 @@ pub async fn run(
     tokio::join!(watch, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-/// Whose request it is, as far as it is looked at here.
+/// Approval rules that apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ApprovalKind<'a> {
     KubeletClient,
     KubeletServing,
-    /// Of a signer of the user's own that approves by itself.
+    /// Request to a custom signer with automatic approval.
     Custom(custom::AutoApprovalRules<'a>),
     Foreign,
 }
@@ -122,12 +122,12 @@ fn is_undecided(request: &Csr) -> bool {
     certificate(request).is_none() && decision(request) == ApprovalDecision::Undecided
 }
 
-/// What somebody must be allowed to do for a request of theirs to be approved.
+/// Permission that lets a kubelet client certificate be approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CsrPermission {
-    /// A node asks in its own name.
+    /// A node renews its own certificate.
     SelfNodeClient,
-    /// Somebody asks in a node's name.
+    /// A bootstrap credential requests the certificate of a node.
     NodeClient,
 }
 
@@ -151,8 +151,8 @@ impl CsrPermission {
     }
 }
 
-/// Which permissions would do, in the order in which they are asked about. None if this is not a
-/// request that is approved here.
+/// Lists the permissions of which one suffices, in the order of the reviews. Empty if the request is not for a kubelet
+/// client certificate.
 fn required_permissions(request: &Csr, asked: &CertificateRequest) -> Vec<CsrPermission> {
     let usages = request.spec.usages.as_deref().unwrap_or_default();
     if request.spec.signer_name != KubernetesSigner::KubeletClient.name()
@@ -192,7 +192,7 @@ impl CsrApprover {
             ApprovalKind::Custom(rules) => match custom::evaluate(request, &asked, rules) {
                 custom::ProfileVerdict::Good => self.approve(request, custom::MESSAGE).await,
                 custom::ProfileVerdict::Stranger => Ok(Requeue::Done),
-                // What a request asks for never changes.
+                // The spec of a request is immutable.
                 custom::ProfileVerdict::Bad(offence) => {
                     self.report_objection(
                         request,
@@ -229,7 +229,7 @@ impl CsrApprover {
     async fn is_allowed(&self, request: &Csr, permission: CsrPermission) -> anyhow::Result<bool> {
         let review = access_review(request, permission);
         let answer = self.reviews.create(&PostParams::default(), &review).await;
-        let answer = answer.context("cannot review whether it may be approved")?;
+        let answer = answer.context("cannot create SubjectAccessReview")?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
@@ -239,7 +239,7 @@ impl CsrApprover {
         asked: &CertificateRequest,
     ) -> anyhow::Result<Requeue> {
         let node = match kubelet_serving::node_name(request, asked) {
-            Ok(name) => self.nodes.get_opt(name).await.context("cannot read the node")?,
+            Ok(name) => self.nodes.get_opt(name).await.context("cannot read Node")?,
             Err(kubelet_serving::ServingVerdict::Foreign) => return Ok(Requeue::Done),
             Err(judgement) => return self.requeue_with_objection(request, judgement).await,
         };
@@ -251,7 +251,7 @@ impl CsrApprover {
                 let Some((reason, message)) = judgement.objection() else {
                     return Ok(Requeue::Done);
                 };
-                // Neither what a request asks for nor the reserved names ever change.
+                // Neither the spec of a request nor the reserved names change.
                 self.report_objection(request, reason, message, Requeue::Done).await
             }
             judgement => self.requeue_with_objection(request, judgement).await,
@@ -270,7 +270,7 @@ impl CsrApprover {
         self.report_objection(request, reason, message, next).await
     }
 
-    /// Says on the request what keeps it from being approved, once for each reason.
+    /// Writes condition and event with the objection, once for each reason.
     async fn report_objection(
         &self,
         request: &Csr,
@@ -278,10 +278,7 @@ impl CsrApprover {
         message: String,
         next: Requeue,
     ) -> anyhow::Result<Requeue> {
-        let told = condition(request, DELAYED).is_some_and(|told| {
-            told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
-        });
-        if !told {
+        if !csr::has_reported(request, DELAYED, reason, &message) {
             let (name, requester) = (request.name_any(), request.spec.username.as_deref());
             tracing::warn!(name, requester, reason, message, "request not approved automatically");
             let now = (self.clock)();
@@ -298,7 +295,7 @@ impl CsrApprover {
     }
 
     async fn approve(&self, request: &Csr, message: &str) -> anyhow::Result<Requeue> {
-        // The server says when, as it does for kube-controller-manager.
+        // Without a time, which the server sets, as for kube-controller-manager.
         let approved = CsrCondition {
             type_: APPROVED.into(),
             status: "True".into(),
@@ -313,7 +310,7 @@ impl CsrApprover {
     }
 }
 
-/// What to do if the request is no longer what was judged: the watch brings what it is now.
+/// Maps a failed write of a request that was deleted or changed; the watch delivers its current state.
 fn outcome_if_changed(written: Result<(), kube::Error>) -> anyhow::Result<Option<Requeue>> {
     match written {
         Ok(()) => Ok(None),
@@ -323,7 +320,7 @@ fn outcome_if_changed(written: Result<(), kube::Error>) -> anyhow::Result<Option
     }
 }
 
-/// The question whether the requester, with all that is known of them, has a permission.
+/// Builds the review of whether the requester has a permission.
 fn access_review(request: &Csr, permission: CsrPermission) -> SubjectAccessReview {
     let spec = &request.spec;
     let attributes = ResourceAttributes {

@@ -1,28 +1,28 @@
-//! trust-manager's Bundles: what a Bundle gathers, what its targets should be, what is to be done about
-//! each, and what is said of it.
+//! Bundles of trust-manager: a Bundle gathers certificates from sources and distributes them to targets in namespaces.
 //!
 //! ```text
-//! sources ─ gather ─▶ pool ─ desire ─▶ one wanted target of each kind ─ decide ─▶ an action
+//! sources ─ gather ─▶ certificate set ─▶ one desired target of each kind ─ plan ─▶ an operation
 //!                      │                                                 for each namespace
-//!                      └── encode ─▶ the content, made once, when the first is written
+//!                      └── encode ─▶ the content, encoded once, when the first target is written
 //! ```
 //!
-//! - [`sources`]: which certificates the sources hold; [`certificates`]: the set of them.
-//! - [`package`]: the default certificates.
-//! - [`namespace_filter`]: which namespaces.
-//! - [`hash`], [`target`]: what targets are and whether one found is so; [`encoder`], [`apply_patch`]: what is
-//!   written.
-//! - [`status`]: conditions, and events.
+//! Pure functions, without an API server:
 //!
-//! All of that is thought through without an API server. Around it is the loop:
+//! - [`sources`]: certificates in the sources; [`certificate_set`]: the set of them; [`package`]: the default CA package.
+//! - [`namespace_filter`]: selected namespaces.
+//! - [`target`], [`hash`]: desired targets and their comparison with existing ones; `plan`: operations on all targets.
+//! - [`encoder`], [`apply_patch`]: what is written.
+//! - [`status`]: conditions and events.
 //!
-//! - `run`: watches, and workers; `seen`, `targets`, `listing`: what the watches have brought;
-//!   `interest`: whom a change concerns; `rights`: what may be watched.
-//! - `pass`: brings one Bundle in order; `plan`: what is to be done about all its targets; `write`: does it.
-//! - `settings`: what it is told; `gauges`: what it tells Prometheus.
+//! Around them the controller:
 //!
-//! What others can see is as trust-manager does it: names, labels, the hash, field manager, owner,
-//! order of certificates, reasons and messages.
+//! - `controller`: watches and workers; `access_check`: permissions to watch.
+//! - `cache`, `target_index`: watched objects; `mapper`: Bundles that a change affects.
+//! - `reconcile`: reconciliation of one Bundle; `target_writer`: writes to the API server.
+//! - `settings`, `metrics`: settings and metrics.
+//!
+//! Everything that others can observe is as in trust-manager: names, labels, the hash, field manager, owner, order of
+//! certificates, reasons and messages.
 
 mod access_check;
 pub mod apply_patch;

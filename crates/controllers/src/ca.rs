@@ -1,11 +1,10 @@
-//! A signer's certificate and key: read from two files, followed as these change, never worse than
-//! the last good pair.
+//! CA certificate and key of a signer, in two files that are reloaded when they change. The last valid pair stays in
+//! use.
 //!
-//! The files are replaced one after the other and sometimes badly, so what they hold is looked at
-//! as a whole: one certificate that may sign, is valid now and belongs to the key, and behind it,
-//! where that is allowed, those that vouch for it. Anything else is reported and leaves the pair in
-//! use as it is. If there is none yet, the signer is degraded until the files are good: its requests
-//! stay pending with the reason, and all other signers work.
+//! The files are replaced one after the other and may be invalid in between, so they are validated together: a CA
+//! certificate that is valid now and matches the key, followed by its issuers where a chain is allowed. Anything else
+//! is reported and leaves the pair in use. If there is none yet, the signer is degraded: its requests stay pending with
+//! the reason, and all other signers work.
 
 mod metrics;
 pub mod self_signed;
@@ -26,13 +25,13 @@ use crate::options::Clock;
 
 pub(crate) use metrics::CaMetrics;
 
-/// The reason that requests give while their signer has no CA to sign with.
+/// Reason of the condition on requests while their signer has no usable CA.
 pub const UNAVAILABLE: &str = "SignerUnavailable";
 
 /// Interval between checks of the validity: a CA expires, or becomes valid, without a change of its files.
 const VALIDITY_CHECK: Duration = Duration::from_secs(10);
 
-/// What a signer signs with: a certificate and its key, and who vouches for it.
+/// CA certificate and key of a signer, with the certificates of its issuers.
 #[derive(Debug)]
 pub struct SigningCa {
     authority: CertificateAuthority,
@@ -40,29 +39,29 @@ pub struct SigningCa {
 }
 
 impl SigningCa {
-    /// The CA certificate and private key that sign.
+    /// Returns certificate and private key of the CA.
     pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }
 
-    /// The certificate of who signs.
+    /// Returns the certificate of the CA.
     pub fn certificate(&self) -> &Certificate {
         self.authority.certificate()
     }
 
-    /// What is sent along with what it issues, in order: itself and those that vouch for it, but
-    /// none that vouches for itself, as whoever verifies has that or does not trust it.
+    /// Lists the intermediates that follow an issued leaf, in order: the CA and its issuers, without self-signed
+    /// certificates, which verifiers have or do not trust.
     pub fn intermediates(&self) -> impl Iterator<Item = &Certificate> {
         self.full_chain().filter(|certificate| !certificate.is_self_signed())
     }
 
-    /// What others have to trust: who vouches for all, if that is known, or else itself.
+    /// Returns the trust anchor: the root if it is part of the chain, and the CA itself otherwise.
     pub fn anchor(&self) -> &Certificate {
         let last = self.full_chain().last();
         last.filter(|last| last.is_self_signed()).unwrap_or_else(|| self.certificate())
     }
 
-    /// When it is valid, until it or one that vouches for it ends: nothing it issues lasts longer.
+    /// Returns the time in which the whole chain is valid. No issued certificate lasts longer.
     pub fn validity(&self) -> Validity {
         let own = self.certificate().validity();
         let ends = self.full_chain().map(|each| each.validity().not_after()).min();
@@ -79,25 +78,25 @@ impl SigningCa {
 }
 
 impl From<CertificateAuthority> for SigningCa {
-    /// One that nobody is known to vouch for.
+    /// Creates a CA without issuers.
     fn from(authority: CertificateAuthority) -> SigningCa {
         SigningCa { authority, issuers: Vec::new() }
     }
 }
 
-/// What the file of the certificate may hold.
+/// Allowed content of the certificate file.
 #[derive(Clone, Copy, Debug)]
 enum CertificateFileForm {
-    /// One certificate, as kube-controller-manager wants it.
+    /// One certificate, as kube-controller-manager requires.
     One,
-    /// And those that vouch for it, each for the one before.
+    /// A chain, in which each certificate is the issuer of the one before.
     Chain,
 }
 
-/// A further condition on a CA, beside those that hold for all.
+/// Additional check of a CA certificate.
 pub type CaCheck = Box<dyn Fn(&Certificate) -> Result<()> + Send + Sync>;
 
-/// A certificate authority in two files.
+/// Files of a CA, with the last valid pair.
 pub struct CaSource {
     certificate: PathBuf,
     key: PathBuf,
@@ -105,29 +104,29 @@ pub struct CaSource {
     check: Option<CaCheck>,
     clock: Clock,
     state: Mutex<CaState>,
-    /// Held while the files are read, so that what was read first does not come in last.
+    /// Held while the files are read, so that an older read does not replace a newer one.
     reading: Mutex<()>,
     accepted: watch::Sender<u64>,
 }
 
 struct CaState {
-    /// Absent until the files were good for the first time.
+    /// `None` until the files were valid for the first time.
     current: Option<Arc<SigningCa>>,
     problem: Option<CaError>,
 }
 
-/// Why the files of a CA cannot be used.
+/// Reason for which the files of a CA are rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CaError {
-    /// For operators: with file names.
+    /// Text for operators, with file names.
     detail: String,
-    /// For requesters: without file names, which are the operator's business.
+    /// Text for requesters, without file names, which do not concern them.
     cause: String,
 }
 
 impl CaSource {
-    /// The CA in two files, which hold one certificate and its key. [`CaSource::watch`] follows
-    /// them. Reads from disk: not for async code.
+    /// Opens a CA certificate and its key. [`CaSource::watch`] reloads them. Reads from disk: do not call it in async
+    /// code.
     pub fn from_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
         CaSource::open(certificate, key, CertificateFileForm::One, None, clock)
     }
@@ -142,7 +141,7 @@ impl CaSource {
         CaSource::open(certificate, key, CertificateFileForm::One, Some(check), clock)
     }
 
-    /// As [`CaSource::from_files`], where those that vouch for the certificate may follow it.
+    /// As [`CaSource::from_files`], for a certificate file that may hold a chain.
     pub fn from_chain_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
         CaSource::open(certificate, key, CertificateFileForm::Chain, None, clock)
     }
@@ -161,41 +160,41 @@ impl CaSource {
         Arc::new(source)
     }
 
-    /// The last good pair; `None` if the files were never good. It may have expired since: whoever
-    /// signs looks at the time.
+    /// Returns the last valid pair; `None` if the files were never valid. It may have expired since: check the time
+    /// before signing.
     pub fn current(&self) -> Option<Arc<SigningCa>> {
         self.lock().current.clone()
     }
 
-    /// Why the files as they are now are not used, or that the pair in use has expired.
+    /// Returns why the files are rejected, or that the pair in use has expired.
     pub fn error(&self) -> Option<String> {
         self.lock().problem.as_ref().map(|problem| problem.detail.clone())
     }
 
-    /// What requesters are told while there is no pair to sign with.
+    /// Returns the message for requesters while there is no usable pair.
     pub fn unavailable_message(&self) -> String {
         let state = self.lock();
         let cause = state.problem.as_ref().map_or("not read yet", |problem| &problem.cause);
         format!("the signer's CA cannot be used: {cause}")
     }
 
-    /// The file of the certificate.
+    /// Returns the path of the certificate file.
     pub fn certificate_file(&self) -> &Path {
         &self.certificate
     }
 
-    /// Counts the pairs that were accepted, the first included.
+    /// Returns a receiver of the number of accepted pairs, including the first.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.accepted.subscribe()
     }
 
-    /// How long the certificate in use is still valid, in seconds; negative when it is not.
+    /// Returns the seconds until the CA certificate expires; negative after that.
     pub fn seconds_until_expiry(&self) -> Option<i64> {
         let until = self.current()?.certificate().validity().not_after();
         Some((until - (self.clock)()).whole_seconds())
     }
 
-    /// Reads the files once and uses them if they are good. Reads from disk: not for async code.
+    /// Reads the files and uses them if they are valid. Reads from disk: do not call it in async code.
     pub fn reload(&self) {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         match self.load((self.clock)()) {
@@ -218,7 +217,7 @@ impl CaSource {
         }
     }
 
-    /// What the files hold, if it may be used now.
+    /// Reads the files and checks that they are valid now.
     fn load(&self, now: OffsetDateTime) -> Result<SigningCa, CaError> {
         let (certificate, key) = (&self.certificate, &self.key);
         let unreadable = |error: FileReadError| CaError {
@@ -251,9 +250,9 @@ impl CaSource {
         let mut state = self.lock();
         let file = self.certificate.display();
         if state.problem.take().is_some() {
-            tracing::info!(%file, "the CA's files are good again");
+            tracing::info!(%file, "CA files are valid again");
         }
-        // The same certificate has the same key, however that is written.
+        // The same certificate has the same key, however the key is encoded.
         if state.current.as_ref().is_some_and(|current| current.is_same(&ca)) {
             return;
         }
@@ -274,10 +273,10 @@ impl CaSource {
         let (file, detail) = (self.certificate.display(), &problem.detail);
         match state.current {
             Some(_) => {
-                tracing::error!(%file, problem = detail, "CA files rejected; still signing with the previous CA");
+                tracing::error!(%file, error = detail, "CA files rejected; still signing with the previous CA");
             }
             None => {
-                tracing::error!(%file, problem = detail, "CA files rejected; nothing is signed with them until they are replaced");
+                tracing::error!(%file, error = detail, "CA files rejected; requests stay pending until the files are valid");
             }
         }
         state.problem = Some(problem);

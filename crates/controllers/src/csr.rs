@@ -8,6 +8,7 @@ use k8s_openapi::api::certificates::v1::{
 };
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_runtime::csr::condition;
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::Requeue;
 
@@ -56,6 +57,13 @@ pub async fn watch_csrs(
     let watch = RequestWatch { api, plural, fields: None };
     let signer = |request: &Csr| wanted(request).then(|| request.spec.signer_name.clone());
     pending_requests::watch_requests(watch, requests, queue, Csr::name_any, signer).await
+}
+
+/// Whether a condition with this reason and message was written before.
+pub fn has_reported(request: &Csr, condition_type: &str, reason: &str, message: &str) -> bool {
+    condition(request, condition_type).is_some_and(|reported| {
+        reported.reason.as_deref() == Some(reason) && reported.message.as_deref() == Some(message)
+    })
 }
 
 /// Decides what follows a write: an object that is gone needs nothing more, one that changed is retried.

@@ -1,8 +1,8 @@
-//! Leader election: of several processes, the one that holds a Lease works.
+//! Leader election: of several processes, the one that holds a Lease runs the controllers.
 //!
-//! `role` decides what to do about the lease; `tenure` makes sure that nothing is written once it
-//! may have passed to another, and `link` that not even a byte leaves that was on its way. Here they
-//! meet the API.
+//! `role` is the state machine of a candidate. `lease_guard` rejects writes when the lease may have passed to another
+//! process, and `fencing` drops connections with requests that are under way then. This module connects them with the
+//! API.
 
 mod fencing;
 mod lease_guard;
@@ -28,6 +28,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_runtime::client_error::describe;
+use windlass_runtime::failure_log::FailureLog;
 use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::options::Clock;
@@ -42,24 +43,24 @@ pub struct LeaderElection {
     pub namespace: String,
     /// Name of the Lease object.
     pub name: String,
-    /// Who we are; no two processes may say the same.
+    /// Identity of this process, which must be unique.
     pub identity: String,
-    /// How long others wait after the last renewal they saw.
+    /// Time after the last observed renewal after which another process takes the lease.
     pub lease_duration: Duration,
-    /// How long we lead after a renewal.
+    /// Time after a renewal for which this process leads.
     pub renew_deadline: Duration,
-    /// How long we wait between two attempts.
+    /// Interval between two attempts to acquire or renew the lease.
     pub retry_period: Duration,
 }
 
-/// Waits between attempts are up to so much longer, so that processes do not try in step.
+/// Factor of the jitter between attempts, so that processes do not try at the same time.
 const JITTER: f64 = 1.2;
 
-/// How long to try to hand back the lease at the end.
+/// Time limit for the release of the lease on shutdown.
 const RELEASE: Duration = Duration::from_secs(2);
 
 impl LeaderElection {
-    /// An election with the times that Kubernetes' own components use.
+    /// Creates an election with the times of Kubernetes components.
     pub fn new(identity: String) -> LeaderElection {
         LeaderElection {
             namespace: "kube-system".into(),
@@ -71,7 +72,7 @@ impl LeaderElection {
         }
     }
 
-    /// Whether these times can work, by client-go's rules.
+    /// Validates the times by the rules of client-go.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.identity.is_empty() {
             Err("lock identity is empty")
@@ -89,8 +90,8 @@ impl LeaderElection {
     }
 }
 
-/// Runs what `start` makes of a client whenever we lead, until `shutdown` turns true or its sender
-/// is gone. With a `connection`, work is done over others than the lease is held with.
+/// Runs the future that `start` returns while this process leads, until `shutdown` turns true or its sender is dropped.
+/// With a `connection`, that future gets separate connections, which end when the lease is lost.
 pub async fn run<F, L>(
     client: Client,
     connection: Option<Config>,
@@ -103,14 +104,14 @@ pub async fn run<F, L>(
     F: Fn(Client) -> L,
     L: Future<Output = Infallible> + Send + 'static,
 {
-    let tenure = Arc::new(LeaseGuard::new(clock.clone()));
+    let lease_guard = Arc::new(LeaseGuard::new(clock.clone()));
     let mut candidate = LeaderCandidate {
         leases: Api::namespaced(client.clone(), &election.namespace),
         metrics,
         election,
         clock,
         role: LeaderRole::Follower { seen: None },
-        tenure,
+        lease_guard,
     };
     loop {
         candidate.metrics.leading.set(0);
@@ -123,40 +124,47 @@ pub async fn run<F, L>(
         }
         candidate.metrics.leading.set(1);
         let mut work = JoinSet::new();
-        work.spawn(start(leader_client(&client, connection.clone(), &candidate.tenure)));
+        work.spawn(start(leader_client(&client, connection.clone(), &candidate.lease_guard)));
         let down = tokio::select! {
             _ = shutdown.wait_for(|down| *down) => true,
             () = candidate.renew_until_lost() => false,
         };
-        // First of all nothing more is written; that takes no time.
-        candidate.tenure.end();
+        // Writes are rejected from here on, before the tasks have ended.
+        candidate.lease_guard.end();
         work.shutdown().await;
         if down {
             break;
         }
-        tracing::warn!(lease = candidate.election.name, "no longer the leader");
+        tracing::warn!(
+            lease = candidate.election.name,
+            "no longer the leader; controllers stopped"
+        );
         candidate.role = LeaderRole::Follower { seen: None };
     }
     candidate.metrics.leading.set(0);
-    // An attempt that was broken off may have won; whoever is next need not wait for that.
+    // An attempt that was cancelled may have acquired the lease; release it, so that the next leader need not wait.
     match tokio::time::timeout(RELEASE, candidate.release()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(error = describe(error.as_ref()), "the lease is not released")
+            tracing::warn!(error = describe(error.as_ref()), "cannot release the lease")
         }
-        Err(_) => tracing::warn!("the lease is not released: the server does not answer"),
+        Err(_) => tracing::warn!("cannot release the lease: timed out"),
     }
 }
 
-/// The client for the work of one term.
-fn leader_client(client: &Client, connection: Option<Config>, tenure: &Arc<LeaseGuard>) -> Client {
-    let own = connection.map(|config| fencing::connect(config, tenure.clone())).transpose();
+/// Creates the client for one term as leader.
+fn leader_client(
+    client: &Client,
+    connection: Option<Config>,
+    lease_guard: &Arc<LeaseGuard>,
+) -> Client {
+    let own = connection.map(|config| fencing::connect(config, lease_guard.clone())).transpose();
     let own = own.unwrap_or_else(|error| {
         let error = describe(&error);
-        tracing::error!(error, "cannot connect anew; working over the old connections");
+        tracing::error!(error, "cannot open separate connections; using the existing ones");
         None
     });
-    fenced_client(own.as_ref().unwrap_or(client), tenure.clone())
+    fenced_client(own.as_ref().unwrap_or(client), lease_guard.clone())
 }
 
 struct LeaderCandidate {
@@ -165,13 +173,13 @@ struct LeaderCandidate {
     election: LeaderElection,
     clock: Clock,
     role: LeaderRole,
-    tenure: Arc<LeaseGuard>,
+    lease_guard: Arc<LeaseGuard>,
 }
 
 impl LeaderCandidate {
     /// Returns once this process has acquired the lease.
     async fn acquire(&mut self) {
-        let mut told = false;
+        let mut failures = FailureLog::default();
         loop {
             let limit = self.election.renew_deadline;
             let failure = match tokio::time::timeout(limit, self.try_acquire_or_renew()).await {
@@ -182,32 +190,33 @@ impl LeaderCandidate {
                 }
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(describe(error.as_ref())),
-                Err(_) => Some("the server does not answer".to_owned()),
+                Err(_) => Some("timed out".to_owned()),
             };
             match failure {
-                Some(error) if !told => {
-                    tracing::warn!(error, "cannot ask for leadership; trying on");
-                    told = true;
+                Some(error) if failures.is_due(&error, tokio::time::Instant::now()) => {
+                    tracing::warn!(error, "cannot acquire the lease; retrying");
                 }
-                Some(error) => tracing::debug!(error, "cannot ask for leadership"),
-                None => told = false,
+                Some(error) => tracing::debug!(error, "still cannot acquire the lease"),
+                None => failures.clear(),
             }
             let stretch = 1.0 + (JITTER - 1.0) * rand::random::<f64>();
             tokio::time::sleep(self.election.retry_period.mul_f64(stretch)).await;
         }
     }
 
-    /// Renews the lease; returns when we do not lead any more.
+    /// Renews the lease; returns when it is lost.
     async fn renew_until_lost(&mut self) {
         loop {
-            let Some(deadline) = self.tenure.deadline().filter(|_| self.tenure.is_leading()) else {
+            let Some(deadline) =
+                self.lease_guard.deadline().filter(|_| self.lease_guard.is_leading())
+            else {
                 return;
             };
             let pause = tokio::time::sleep(self.election.retry_period);
             if tokio::time::timeout_at(deadline, pause).await.is_err() {
                 return;
             }
-            // Half of the time, so that a request that got lost is followed by another.
+            // Half of the deadline, so that a lost request is followed by another.
             let limit =
                 (tokio::time::Instant::now() + self.election.renew_deadline / 2).min(deadline);
             match tokio::time::timeout_at(limit, self.try_acquire_or_renew()).await {
@@ -216,15 +225,15 @@ impl LeaderCandidate {
                 Ok(Err(error)) => {
                     tracing::warn!(error = describe(error.as_ref()), "cannot renew the lease");
                 }
-                Err(_) => tracing::warn!("cannot renew the lease: the server does not answer"),
+                Err(_) => tracing::warn!("cannot renew the lease: timed out"),
             }
         }
     }
 
-    /// Looks at the lease once and does what there is to do; `role` says how it ended.
+    /// Reads the lease once and creates, takes or renews it; `role` holds the result.
     async fn try_acquire_or_renew(&mut self) -> anyhow::Result<()> {
-        // The others count from when they see the lease change, which is later than this.
-        let began = self.tenure.now();
+        // Other processes count from when they see the lease change, which is later than this.
+        let began = self.lease_guard.now();
         let LeaderElection { name, identity, lease_duration, .. } = &self.election;
         let found = self.leases.get_opt(name).await.context("cannot read the lease")?;
         let record = found.as_ref().map(|lease| LeaseRecord::from_lease(lease, *lease_duration));
@@ -253,11 +262,11 @@ impl LeaderCandidate {
         match written {
             Ok(_) => {
                 self.role = LeaderRole::Leading;
-                self.tenure.extend(began, self.election.renew_deadline);
+                self.lease_guard.extend(began, self.election.renew_deadline);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                // Somebody was faster; the next attempt sees who.
+                // Another process wrote first; the next attempt reads the result.
                 if self.role == LeaderRole::Leading {
                     self.metrics.conflicts.inc();
                 }
@@ -267,8 +276,7 @@ impl LeaderCandidate {
         }
     }
 
-    /// The lease as we want it, made from the one that is there; if it is ours already, it has been
-    /// since it says.
+    /// Builds the lease to write from the existing one. A renewal keeps the time of acquisition.
     fn build_lease(&self, found: Option<(Lease, bool)>, transitions: i32) -> Lease {
         let (lease, renewed) = found.unwrap_or_default();
         let now = self.now_micro();
@@ -276,7 +284,7 @@ impl LeaderCandidate {
         metadata.managed_fields = None;
         let before = lease.spec.unwrap_or_default();
         let acquired = before.acquire_time.filter(|_| renewed).or_else(|| now.clone());
-        // Rounded up: others may wait too long, never too short.
+        // Rounded up: others may wait too long, never too briefly.
         let seconds = self.election.lease_duration.as_millis().div_ceil(1000);
         let spec = LeaseSpec {
             holder_identity: Some(self.election.identity.clone()),
@@ -290,7 +298,7 @@ impl LeaderCandidate {
         Lease { metadata, spec: Some(spec) }
     }
 
-    /// Hands the lease back if it is ours.
+    /// Releases the lease if this process holds it.
     async fn release(&self) -> anyhow::Result<()> {
         let Some(mut lease) = self.leases.get_opt(&self.election.name).await? else {
             return Ok(());

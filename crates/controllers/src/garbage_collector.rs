@@ -1,8 +1,8 @@
-//! The garbage collector: objects whose owners are all gone go too, as their owner references
-//! and the way the owner was deleted demand.
+//! Garbage collector: deletes objects whose owners are gone, according to their owner references and the propagation
+//! policy.
 //!
-//! Watches of all kinds keep a [`graph::OwnerGraph`] of who owns whom. It only says where to look: what
-//! is done is [decided](decision::decision) on what the server answers at that moment.
+//! Watches of all kinds maintain an [owner graph](graph::OwnerGraph). It only selects candidates: the
+//! [decision](decision::decide) is based on what the server returns at that moment.
 
 mod decision;
 mod executor;
@@ -31,20 +31,20 @@ use graph::{KindId, OwnerGraph};
 const WORKERS: usize = 8;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(300));
 
-/// Kinds that own nothing, are owned by nothing and come in masses.
+/// Kinds without owners and dependents that exist in large numbers.
 const IGNORED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
-/// Runs the loop; does not end.
+/// Runs the controller. Returns only if a watch panicked.
 pub async fn run(
     client: Client,
     catalog: Arc<ApiCatalog>,
-    departures: Arc<TerminatingNamespaces>,
+    terminating: Arc<TerminatingNamespaces>,
     metrics: Arc<ControllerMetrics>,
 ) {
     let collector = Arc::new(GarbageCollector {
         client,
         catalog,
-        departures,
+        terminating,
         queue: Arc::new(WorkQueue::new(metrics, BACKOFF)),
         graph: Mutex::new(OwnerGraph::new()),
         complete: watch::channel(false).0,
@@ -59,14 +59,14 @@ pub async fn run(
     tokio::join!(watch_all(collector.clone()), work);
 }
 
-/// What the parts of the garbage collector share.
+/// State that watches and workers share.
 struct GarbageCollector {
     client: Client,
     catalog: Arc<ApiCatalog>,
-    departures: Arc<TerminatingNamespaces>,
+    terminating: Arc<TerminatingNamespaces>,
     queue: Arc<WorkQueue<ObjectUid>>,
     graph: Mutex<OwnerGraph>,
-    /// Turns true when every kind was listed once. Nothing is decided before.
+    /// Turns true when every kind was listed once. Nothing is deleted before.
     complete: watch::Sender<bool>,
 }
 
@@ -81,7 +81,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Takes in one event of a kind's watch.
+    /// Applies a watch event to the graph.
     fn observe(&self, kind: KindId, event: Event<ObjectMetadata>) {
         let mut graph = self.graph();
         let affected = match event {
@@ -94,7 +94,7 @@ impl GarbageCollector {
             }
             Event::Delete(object) => {
                 if let Some(namespace) = &object.metadata.namespace {
-                    self.departures.object_removed(namespace);
+                    self.terminating.object_removed(namespace);
                 }
                 let uid = object.metadata.uid.as_deref().unwrap_or_default();
                 graph.remove(&ObjectUid::from(uid))
@@ -113,7 +113,7 @@ impl GarbageCollector {
     }
 }
 
-/// Watches every kind that can be watched and deleted, and follows what discovery finds.
+/// Watches every kind that supports watch and delete, as discovery finds them.
 async fn watch_all(collector: Arc<GarbageCollector>) {
     let mut changes = collector.catalog.changes();
     let mut watches = JoinSet::new();
@@ -142,7 +142,7 @@ async fn watch_all(collector: Arc<GarbageCollector>) {
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            // A watch that was not ended here has panicked; the loop starts anew.
+            // A watch that was not aborted here has panicked; the supervisor restarts the controller.
             Some(Err(error)) = watches.join_next() => if error.is_panic() { return },
         }
     }

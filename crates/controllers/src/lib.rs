@@ -12,7 +12,7 @@
 //!
 //! # How a certificate is issued
 //!
-//! 1. [`csr`](mod@csr) watches CertificateSigningRequests; `pending_requests` keeps those that wait for this process.
+//! 1. `csr` watches CertificateSigningRequests; `pending_requests` keeps those that wait for this process.
 //! 2. [`approver`] checks who requests what, by SubjectAccessReviews for kubelets or by the approval rules of a custom signer, and writes `Approved`.
 //! 3. [`csr_signer`] finds the signer, checks its policy, signs with the CA that [`signers::rollout`] selects, and writes
 //!    the certificate in one update of the object that was checked: if that changed meanwhile, the server rejects the write.
@@ -30,13 +30,13 @@
 //! | [`ca`] | CA certificate and key in files, reloaded when they change; self-signed CAs |
 //! | [`publisher`] | root CA of the API server as ConfigMaps and as a ClusterTrustBundle; trust anchors of signers |
 //! | [`bundles`] | Bundles of trust-manager |
-//! | [`garbage_collector`], [`namespaces`], [`service_accounts`], [`aggregation`] | housekeeping that every cluster needs once |
-//! | [`node_lifecycle`], [`unscheduled_pods`] | health of nodes; pods that no scheduler binds |
-//! | [`election`] | leader election through a Lease; a client that does not write after the lease was lost |
-//! | [`api_catalog`] | resources that the server serves, by discovery |
-//! | [`mod@csr`], [`pending_requests`] | requests that wait for an approver or a signer |
-//! | [`metrics`], [`options`], [`limits`] | metric families, options, limits on attacker-controlled work |
-//! | [`uid`], [`namespaced_name`] | identities of objects |
+//! | `garbage_collector`, `namespaces`, `service_accounts`, `aggregation` | housekeeping that every cluster needs once |
+//! | `node_lifecycle`, `unscheduled_pods` | health of nodes; pods that no scheduler binds |
+//! | `election` | leader election through a Lease; a client that does not write after the lease was lost |
+//! | `api_catalog` | resources that the server serves, by discovery |
+//! | `csr`, `pending_requests` | requests that wait for an approver or a signer |
+//! | `metrics`, `options`, `limits` | metric families, options, limits on attacker-controlled work |
+//! | `uid`, `namespaced_name` | identities of objects |
 
 mod aggregation;
 mod api_catalog;

@@ -1,10 +1,10 @@
-//! Where an object is that has a namespace.
+//! Key of a namespaced object.
 
 use std::fmt;
 
 use kube::{Resource, ResourceExt as _};
 
-/// A namespace, and a name in it.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
     /// Namespace of the object; empty for cluster-scoped objects.
@@ -14,7 +14,7 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// Namespace and name from the metadata of an object.
+    /// Returns namespace and name of an object.
     pub fn from_object(object: &impl Resource) -> NamespacedName {
         NamespacedName {
             namespace: object.namespace().unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Namespace deletion: empties a namespace that is going away, says on it what is in the way, and
-//! lets it go when nothing is left.
+//! Namespace deletion: deletes the content of a terminating namespace, reports what blocks that, and removes the
+//! finalizer when nothing is left.
 
 mod conditions;
 mod content;
@@ -29,16 +29,16 @@ use content::DeletionReport;
 const WORKERS: usize = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(15));
 
-/// The finalizer that this loop takes away.
+/// Finalizer that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-/// Runs the loop; does not end.
+/// Runs the controller.
 pub async fn run(
     client: Client,
     catalog: Arc<ApiCatalog>,
-    departures: Arc<TerminatingNamespaces>,
+    terminating: Arc<TerminatingNamespaces>,
 ) -> Infallible {
-    let queue = departures.queue.clone();
+    let queue = terminating.queue.clone();
     let resource = ApiResource::erase::<Namespace>(&());
     let watch = watch_metadata(client.clone(), &resource, None, queue.metrics(), |event| {
         if let Event::Apply(ObjectMetadata { metadata, .. })
@@ -50,13 +50,13 @@ pub async fn run(
         }
     });
     let reconcile = |name: String| {
-        let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
+        let (client, catalog, terminating) = (client.clone(), catalog.clone(), terminating.clone());
         async move {
-            // From the start: what goes while this looks must not be missed.
-            departures.insert(&name);
+            // Before the first read, so that objects that are deleted meanwhile are not missed.
+            terminating.insert(&name);
             let next = reconcile(client, &catalog, &name).await;
             if matches!(next, Ok(Requeue::Done)) {
-                departures.remove(&name);
+                terminating.remove(&name);
             }
             next
         }
@@ -64,8 +64,8 @@ pub async fn run(
     tokio::join!(watch, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-/// The namespaces that wait for their contents to go, so that who sees an object go can have its
-/// namespace looked at again at once.
+/// Terminating namespaces that wait for their content. The garbage collector, which sees objects being deleted,
+/// requeues them at once.
 #[derive(Debug)]
 pub struct TerminatingNamespaces {
     queue: Arc<WorkQueue<String>>,
@@ -79,7 +79,7 @@ impl TerminatingNamespaces {
         TerminatingNamespaces { queue, waiting: Mutex::default() }
     }
 
-    /// An object of this namespace is gone.
+    /// Requeues the namespace of an object that was deleted, if it is terminating.
     pub fn object_removed(&self, namespace: &str) {
         if self.lock().contains(namespace) {
             self.queue.add(namespace.to_owned());
@@ -101,7 +101,7 @@ impl TerminatingNamespaces {
 
 async fn reconcile(client: Client, catalog: &ApiCatalog, name: &str) -> anyhow::Result<Requeue> {
     let resource = ApiResource::erase::<Namespace>(&());
-    // Untyped, so that what this program does not know of survives the way back.
+    // Untyped, so that unknown fields survive the write.
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let Some(mut namespace) = api.get_opt(name).await? else { return Ok(Requeue::Done) };
     if namespace.metadata.deletion_timestamp.is_none() || !has_finalizer(&namespace) {
@@ -117,8 +117,8 @@ async fn reconcile(client: Client, catalog: &ApiCatalog, name: &str) -> anyhow::
         }
     }
     match findings.blocking_reason() {
-        Some(why) if findings.has_failed() => anyhow::bail!(why),
-        Some(why) => Ok(Requeue::WithBackoff(why)),
+        Some(reason) if findings.has_failed() => anyhow::bail!(reason),
+        Some(reason) => Ok(Requeue::WithBackoff(reason)),
         None => finalize(&api, namespace, name).await,
     }
 }
@@ -128,12 +128,12 @@ fn has_finalizer(namespace: &DynamicObject) -> bool {
     finalizers.is_some_and(|list| list.iter().any(|finalizer| finalizer == FINALIZER))
 }
 
-/// Brings the conditions in the status up to date; returns whether that changed any.
+/// Updates the conditions in the status; returns whether any changed.
 fn write_conditions(namespace: &mut DynamicObject, findings: &DeletionReport, now: &str) -> bool {
     let Some(object) = namespace.data.as_object_mut() else { return false };
     let status = object.entry("status").or_insert_with(|| json!({}));
     let Some(status) = status.as_object_mut() else { return false };
-    // A server before this one may have left it out.
+    // Older servers may not have set it.
     status.insert("phase".into(), "Terminating".into());
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {
@@ -145,7 +145,7 @@ fn write_conditions(namespace: &mut DynamicObject, findings: &DeletionReport, no
     }
 }
 
-/// Takes our finalizer away; the server then removes the namespace.
+/// Removes the finalizer; the server then deletes the namespace.
 async fn finalize(
     api: &Api<DynamicObject>,
     mut namespace: DynamicObject,
@@ -161,11 +161,11 @@ async fn finalize(
     Ok(Requeue::Done)
 }
 
-/// The object as it is now; `None` if it is gone.
+/// Returns the written object; `None` if it is gone.
 fn ignore_gone(answer: kube::Result<DynamicObject>) -> anyhow::Result<Option<DynamicObject>> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-        Err(error) => Err(error).context("cannot write the namespace"),
+        Err(error) => Err(error).context("cannot write namespace"),
     }
 }

@@ -1,9 +1,9 @@
 //! Node health: sets the conditions of a node to Unknown when its lease and its status stop changing, as
 //! kube-controller-manager's node-lifecycle-controller does. It neither taints nodes nor evicts pods.
 //!
-//! Times of other machines are compared for equality only: a node is lost when nothing about it has
-//! changed for the grace period by the clock of this process. Before a verdict is written, lease and
-//! Node are read again, so that a watch that lags condemns nobody.
+//! Times of other machines are compared for equality only: a node is lost when nothing about it has changed for the
+//! grace period by the clock of this process. Before conditions are written, Lease and Node are read again, so that a
+//! delayed watch has no effect.
 
 mod conditions;
 mod health;
@@ -26,12 +26,12 @@ use windlass_runtime::watch::{ListTracker, TrackedEvent, WatchError, watch_objec
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::csr::{is_conflict, is_not_found};
+use crate::csr::{is_conflict, is_not_found, requeue_changed};
 use crate::options::Clock;
 
 use health::{NodeHealth, NodeHeartbeat};
 
-/// Where node agents and kubelets renew their leases.
+/// Namespace in which node agents and kubelets renew their leases.
 const LEASES: &str = "kube-node-lease";
 const WORKERS: usize = 4;
 /// Pause of a worker after each write: a cluster that loses all its nodes at once causes at most
@@ -39,12 +39,12 @@ const WORKERS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 
-/// When a node counts as lost. The defaults are those of kube-controller-manager.
+/// Thresholds for lost nodes. The defaults are those of kube-controller-manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMonitor {
-    /// How often all nodes are checked.
+    /// Interval between checks of all nodes.
     pub period: Duration,
-    /// How long a node may go without a renewal of its lease or its status.
+    /// Time without a renewal of lease or status after which a node is lost.
     pub grace: Duration,
     /// The same for a node that has never had a Ready condition.
     pub startup_grace: Duration,
@@ -57,7 +57,7 @@ impl Default for NodeMonitor {
     }
 }
 
-/// Runs the loop; does not end.
+/// Runs the controller.
 pub async fn run(
     client: Client,
     monitor: NodeMonitor,
@@ -137,7 +137,7 @@ impl NodeController {
         watch_objects(api, "leases", Config::default(), metrics, on).await
     }
 
-    /// Queues the nodes that are lost, once a period.
+    /// Enqueues the nodes that are lost, once per period.
     async fn run_checks(&self, period: Duration) -> Infallible {
         loop {
             tokio::time::sleep(period).await;
@@ -169,7 +169,7 @@ impl NodeController {
             Ok(_) => {}
             Err(error) if is_not_found(&error) => return Ok(Requeue::Done),
             Err(error) if is_conflict(&error) => {
-                return Ok(Requeue::WithBackoff("the node was changed meanwhile".into()));
+                return Ok(requeue_changed());
             }
             Err(error) => return Err(error.into()),
         }
@@ -179,13 +179,13 @@ impl NodeController {
         Ok(Requeue::Done)
     }
 
-    /// Whether a node is lost by what was read just now.
+    /// Whether a node is lost according to the objects that were just read.
     fn is_lost(&self, name: &str, node: &DynamicObject, lease: Option<&Lease>) -> bool {
         let (mut health, now) = (self.lock(), Instant::now());
         health.mark_connected(now);
         match serde_json::to_value(node).and_then(serde_json::from_value::<Node>) {
             Ok(node) => health.observe_node(name, NodeHeartbeat::from_node(&node), now),
-            // No kubelet of this world wrote that; the watch could not read it either.
+            // Not a valid Node, which the watch could not parse either.
             Err(_) => return false,
         }
         if let Some(lease) = lease {

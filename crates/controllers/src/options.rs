@@ -1,4 +1,4 @@
-//! What the controllers are told before they start.
+//! Options of the controllers.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use crate::node_lifecycle::NodeMonitor;
 use crate::publisher::RootCa;
 use crate::signers::CustomSigner;
 
-/// Says what time it is.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
 
-/// What the controllers do, and with what.
+/// Options of [`run`](crate::run).
 pub struct ControllerOptions {
-    /// Says what time it is.
+    /// Returns the current time.
     pub clock: Clock,
-    /// Whether to do what every cluster needs done once: garbage collection, namespaces, default
-    /// accounts, aggregated roles, node health, events on pods that nobody schedules. A cluster with a
-    /// kube-controller-manager has it done already.
+    /// Whether to run the controllers that every cluster needs once: garbage collection, namespaces, default service
+    /// accounts, aggregated roles, node health, events on unscheduled pods. A cluster with a kube-controller-manager
+    /// has them.
     pub housekeeping: bool,
-    /// Whether requests of nodes for serving certificates are approved if everything in them is true.
+    /// Approve kubelet-serving requests whose names all match the Node.
     pub approve_kubelet_serving: bool,
-    /// Names and addresses of the API server, for which no serving certificate of a node is approved.
+    /// Names and addresses of the API server, for which no kubelet-serving certificate is approved.
     pub api_server_names: Vec<String>,
-    /// Kubernetes' own signers. One that is not here does not sign.
+    /// Built-in signers that have a CA.
     pub built_in: Vec<BuiltInSigner>,
-    /// Whether the CA of kubelets' serving certificates is published as a trust bundle.
+    /// Whether the CA of kubelet-serving certificates is published as a ClusterTrustBundle.
     pub publish_kubelet_serving: bool,
-    /// The longest that a certificate of Kubernetes' own signers lasts.
+    /// Longest lifetime of certificates of built-in signers.
     pub longest: Duration,
-    /// Signers of the user's own.
+    /// Custom signers, as `signers.yaml` defines them.
     pub custom: Vec<CustomSigner>,
-    /// What clients verify the API server with, to be published; `None` publishes nothing.
+    /// CA of the API server, to be published for clients; `None` publishes nothing.
     pub root_ca: Option<Arc<RootCa>>,
-    /// How long a trust bundle that was replaced stays beside the new one; an anchor of a custom
-    /// signer stays for so long after the last certificate issued under it has expired.
+    /// Time for which a replaced ClusterTrustBundle stays besides the new one. A trust anchor of a custom signer stays
+    /// for this long after the last certificate issued under it has expired.
     pub ca_overlap: Duration,
-    /// How long a new CA of a custom signer waits at most until its trust anchor is published and
-    /// nodes have it.
+    /// Longest time for which a new CA of a custom signer waits until its trust anchor is published and delivered to
+    /// nodes.
     pub ca_delivery_timeout: Duration,
-    /// How the process that works is chosen; `None` if there is only this one.
+    /// Leader election; `None` if there is only this process.
     pub election: Option<LeaderElection>,
-    /// How to connect to the server anew, so that connections end when another process leads.
+    /// Configuration for separate connections, which end when another process becomes the leader.
     pub connection: Option<kube::Config>,
-    /// When a node counts as lost.
+    /// Thresholds for lost nodes.
     pub node_monitor: NodeMonitor,
-    /// How long a pod may be without a node before an event says that no scheduler runs.
+    /// Time without a node after which an event on a pod explains that no scheduler runs.
     pub unscheduled_after: Duration,
-    /// What is done about Bundles.
+    /// Settings of the Bundle controller.
     pub bundles: bundles::BundleSettings,
     /// Controllers to run, as the `--controllers` flag selects them.
     pub controllers: ControllerSelection,
@@ -62,7 +62,7 @@ pub struct ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// Housekeeping, and nothing that needs files.
+    /// Creates options with housekeeping, without signers, publishers and election.
     pub fn new(clock: Clock) -> ControllerOptions {
         ControllerOptions {
             clock,
@@ -87,16 +87,16 @@ impl ControllerOptions {
     }
 }
 
-/// Something that can be left out.
+/// A controller that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerName {
     /// Creates the `default` service account in every namespace.
     Accounts,
     /// Aggregates the rules of ClusterRoles with an aggregation rule.
     Aggregation,
-    /// Namespaces that are being deleted.
+    /// Deletes the content of terminating namespaces.
     Namespaces,
-    /// What has lost its owners.
+    /// Deletes objects whose owners are gone.
     Garbage,
     /// Marks nodes that stopped reporting.
     NodeLifecycle,
@@ -104,17 +104,17 @@ pub enum ControllerName {
     UnscheduledPods,
     /// Approves certificate signing requests that meet the approval policy.
     Approve,
-    /// Signs for Kubernetes' own signers.
+    /// Signs for the built-in signers of Kubernetes.
     Sign,
-    /// Removes old requests for certificates.
+    /// Deletes old CertificateSigningRequests.
     CleanRequests,
-    /// Removes old requests of pods for certificates.
+    /// Deletes old PodCertificateRequests.
     CleanPodRequests,
-    /// Signs for the user's own signers.
+    /// Signs for custom signers and publishes their trust anchors.
     CustomSigners,
     /// Publishes the root CA as ConfigMaps.
     RootCa,
-    /// Publishes the root CA as a trust bundle.
+    /// Publishes the root CA as a ClusterTrustBundle.
     TrustBundle,
     /// Syncs trust-manager Bundles into their target namespaces.
     Bundles,
@@ -139,7 +139,7 @@ impl ControllerName {
         ControllerName::Bundles,
     ];
 
-    /// What it is called, as in kube-controller-manager if that has it.
+    /// Returns the name, as in kube-controller-manager where that has the controller.
     pub fn name(self) -> &'static str {
         match self {
             ControllerName::Accounts => "serviceaccount-controller",
@@ -161,7 +161,7 @@ impl ControllerName {
         }
     }
 
-    /// The older name, which kube-controller-manager takes as well.
+    /// Returns the older name, which kube-controller-manager accepts as well.
     fn alias(self) -> Option<&'static str> {
         match self {
             ControllerName::Accounts => Some("serviceaccount"),
@@ -187,8 +187,8 @@ impl ControllerName {
     }
 }
 
-/// Which controllers run, as `--controllers` says: `*` for all, `name` and `-name` for one. What is
-/// said of one by its name counts more than `*`, and what is said first more than what comes later.
+/// Enabled controllers, as `--controllers` selects them: `*` for all, `name` and `-name` for one. Names take precedence
+/// over `*`, and earlier items over later ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerSelection {
     all: bool,
@@ -202,7 +202,7 @@ impl ControllerSelection {
         named.map_or(self.all, |(_, on)| *on)
     }
 
-    /// The same without a controller, whatever was said of it.
+    /// Disables a controller, whatever the selection says.
     pub fn without(mut self, controller: ControllerName) -> ControllerSelection {
         self.named.insert(0, (controller, false));
         self
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_are_unique() {
         let mut names: Vec<&str> = ControllerName::ALL.iter().map(|c| c.name()).collect();
         names.extend(ControllerName::ALL.iter().filter_map(|c| c.alias()));
         let count = names.len();

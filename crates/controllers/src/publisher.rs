@@ -1,11 +1,10 @@
-//! Tells the cluster what to verify the API server with: as ConfigMaps for pods (`root_ca`) and as
-//! a trust bundle (`trust_bundle`). And what to verify certificates of the user's own signers with
-//! (`anchors`).
+//! Publishers of trust anchors: the CA of the API server as ConfigMaps (`root_ca`) and as a ClusterTrustBundle
+//! (`trust_bundle`), and the CAs of signers as ClusterTrustBundles (`anchors`).
 //!
-//! - `source`: the CA file, followed as it changes, and what is made of it.
-//! - `alarm`: when to look again.
-//! - `contest`: notices that somebody else writes the same objects.
-//! - `syncs`: what is counted.
+//! - `root_ca_source`: the CA file of the API server, reloaded when it changes.
+//! - `delay_queue`: keys that are reconciled again at a given time.
+//! - `conflict_limiter`: limits writes of objects that another manager keeps changing.
+//! - `sync_metrics`: counters and durations of syncs.
 
 pub mod anchors;
 pub(crate) mod conflict_limiter;

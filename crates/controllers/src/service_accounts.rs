@@ -1,5 +1,4 @@
-//! A service account called `default` in every namespace that is not going away, because pods
-//! that name none run under it.
+//! Service account `default` in every namespace that is not terminating: pods that name no account use it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ const NAME: &str = "default";
 const WORKERS: usize = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
-/// Runs the loop; does not end.
+/// Runs the controller.
 pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let namespaces = ApiResource::erase::<Namespace>(&());
@@ -66,8 +65,8 @@ async fn reconcile(client: Client, namespace: String) -> anyhow::Result<Requeue>
     }
 }
 
-/// Whether the answer means that there is nothing to create: somebody else did, or the namespace
-/// is gone or going.
+/// Whether the response means that there is nothing to create: the account exists, or the namespace is gone or
+/// terminating.
 fn is_settled(status: &kube::core::Status) -> bool {
     let terminating = status.details.iter().flat_map(|details| &details.causes);
     status.is_already_exists()

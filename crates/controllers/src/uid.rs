@@ -1,12 +1,12 @@
-//! UIDs, kept small: nearly all are UUIDs, and there is one for every object in the graph.
+//! Compact UIDs: nearly all are UUIDs, and there is one for every object in the owner graph.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// An object's UID. Reads back exactly as it was written.
+/// UID of an object; displays exactly as it was parsed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum ObjectUid {
-    /// A UUID in the usual form.
+    /// A UUID in canonical form.
     Uuid([u8; 16]),
     /// Any text that is not a UUID in canonical form.
     Other(Arc<str>),
@@ -18,7 +18,7 @@ impl From<&str> for ObjectUid {
     }
 }
 
-/// Reads `8-4-4-4-12` lower-case hexadecimal digits.
+/// Parses `8-4-4-4-12` lower-case hexadecimal digits.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     if text.len() != 36 {

@@ -1,7 +1,7 @@
-//! Explains on pods that nobody schedules why they stay Pending: by an event, once an hour for each.
+//! Events on pods that no scheduler binds, which explain why they stay Pending: once an hour for each pod.
 //!
-//! Windlass has no scheduler. A pod without `spec.nodeName` waits for somebody to bind it, which is easily
-//! overlooked. Where a scheduler runs, or a pod names another one, nothing is said.
+//! Windlass has no scheduler. A pod without `spec.nodeName` waits until it is bound, which is easily overlooked. If a
+//! scheduler runs, or the pod names another one, no event is recorded.
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
@@ -26,22 +26,22 @@ use crate::namespaced_name::NamespacedName;
 use crate::options::Clock;
 
 const CONTROLLER: &str = "unscheduled-pod";
-/// The scheduler of pods that name none.
+/// Scheduler name of pods that name none.
 const SCHEDULER: &str = "default-scheduler";
-/// The lease that a kube-scheduler holds, in `kube-system`.
+/// Lease of kube-scheduler, in `kube-system`.
 const SCHEDULER_LEASE: &str = "kube-scheduler";
 const REASON: &str = "NotScheduled";
 const NOTE: &str = "no scheduler is running, so nothing assigns this pod to a node: set spec.nodeName \
                     when it is created, or bind it to a node";
-/// Pause after each event: however many pods wait, at most five events a second are written.
+/// Pause after each event, which limits the rate to five events per second.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Interval between checks for pods that have waited long enough.
 const CHECK: Duration = Duration::from_millis(500);
-/// Events expire after an hour; a pod that still waits gets another one.
+/// Events expire after an hour; a pod that is still pending gets another one.
 const REPEAT: Duration = Duration::from_secs(61 * 60);
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Runs the loop; does not end. `patience` is how long a pod may wait before it is explained.
+/// Runs the controller. `patience` is the time without a node after which a pod gets an event.
 pub async fn run(
     client: Client,
     patience: Duration,
@@ -79,7 +79,7 @@ pub async fn run(
     tokio::join!(watch, check, run_workers(queue.clone(), 1, reconcile)).0
 }
 
-/// Pods without a node, and when each is due to be explained.
+/// Pods without a node, and the time of the next event of each.
 #[derive(Debug, Default)]
 struct UnscheduledPods {
     pods: BTreeMap<NamespacedName, UnscheduledPod>,
@@ -92,7 +92,7 @@ struct UnscheduledPod {
 }
 
 impl UnscheduledPods {
-    /// A pod as it is now; if it is new, it is due then.
+    /// Adds or updates a pod; a new one is due at `due`.
     fn observe(&mut self, pod: &Pod, due: Instant) {
         let (key, uid) = (NamespacedName::from_object(pod), pod.uid());
         if !needs_scheduler(pod) {
@@ -110,7 +110,7 @@ impl UnscheduledPods {
         self.pods.retain(|key, _| keys.contains(key));
     }
 
-    /// Those that are due now; each is due again later.
+    /// Takes the pods that are due; each becomes due again later.
     fn take_due(&mut self, now: Instant) -> Vec<NamespacedName> {
         let mut due = Vec::new();
         for (key, pod) in self.pods.iter_mut().filter(|(_, pod)| pod.due <= now) {
@@ -121,7 +121,7 @@ impl UnscheduledPods {
     }
 }
 
-/// Whether a pod waits for the default scheduler, and that has not said anything about it.
+/// Whether a pod waits for the default scheduler, which has not reported on it.
 fn needs_scheduler(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let status = pod.status.as_ref();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_that_nobody_looks_after_need_a_scheduler() {
+    fn only_pods_without_another_scheduler_need_one() {
         let spec = |more: Value| {
             let mut spec = json!({"containers": [], "schedulerName": "default-scheduler"});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

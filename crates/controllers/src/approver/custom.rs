@@ -1,4 +1,4 @@
-//! Whether a request to a signer of the user's own is approved by itself.
+//! Automatic approval of requests to custom signers.
 
 use windlass_pki::CertificateRequest;
 
@@ -9,10 +9,10 @@ use crate::signers::profile::{self, ProfileViolation};
 
 /// Message of the `Approved` condition that automatic approval sets.
 pub const MESSAGE: &str = "Auto approving by the signer's profile.";
-/// Why a request is not approved though its requester's are, in one word.
+/// Reason of the condition if the profile does not permit the request.
 pub const REASON: &str = "ProfileMismatch";
 
-/// What is approved, and of whom.
+/// Approval rules of one signer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AutoApprovalRules<'a> {
     profile: &'a RequestProfile,
@@ -20,7 +20,7 @@ pub struct AutoApprovalRules<'a> {
 }
 
 impl<'a> AutoApprovalRules<'a> {
-    /// Those of a signer, if it approves by itself.
+    /// Returns the rules of a signer; `None` if its requests are approved manually.
     pub fn from_signer(signer: &'a CustomSigner) -> Option<AutoApprovalRules<'a>> {
         let profile = signer.custom.requests.as_ref()?;
         match &profile.approval {
@@ -30,18 +30,18 @@ impl<'a> AutoApprovalRules<'a> {
     }
 }
 
-/// What is thought of a request.
+/// Verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileVerdict {
     /// The requester is allowed and the profile permits the request.
     Good,
-    /// Somebody asks whose requests others decide on.
+    /// The requester is not listed; another approver decides.
     Stranger,
-    /// The signer would not sign it.
+    /// The profile does not permit the request, so the signer would reject it.
     Bad(ProfileViolation),
 }
 
-/// What is thought of a request that nobody has decided on.
+/// Evaluates a request that no approver has decided on.
 pub fn evaluate(
     request: &Csr,
     asked: &CertificateRequest,
@@ -49,11 +49,11 @@ pub fn evaluate(
 ) -> ProfileVerdict {
     let spec = &request.spec;
     let groups = spec.groups.as_deref().unwrap_or_default();
-    // The API server writes down who asks.
+    // The API server sets the requester.
     if !spec.username.as_deref().is_some_and(|user| rules.requesters.contains(user, groups)) {
         return ProfileVerdict::Stranger;
     }
-    // No pattern says no to what is not there: a person has to decide what such a one is for.
+    // No pattern rejects a missing name, so an approver has to decide what such a certificate is for.
     if !profile::has_subject(asked) {
         return ProfileVerdict::Bad(ProfileViolation::Nameless);
     }

@@ -1,4 +1,4 @@
-//! Whether a kubelet may serve under the names that it asks for: those of its own node.
+//! Approval of kubelet-serving requests: all names must be those of the kubelet's own Node.
 
 use std::net::IpAddr;
 
@@ -13,34 +13,34 @@ use crate::csr_signer::KubernetesSigner;
 pub const MESSAGE: &str =
     "Auto approving kubelet serving certificate for the node's own addresses.";
 
-/// What is thought of a request.
+/// Verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServingVerdict {
-    /// All names are the node's.
+    /// All names are those of the Node.
     Good,
-    /// Not a request of a kubelet; the signer or a person decides.
+    /// Not a request of a kubelet; another approver decides.
     Foreign,
-    /// Somebody else asks for a node's certificate.
+    /// The requester is not the node that the certificate is for.
     Requester(String),
-    /// There is no such node.
+    /// The Node does not exist.
     NoNode(String),
-    /// A name that is not the node's.
+    /// A name or address that the Node does not have.
     Name(String),
-    /// A name that no kubelet gets by itself, whatever its Node object says.
+    /// A name that is never approved automatically, whatever the Node says.
     Reserved(String),
 }
 
 impl ServingVerdict {
-    /// What speaks against it, in one word and in many.
+    /// Returns reason and message of the condition; `None` if there is no objection.
     pub fn objection(&self) -> Option<(&'static str, String)> {
         match self {
             ServingVerdict::Good | ServingVerdict::Foreign => None,
             ServingVerdict::Requester(name) => Some((
                 "RequesterMismatch",
-                format!("the request is for {name:?}, which is not who asks for it"),
+                format!("the request is for {name:?}, but another user requested it"),
             )),
             ServingVerdict::NoNode(name) => {
-                Some(("NodeNotFound", format!("there is no node {name:?}")))
+                Some(("NodeNotFound", format!("node {name:?} does not exist")))
             }
             ServingVerdict::Name(name) => Some((
                 "AddressMismatch",
@@ -50,14 +50,14 @@ impl ServingVerdict {
                 "ReservedName",
                 format!(
                     "{name:?} is a name of the API server, a loopback or link-local name, or a \
-                     wildcard; such a certificate must be approved by hand"
+                     wildcard; leaving it for an authorized approver"
                 ),
             )),
         }
     }
 }
 
-/// The node that asks, if it asks for itself and for what a kubelet serves with.
+/// Returns the name of the requesting node if the request is a kubelet-serving request for itself.
 pub fn node_name<'a>(
     request: &Csr,
     asked: &'a CertificateRequest,
@@ -81,8 +81,8 @@ pub fn node_name<'a>(
     }
 }
 
-/// Whether all names that are asked for are the node's, and none of them is reserved: a node writes
-/// its own addresses.
+/// Checks that all requested names are those of the Node and none is reserved: a node writes the addresses of its own
+/// Node object.
 pub fn evaluate(
     asked: &CertificateRequest,
     node: Option<&Node>,

@@ -1,4 +1,4 @@
-//! Names and addresses that no kubelet gets a serving certificate for by itself.
+//! Names and addresses for which no kubelet-serving certificate is approved automatically.
 //!
 //! A node writes the addresses of its own Node object, so what it claims there proves nothing. A
 //! certificate for a name of the API server lets it impersonate the server to every client that
@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use windlass_pki::AltNames;
 
-/// First labels that are nobody's host name: those of the API server's service, and those that
-/// `/etc/hosts` gives to the loopback interface.
+/// First labels that are not host names: those of the API server's service, and those that `/etc/hosts` gives to the
+/// loopback interface.
 const RESERVED_LABELS: [&str; 6] =
     ["kubernetes", "localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"];
 
-/// The names and addresses of the API server, and those that are reserved everywhere.
+/// Names and addresses of the API server, and those that are always reserved.
 #[derive(Clone, Debug, Default)]
 pub struct ReservedNames {
     names: BTreeSet<String>,
@@ -22,7 +22,7 @@ pub struct ReservedNames {
 }
 
 impl ReservedNames {
-    /// Reserves the API server's names and addresses, beside those that are always reserved.
+    /// Reserves names and addresses of the API server, besides those that are always reserved.
     pub fn new<'a>(api_server: impl IntoIterator<Item = &'a str>) -> ReservedNames {
         let mut reserved = ReservedNames::default();
         for name in api_server {
@@ -34,7 +34,7 @@ impl ReservedNames {
         reserved
     }
 
-    /// The first reserved name or address among those of a request.
+    /// Finds the first reserved name or address of a request.
     pub fn find_reserved(&self, asked: &AltNames) -> Option<String> {
         let name = asked.dns_names.iter().find(|name| self.has_name(name)).cloned();
         let reserved = |ip: &&IpAddr| self.has_address(ip.to_canonical());
@@ -42,7 +42,7 @@ impl ReservedNames {
     }
 
     fn has_name(&self, name: &str) -> bool {
-        // Some clients take an address in a DNS name for an address.
+        // Some clients treat an address in a DNS name as an address.
         if let Some(address) = parse_address(name) {
             return self.has_address(address);
         }
@@ -55,7 +55,7 @@ impl ReservedNames {
             || self.names.contains(&name)
     }
 
-    /// Whether an address in its canonical form means no machine of its own, or is the server's.
+    /// Whether a canonical address is not specific to one machine, or is that of the API server.
     fn has_address(&self, address: IpAddr) -> bool {
         let local = match address {
             IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -69,19 +69,19 @@ impl ReservedNames {
     }
 }
 
-/// `::127.0.0.1` and its like: deprecated, but some systems still route it as IPv4.
+/// Recognizes `::127.0.0.1` and the like: deprecated, but some systems still route them as IPv4.
 fn is_v4_compatible_loopback(ip: Ipv6Addr) -> bool {
     matches!(ip.octets(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 127, _, _, _])
 }
 
-/// The address that a name is, with or without brackets, in its canonical form.
+/// Parses a name as an address, with or without brackets, in canonical form.
 fn parse_address(name: &str) -> Option<IpAddr> {
     let name = name.trim_end_matches('.');
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
-/// DNS names are compared without case and without the root's dot.
+/// Normalizes a DNS name: lower case, without the trailing dot.
 fn normalize_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }

@@ -1,5 +1,4 @@
-//! What the controller may look at. It asks before it looks: a server that refuses something over and
-//! over fills its log with that.
+//! Permissions of the controller, checked before it lists: repeated rejections would fill the log of the server.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -10,8 +9,7 @@ use windlass_runtime::client_error::describe;
 
 use super::target::TargetKind;
 
-/// Whether objects of a kind may be listed, in a namespace or everywhere. If that cannot be found
-/// out, trying will tell.
+/// Whether objects of a kind may be listed, in a namespace or everywhere. If the review fails, listing will show.
 pub async fn can_list(client: &Client, kind: TargetKind, namespace: Option<&str>) -> bool {
     let (group, resource) = group_and_resource(kind);
     let review = SelfSubjectAccessReview {
@@ -31,13 +29,13 @@ pub async fn can_list(client: &Client, kind: TargetKind, namespace: Option<&str>
     match reviews.create(&PostParams::default(), &review).await {
         Ok(answer) => answer.status.is_none_or(|status| status.allowed),
         Err(error) => {
-            tracing::debug!(error = describe(&error), "cannot find out what is permitted");
+            tracing::debug!(error = describe(&error), "cannot check permissions");
             true
         }
     }
 }
 
-/// What a server would say, but for who asks.
+/// Returns the message of the server for a forbidden list, without the user.
 pub fn forbidden_message(kind: TargetKind, namespace: Option<&str>) -> String {
     let (group, resource) = group_and_resource(kind);
     let place = match namespace {

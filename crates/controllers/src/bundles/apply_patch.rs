@@ -1,7 +1,6 @@
-//! What is sent to the API server: server-side apply under trust-manager's name.
+//! Bodies of server-side apply, under the field manager of trust-manager.
 //!
-//! No body names a namespace, so that one, written out once, does for all; the server takes the
-//! namespace from the request.
+//! No body contains a namespace, so that one body serves all namespaces; the server takes it from the URL.
 
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
@@ -10,10 +9,10 @@ use windlass_api::trust_bundle::{API_VERSION, BUNDLE_LABEL, BundleMeta, KIND};
 use super::encoder::EncodedBundle;
 use super::target::{DesiredTarget, TargetKind};
 
-/// The version of the API of ConfigMaps and Secrets.
+/// API version of ConfigMaps and Secrets.
 pub const CORE: &str = "v1";
 
-/// A target. The version is that of its API: servers differ in that of ClusterTrustBundles.
+/// Builds the body of a target. Servers serve different versions of ClusterTrustBundle.
 pub fn apply_body(
     owner: &BundleMeta,
     api_version: &str,
@@ -53,9 +52,9 @@ pub fn apply_body(
     body
 }
 
-/// What takes back the content of a ConfigMap or Secret. It stays known as a target, so that nothing
-/// is forgotten if that is all that gets done. Somebody may have copied a target, owner and all, so
-/// that it is not called as the Bundle is.
+/// Builds the body that removes the content of a ConfigMap or Secret. Label and owner stay, so that the target is still
+/// known if this is the last write that succeeds. The name is a parameter, because a target may have been copied under
+/// another name.
 pub fn release_body(owner: &BundleMeta, kind: TargetKind, name: &str) -> Value {
     json!({
         "apiVersion": CORE,
@@ -68,13 +67,13 @@ pub fn release_body(owner: &BundleMeta, kind: TargetKind, name: &str) -> Value {
     })
 }
 
-/// What lets go of a ConfigMap or Secret that holds things of others: neither is it a target any
-/// more, nor will it go with the Bundle.
+/// Builds the body that releases a ConfigMap or Secret with content of other managers: it is not a target any more and
+/// is not deleted with the Bundle.
 pub fn disown_body(kind: TargetKind, name: &str) -> Value {
     json!({"apiVersion": CORE, "kind": kind.to_string(), "metadata": {"name": name}})
 }
 
-/// Whether there is nothing in a ConfigMap or Secret.
+/// Whether a ConfigMap or Secret has no data.
 pub fn has_no_data(object: &Value) -> bool {
     let holds =
         |field| object.get(field).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -93,7 +92,7 @@ fn owner_reference(owner: &BundleMeta) -> Value {
 }
 
 fn encode_base64(bytes: &[u8]) -> Value {
-    // Nothing can go wrong with bytes.
+    // Serializing bytes does not fail.
     serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! What the watches have brought, and whom each change concerns.
+//! Cache of watched objects, and the Bundles that each change affects.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,18 +42,18 @@ pub struct BundleCache {
     ready: watch::Sender<bool>,
 }
 
-/// What there is at one moment; what of it changes later is not in it.
+/// Consistent snapshot of the cache; later changes are not part of it.
 #[derive(Clone)]
 pub struct CacheSnapshot {
     /// ConfigMaps in the trust namespace.
     pub config_maps: Arc<BTreeMap<String, Arc<SourceObject>>>,
     /// Secrets in the trust namespace.
     pub secrets: Arc<BTreeMap<String, Arc<SourceObject>>>,
-    /// ClusterTrustBundles; none if the server has none.
+    /// ClusterTrustBundles; `None` if the server does not serve them.
     pub trust_bundles: Option<Arc<BTreeMap<String, Arc<SourceTrustBundle>>>>,
     /// Namespaces by name, including those being deleted.
     pub namespaces: Arc<BTreeMap<String, NamespaceInfo>>,
-    /// What cannot be listed, and why.
+    /// Kinds that cannot be listed, with the error.
     pub refused: BTreeMap<WatchedKind, String>,
 }
 
@@ -65,35 +65,35 @@ struct CacheState {
     trust_bundles: Option<Arc<BTreeMap<String, Arc<SourceTrustBundle>>>>,
     namespaces: Arc<BTreeMap<String, NamespaceInfo>>,
     targets: TargetIndex,
-    /// How far the watches of targets have got.
+    /// Last resource version that the watch of each target kind delivered.
     versions: BTreeMap<TargetKind, u64>,
     heard: BTreeMap<WatchedKind, WatchSyncState>,
-    /// Since when there is something to be done about a Bundle.
+    /// Time since which a Bundle needs a sync.
     stale: HashMap<String, Instant>,
 }
 
 enum WatchSyncState {
     Pending,
     Synced,
-    /// That it cannot be heard.
+    /// The list was rejected, with this message.
     Refused(String),
 }
 
 impl BundleCache {
-    /// Nothing yet; what is to be waited for before anything is done.
+    /// Creates an empty cache that is ready when all these kinds were listed or rejected.
     pub fn new(awaited: &[WatchedKind]) -> BundleCache {
         let heard = awaited.iter().map(|watched| (*watched, WatchSyncState::Pending)).collect();
         let state = CacheState { heard, ..CacheState::default() };
         BundleCache { state: Mutex::new(state), ready: watch::Sender::new(false) }
     }
 
-    /// Waits until everything has been listed, or cannot be.
+    /// Waits until all kinds were listed or rejected.
     pub async fn wait_until_ready(&self) {
-        // It cannot fail: the sender is here.
+        // It cannot fail: `self` holds the sender.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Notes that all of something has been listed; the answer is whom that concerns.
+    /// Records that a kind was listed; returns the affected Bundles.
     pub fn mark_listed(&self, watched: WatchedKind) -> Vec<String> {
         let mut state = self.lock();
         let before = state.heard.insert(watched, WatchSyncState::Synced);
@@ -104,8 +104,7 @@ impl BundleCache {
         }
     }
 
-    /// Notes that something cannot be listed; the answer is whom that concerns. What was listed
-    /// before is still good.
+    /// Records that a kind cannot be listed; returns the affected Bundles. An earlier list stays valid.
     pub fn mark_refused(&self, watched: WatchedKind, why: String) -> Vec<String> {
         let mut state = self.lock();
         match state.heard.get(&watched) {
@@ -125,7 +124,7 @@ impl BundleCache {
         }
     }
 
-    /// Notes since when there is something to be done about a Bundle.
+    /// Records that a Bundle needs a sync, unless it did before.
     pub fn mark_stale(&self, name: &str) {
         let mut state = self.lock();
         if state.bundles.contains_key(name) {
@@ -133,17 +132,17 @@ impl BundleCache {
         }
     }
 
-    /// Since when there was something to be done about a Bundle that is done now.
+    /// Records that a Bundle is synced; returns since when it needed that.
     pub fn clear_stale(&self, name: &str) -> Option<Instant> {
         self.lock().stale.remove(name)
     }
 
-    /// The cached Bundle of this name; `None` if it does not exist.
+    /// Returns a Bundle; `None` if it does not exist.
     pub fn bundle(&self, name: &str) -> Option<Arc<Bundle>> {
         self.lock().bundles.get(name).cloned()
     }
 
-    /// Notes what a Bundle is now; says whether that is news.
+    /// Adds or updates a Bundle; returns whether it changed.
     pub fn insert_bundle(&self, bundle: Bundle) -> bool {
         let mut state = self.lock();
         let name = bundle.metadata.name.clone();
@@ -161,7 +160,7 @@ impl BundleCache {
         state.stale.remove(name);
     }
 
-    /// Forgets the Bundles that are not listed; the answer is which.
+    /// Removes the Bundles that are not listed, and returns them.
     pub fn retain_bundles(&self, listed: &HashSet<NamespacedName>) -> Vec<String> {
         let known = self.lock().bundles.keys().cloned().collect::<Vec<_>>();
         let gone = known.into_iter().filter(|name| !listed.contains(&cluster_scoped(name)));
@@ -170,14 +169,14 @@ impl BundleCache {
         gone
     }
 
-    /// The Bundles that use the default package.
+    /// Lists the Bundles that use the default package.
     pub fn bundles_using_package(&self) -> Vec<String> {
         self.lock().affected_bundles(|bundle| {
             bundle.spec.sources.iter().any(|source| source.use_default_cas == Some(true))
         })
     }
 
-    /// Notes what a source is now, or that it is gone; the answer is whom that concerns.
+    /// Sets or removes a source; returns the affected Bundles.
     pub fn set_source(
         &self,
         kind: TargetKind,
@@ -198,7 +197,7 @@ impl BundleCache {
         state.affected_bundles(|bundle| mapper::reads_object(bundle, kind, name, labels))
     }
 
-    /// Forgets the sources that are not listed; the answer is whom that concerns.
+    /// Removes the sources that are not listed; returns the affected Bundles.
     pub fn retain_sources(
         &self,
         kind: TargetKind,
@@ -217,7 +216,7 @@ impl BundleCache {
         gone.flat_map(|name| self.set_source(kind, name, None)).collect()
     }
 
-    /// Notes whether the server has ClusterTrustBundles; the answer is whom that concerns.
+    /// Records whether the server serves ClusterTrustBundles; returns the affected Bundles.
     pub fn set_trust_bundles_served(&self, has: bool) -> Vec<String> {
         let mut state = self.lock();
         if state.trust_bundles.is_some() == has {
@@ -235,7 +234,7 @@ impl BundleCache {
         })
     }
 
-    /// Notes what a ClusterTrustBundle holds, or that it is gone; the answer is who reads it.
+    /// Sets or removes a ClusterTrustBundle as a source; returns the Bundles that read it.
     pub fn set_trust_bundle(&self, name: &str, held: Option<SourceTrustBundle>) -> Vec<String> {
         let mut state = self.lock();
         let all = Arc::make_mut(state.trust_bundles.get_or_insert_default());
@@ -250,14 +249,14 @@ impl BundleCache {
         state.affected_bundles(|bundle| mapper::reads_trust_bundle(bundle, name, &signer, labels))
     }
 
-    /// Forgets the ClusterTrustBundles that are not listed; the answer is who read them.
+    /// Removes the ClusterTrustBundles that are not listed; returns the Bundles that read them.
     pub fn retain_trust_bundles(&self, listed: &HashSet<NamespacedName>) -> Vec<String> {
         let known = self.lock().trust_bundles.clone().unwrap_or_default();
         let gone = known.keys().filter(|name| !listed.contains(&cluster_scoped(name)));
         gone.flat_map(|name| self.set_trust_bundle(name, None)).collect()
     }
 
-    /// Notes what a namespace is now, or that it is gone; the answer is whom that concerns.
+    /// Sets or removes a namespace; returns the affected Bundles.
     pub fn set_namespace(&self, name: &str, space: Option<NamespaceInfo>) -> Vec<String> {
         let mut state = self.lock();
         if space.as_ref() == state.namespaces.get(name) {
@@ -273,14 +272,14 @@ impl BundleCache {
         state.affected_bundles(|bundle| mapper::targets_namespace(bundle, labels))
     }
 
-    /// Forgets the namespaces that are not listed; the answer is whom that concerns.
+    /// Removes the namespaces that are not listed; returns the affected Bundles.
     pub fn retain_namespaces(&self, listed: &HashSet<NamespacedName>) -> Vec<String> {
         let known = self.lock().namespaces.clone();
         let gone = known.keys().filter(|name| !listed.contains(&cluster_scoped(name)));
         gone.flat_map(|name| self.set_namespace(name, None)).collect()
     }
 
-    /// Notes what the watch says a target is; the answer is whom that concerns.
+    /// Updates a target from the watch; returns the affected Bundles.
     pub fn set_target(
         &self,
         kind: TargetKind,
@@ -292,7 +291,7 @@ impl BundleCache {
         state.update_target(kind, at, Some(ObservedTarget::from_metadata(kind, metadata)))
     }
 
-    /// Notes that the watch says that a target is gone; the answer is whom that concerns.
+    /// Removes a target that the watch reports as deleted; returns the affected Bundles.
     pub fn remove_target(
         &self,
         kind: TargetKind,
@@ -304,7 +303,7 @@ impl BundleCache {
         state.update_target(kind, at, None)
     }
 
-    /// Notes what was written, unless the watch has got there already and may know better.
+    /// Updates a target after a write, unless the watch has delivered a later version.
     pub fn record_write(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) {
         let mut state = self.lock();
         let ahead =
@@ -314,7 +313,7 @@ impl BundleCache {
         }
     }
 
-    /// Notes the status that was written, on the Bundle that it was written on.
+    /// Sets the status that was written, if the Bundle has not changed since.
     pub fn record_status(&self, of: &Bundle, status: BundleStatus) {
         let mut state = self.lock();
         if let Some(known) = state.bundles.get_mut(&of.metadata.name)
@@ -324,8 +323,7 @@ impl BundleCache {
         }
     }
 
-    /// Forgets the targets that are not listed, in one namespace or everywhere; the answer is whom
-    /// that concerns.
+    /// Removes the targets that are not listed, in one namespace or everywhere; returns the affected Bundles.
     pub fn retain_targets(
         &self,
         kind: TargetKind,
@@ -353,7 +351,7 @@ impl BundleCache {
         }
     }
 
-    /// Asks something of the targets.
+    /// Calls a function with the index of targets.
     pub fn with_targets<T>(&self, ask: impl FnOnce(&TargetIndex) -> T) -> T {
         ask(&self.lock().targets)
     }
@@ -364,13 +362,13 @@ impl BundleCache {
 }
 
 impl CacheState {
-    /// Notes how far the watch of a kind has got. Versions of one kind grow.
+    /// Records the resource version that the watch of a kind has reached. Versions of one kind increase.
     fn advance_version(&mut self, kind: TargetKind, metadata: &ObjectMeta) {
         let reached = self.versions.entry(kind).or_default();
         *reached = resource_version(metadata).max(*reached);
     }
 
-    /// Notes what a target is now, or that it is gone; the answer is whom that concerns.
+    /// Sets or removes a target; returns the affected Bundles.
     fn update_target(
         &mut self,
         kind: TargetKind,

@@ -1,4 +1,4 @@
-//! The certificates of a Bundle: each once, in the order of their digests.
+//! Certificates of a Bundle, without duplicates and ordered by digest.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use aws_lc_rs::digest::{SHA256, digest};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{BundleError, ForeignCertificate, parse_bundle, pem};
 
-/// What is left out, whatever the source.
+/// Certificates that are left out, whatever their source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFilter {
     /// Leave out certificates that have expired.
     pub expired: bool,
-    /// Certificates that are not of authorities.
+    /// Leave out certificates that are not CAs.
     pub non_authorities: bool,
 }
 
@@ -25,12 +25,12 @@ pub struct CertificateSet {
 }
 
 impl CertificateSet {
-    /// An empty set that leaves these out, as of now.
+    /// Creates an empty set with a filter as of `now`.
     pub fn new(filters: CertificateFilter, now: OffsetDateTime) -> Self {
         Self { filters, now, certificates: BTreeMap::new(), left_out: 0 }
     }
 
-    /// Adds the certificates of a text, or none of them.
+    /// Adds all certificates of a PEM text, or none if it is invalid.
     pub fn add(&mut self, text: &[u8]) -> Result<(), BundleError> {
         let found = parse_bundle(text)?;
         self.left_out += found.skipped;
@@ -45,7 +45,7 @@ impl CertificateSet {
         Ok(())
     }
 
-    /// Adds all of another set.
+    /// Adds all certificates of another set.
     pub fn merge(&mut self, other: Self) {
         self.left_out += other.left_out;
         self.certificates.extend(other.certificates);
@@ -61,35 +61,35 @@ impl CertificateSet {
         self.certificates.is_empty()
     }
 
-    /// How many were left out.
+    /// Number of certificates that were left out.
     pub fn filtered_count(&self) -> usize {
         self.left_out
     }
 
-    /// The certificates with the SHA-256 of each, in the order of that.
+    /// Iterates over the certificates with their SHA-256, ordered by it.
     pub fn certificates(&self) -> impl Iterator<Item = (&[u8; 32], &ForeignCertificate)> {
         self.certificates.iter()
     }
 
-    /// The text of all, without a newline at the end.
+    /// Encodes all certificates as PEM, without a newline at the end.
     pub fn pem(&self) -> String {
         to_pem(self.certificates.values())
     }
 
-    /// The text of those that a ClusterTrustBundle may hold.
+    /// Encodes the certificates that a ClusterTrustBundle may hold as PEM.
     pub fn authorities_pem(&self) -> String {
         to_pem(self.certificates.values().filter(|certificate| certificate.is_authority()))
     }
 
-    /// When the first of them expires.
+    /// Returns when the first certificate expires.
     pub fn earliest_expiry(&self) -> Option<OffsetDateTime> {
         self.certificates.values().map(ForeignCertificate::not_after).min()
     }
 
-    /// From when on the same sources give another set, if only time passes.
+    /// Returns when the same sources would give another set, just because time passes.
     pub fn valid_until(&self) -> Option<OffsetDateTime> {
         let expiry = self.earliest_expiry().filter(|_| self.filters.expired)?;
-        // In its last second it is still good.
+        // A certificate is valid until the end of its last second.
         Some(expiry.saturating_add(Duration::SECOND))
     }
 }

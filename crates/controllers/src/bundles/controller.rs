@@ -1,4 +1,4 @@
-//! The loop: watches that wake Bundles, and workers that bring them in order.
+//! Bundle controller: watches that enqueue Bundles, and workers that reconcile them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -38,18 +38,18 @@ use crate::options::Clock;
 use crate::publisher::conflict_limiter::ConflictLimiter;
 use crate::publisher::delay_queue::DelayQueue;
 
-/// Bundles that are brought in order at the same time.
+/// Number of Bundles that are reconciled concurrently.
 const WORKERS: usize = 8;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
-/// How soon to ask again what the server serves.
+/// Delay after a failed discovery.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How soon to ask again what is permitted.
+/// Interval between checks of a missing permission.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
-/// What trust-manager's events come from.
+/// Reporting controller of the events, as in trust-manager.
 const REPORTER: &str = "bundles";
 
-/// Keeps the Bundles of a server in order, with the kind in the version that it has; does not end.
-/// Nothing else is looked at before there is one.
+/// Runs the controller with the version of the API that `resource` names. Other kinds are watched only after the first
+/// Bundle exists.
 pub async fn run(
     client: Client,
     resource: ApiResource,
@@ -66,8 +66,8 @@ pub async fn run(
     awaited
         .extend(kinds.map(WatchedKind::Sources).into_iter().chain(kinds.map(WatchedKind::Targets)));
     awaited.push(WatchedKind::Targets(TargetKind::ClusterTrustBundle));
-    let site = BundleController {
-        keeper: Arc::new(BundleReconciler {
+    let controller = BundleController {
+        reconciler: Arc::new(BundleReconciler {
             cache: BundleCache::new(&awaited),
             delay_queue: DelayQueue::new(),
             writer: TargetWriter::new(client.clone()),
@@ -84,18 +84,18 @@ pub async fn run(
         client,
     };
     let work = async {
-        site.keeper.cache.wait_until_ready().await;
-        let reconcile = |name: String| site.keeper.clone().reconcile(name);
-        run_workers(site.queue.clone(), WORKERS, reconcile).await
+        controller.reconciler.cache.wait_until_ready().await;
+        let reconcile = |name: String| controller.reconciler.clone().reconcile(name);
+        run_workers(controller.queue.clone(), WORKERS, reconcile).await
     };
-    tokio::join!(work, site.watch_bundles(), site.run_after_first_bundle()).0
+    tokio::join!(work, controller.watch_bundles(), controller.run_after_first_bundle()).0
 }
 
 #[derive(Clone)]
 struct BundleController {
-    keeper: Arc<BundleReconciler>,
+    reconciler: Arc<BundleReconciler>,
     queue: Arc<WorkQueue<String>>,
-    /// Whether there is a Bundle.
+    /// Whether a Bundle exists.
     begun: watch::Sender<bool>,
     client: Client,
 }
@@ -103,13 +103,13 @@ struct BundleController {
 impl BundleController {
     fn enqueue(&self, names: impl IntoIterator<Item = String>) {
         for name in names {
-            self.keeper.cache.mark_stale(&name);
+            self.reconciler.cache.mark_stale(&name);
             self.queue.add(name);
         }
     }
 
     async fn run_after_first_bundle(&self) {
-        // It cannot fail: the sender is here.
+        // It cannot fail: `self` holds the sender.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
         tokio::join!(
             self.watch_namespaces(),
@@ -119,13 +119,13 @@ impl BundleController {
             self.watch_targets(TargetKind::Secret, ApiResource::erase::<Secret>(&())),
             self.watch_trust_bundles(),
             self.watch_package(),
-            self.keeper.delay_queue.run(|name| self.enqueue([name])),
+            self.reconciler.delay_queue.run(|name| self.enqueue([name])),
         );
     }
 
     async fn watch_bundles(&self) {
         let (seen, api, mut listing) =
-            (&self.keeper.cache, self.keeper.bundles.clone(), ListTracker::default());
+            (&self.reconciler.cache, self.reconciler.bundles.clone(), ListTracker::default());
         let watched = WatchedKind::Bundles;
         watch_objects(api, "bundles", Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
@@ -137,7 +137,7 @@ impl BundleController {
                         }
                         self.begun.send_replace(true);
                     }
-                    Err(error) => tracing::warn!(bundle = at.name, %error, "cannot be read"),
+                    Err(error) => tracing::warn!(bundle = at.name, %error, "cannot parse Bundle"),
                 },
                 Some(TrackedEvent::Deleted(at, _)) => {
                     seen.remove_bundle(&at.name);
@@ -154,7 +154,7 @@ impl BundleController {
     }
 
     async fn watch_namespaces(&self) {
-        let (seen, mut listing) = (&self.keeper.cache, ListTracker::default());
+        let (seen, mut listing) = (&self.reconciler.cache, ListTracker::default());
         let api: Api<ObjectMetadata> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<Namespace>(&()));
         let watched = WatchedKind::Namespaces;
@@ -178,7 +178,7 @@ impl BundleController {
     }
 
     async fn watch_config_maps(&self) {
-        let at = &self.keeper.settings.trust_namespace;
+        let at = &self.reconciler.settings.trust_namespace;
         let (mut listing, kind) = (ListTracker::default(), TargetKind::ConfigMap);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), at);
@@ -196,7 +196,7 @@ impl BundleController {
     }
 
     async fn watch_secrets(&self) {
-        let at = &self.keeper.settings.trust_namespace;
+        let at = &self.reconciler.settings.trust_namespace;
         let (mut listing, kind) = (ListTracker::default(), TargetKind::Secret);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), at);
@@ -219,7 +219,7 @@ impl BundleController {
         event: Option<TrackedEvent<K, NamespacedName>>,
         held: impl FnOnce(K) -> SourceObject,
     ) {
-        let seen = &self.keeper.cache;
+        let seen = &self.reconciler.cache;
         match event {
             Some(TrackedEvent::Applied(at, object)) => {
                 self.enqueue(seen.set_source(kind, &at.name, Some(held(object))))
@@ -228,7 +228,7 @@ impl BundleController {
                 self.enqueue(seen.set_source(kind, &at.name, None))
             }
             Some(TrackedEvent::Listed(listed)) => {
-                let at = &self.keeper.settings.trust_namespace;
+                let at = &self.reconciler.settings.trust_namespace;
                 self.enqueue(seen.retain_sources(kind, &listed, at));
                 self.enqueue(seen.mark_listed(WatchedKind::Sources(kind)));
             }
@@ -236,10 +236,10 @@ impl BundleController {
         }
     }
 
-    /// Watches targets everywhere, also where no Bundle goes any more. Who may see only the
-    /// namespaces that are written to sees those.
+    /// Watches targets in all namespaces, also in those that no Bundle selects any more. If the permissions are
+    /// restricted to the target namespaces, watches those.
     async fn watch_targets(&self, kind: TargetKind, resource: ApiResource) {
-        let only = &self.keeper.settings.target_namespaces;
+        let only = &self.reconciler.settings.target_namespaces;
         if only.is_empty() || access_check::can_list(&self.client, kind, None).await {
             let everywhere = Api::all_with(self.client.clone(), &resource);
             return self.watch_targets_in(kind, everywhere, None).await;
@@ -260,7 +260,7 @@ impl BundleController {
     ) {
         self.wait_until_permitted(WatchedKind::Targets(kind), within).await;
         let (seen, mut listing, watched) =
-            (&self.keeper.cache, ListTracker::default(), WatchedKind::Targets(kind));
+            (&self.reconciler.cache, ListTracker::default(), WatchedKind::Targets(kind));
         let config = Config::default().labels(BUNDLE_LABEL);
         let plural = format!("{}s", kind.to_string().to_lowercase());
         watch_objects(api, &plural, config, self.queue.metrics(), |event| {
@@ -282,15 +282,15 @@ impl BundleController {
         .await;
     }
 
-    /// Watches ClusterTrustBundles while the server has them: they are sources, and targets.
+    /// Watches ClusterTrustBundles while the server serves them: they are sources and targets.
     async fn watch_trust_bundles(&self) {
         loop {
             match CLUSTER_TRUST_BUNDLES.find(&self.client).await {
                 Ok(Some(_)) => break,
-                // There is nothing to wait for.
+                // Not served, so there is no list to wait for.
                 Ok(None) => {
                     self.enqueue(
-                        self.keeper
+                        self.reconciler
                             .cache
                             .mark_listed(WatchedKind::Targets(TargetKind::ClusterTrustBundle)),
                     );
@@ -299,15 +299,15 @@ impl BundleController {
                 Err(error) => {
                     tracing::debug!(
                         error = describe(&error),
-                        "cannot find out what the server serves"
+                        "cannot discover ClusterTrustBundles"
                     );
                 }
             }
             tokio::time::sleep(AGAIN).await;
         }
         loop {
-            let site = self.clone();
-            let start = move |resource| site.clone().watch_trust_bundle_resource(resource);
+            let controller = self.clone();
+            let start = move |resource| controller.clone().watch_trust_bundle_resource(resource);
             run_while_served(self.client.clone(), CLUSTER_TRUST_BUNDLES, REPORTER, start, || {})
                 .await;
         }
@@ -317,11 +317,11 @@ impl BundleController {
         let kind = TargetKind::ClusterTrustBundle;
         let _served = TrustBundleAvailability(self.clone());
         self.wait_until_permitted(WatchedKind::Targets(kind), None).await;
-        self.keeper.writer.set_trust_bundle_resource(Some(resource.clone()));
-        self.enqueue(self.keeper.cache.set_trust_bundles_served(true));
+        self.reconciler.writer.set_trust_bundle_resource(Some(resource.clone()));
+        self.enqueue(self.reconciler.cache.set_trust_bundles_served(true));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let (seen, mut listing, watched) =
-            (&self.keeper.cache, ListTracker::default(), WatchedKind::Targets(kind));
+            (&self.reconciler.cache, ListTracker::default(), WatchedKind::Targets(kind));
         watch_objects(api, &resource.plural, Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
             match listing.track(event, NamespacedName::from_object) {
@@ -345,24 +345,24 @@ impl BundleController {
     }
 
     async fn watch_package(&self) {
-        let Some(package) = &self.keeper.settings.package else { return };
+        let Some(package) = &self.reconciler.settings.package else { return };
         let mut changes = package.changes();
         while changes.changed().await.is_ok() {
-            self.enqueue(self.keeper.cache.bundles_using_package());
+            self.enqueue(self.reconciler.cache.bundles_using_package());
         }
     }
 
-    /// Waits until something may be listed; until then it is known that it cannot be.
+    /// Waits for the permission to list a kind; until then the kind is marked as refused.
     async fn wait_until_permitted(&self, watched: WatchedKind, namespace: Option<&str>) {
         let (WatchedKind::Sources(kind) | WatchedKind::Targets(kind)) = watched else { return };
         while !access_check::can_list(&self.client, kind, namespace).await {
             let why = access_check::forbidden_message(kind, namespace);
-            self.enqueue(self.keeper.cache.mark_refused(watched, why));
+            self.enqueue(self.reconciler.cache.mark_refused(watched, why));
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 
-    /// The event, if it is one. That something cannot be listed is noted.
+    /// Returns the event, and marks the kind as refused if the watch was rejected.
     fn event_or_refusal<K>(
         &self,
         watched: WatchedKind,
@@ -372,7 +372,7 @@ impl BundleController {
             Ok(event) => Some(event),
             Err(error) => {
                 if let Some(why) = refusal_message(error) {
-                    self.enqueue(self.keeper.cache.mark_refused(watched, why));
+                    self.enqueue(self.reconciler.cache.mark_refused(watched, why));
                 }
                 None
             }
@@ -380,17 +380,17 @@ impl BundleController {
     }
 }
 
-/// While it lives, the server has ClusterTrustBundles.
+/// Exists while ClusterTrustBundles are served; its drop resets the state.
 struct TrustBundleAvailability(BundleController);
 
 impl Drop for TrustBundleAvailability {
     fn drop(&mut self) {
-        self.0.keeper.writer.set_trust_bundle_resource(None);
-        self.0.enqueue(self.0.keeper.cache.set_trust_bundles_served(false));
+        self.0.reconciler.writer.set_trust_bundle_resource(None);
+        self.0.enqueue(self.0.reconciler.cache.set_trust_bundles_served(false));
     }
 }
 
-/// What the server says if it does not let something be listed. Anything else may pass.
+/// Returns the server's message if it rejects the watch; `None` for errors that pass.
 fn refusal_message(error: &WatchError) -> Option<String> {
     let is_refused = match error.status {
         Some(403) => true,

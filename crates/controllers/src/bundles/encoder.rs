@@ -1,4 +1,4 @@
-//! What is written into targets. The same certificates and passwords give the same bytes.
+//! Encoding of the content of targets. The same certificates and passwords give the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::certificate_set::CertificateSet;
 pub struct EncodedBundle {
     /// All certificates as PEM, in a stable order.
     pub pem: String,
-    /// Those that a ClusterTrustBundle may hold.
+    /// Certificates that a ClusterTrustBundle may hold, as PEM.
     pub authorities: String,
-    /// The other formats by key.
+    /// Additional formats by key.
     pub stores: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why a format could not be written.
+/// Reason for which a format could not be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The Java keystore could not be encoded.
@@ -31,7 +31,7 @@ pub enum EncodeError {
     Pkcs12(KeystoreError),
 }
 
-/// Writes all formats. With a password, PKCS#12 costs time: once for a Bundle, not for each target.
+/// Encodes all formats. PKCS#12 with a password is slow, so call it once per Bundle, not per target.
 pub fn encode(
     pool: &CertificateSet,
     formats: Option<&AdditionalFormats>,
@@ -55,7 +55,7 @@ pub fn encode(
     Ok(content)
 }
 
-/// Without a password it is not encrypted, whatever the profile.
+/// Without a password the store is not encrypted, whatever the profile is.
 fn encode_pkcs12(store: &TrustStore, wanted: &Pkcs12Keystore) -> Result<Vec<u8>, KeystoreError> {
     let password = wanted.password.as_ref().map_or("", StorePassword::expose);
     if password.is_empty() {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told() {
+    fn formats_that_cannot_be_encoded_are_errors() {
         let long = json!({"jks": {"key": "j", "password": "x".repeat(129)}});
         assert_eq!(
             content(&[P256], long).unwrap_err().to_string(),

@@ -9,27 +9,27 @@ use windlass_pki::{
 };
 use windlass_testkit::{ca_with_validity, random_serial};
 
-/// Roots that are good from 2026 to 2056.
+/// Roots that are valid from 2026 to 2056.
 pub const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
 pub const ED25519: &str = include_str!("../../../pki/tests/verdicts/ca-ed25519.pem");
 pub const RSA: &str = include_str!("../../../pki/tests/verdicts/ca-rsa2048.pem");
 
-/// A moment at which those are good.
+/// A time at which those are valid.
 pub fn now() -> OffsetDateTime {
     datetime!(2026-06-01 00:00 UTC)
 }
 
-/// An authority's certificate that has expired.
+/// An expired CA certificate.
 pub fn expired_ca() -> String {
     ca_valid_until(now() - Duration::SECOND)
 }
 
-/// An authority's certificate that is good until then.
+/// A CA certificate that is valid until then.
 pub fn ca_valid_until(end: OffsetDateTime) -> String {
     authority(end).certificate().to_pem()
 }
 
-/// A certificate that is not an authority's.
+/// A certificate that is not a CA.
 pub fn leaf_certificate() -> String {
     let authority = authority(now() + Duration::DAY);
     let key = PrivateKey::generate().unwrap();

@@ -1,13 +1,13 @@
-//! What a target was made from, in one number.
+//! Hash of the input from which a target was built.
 //!
-//! This is trust-manager's recipe to the byte: whoever takes over from it, or hands back to it, finds
-//! nothing to write. The keys are not in it, since the managed fields tell them; neither are labels
-//! and annotations as they are found, which [`super::target`] compares for themselves.
+//! The hash equals that of trust-manager, so that neither writes anything when one replaces the other. It does not
+//! cover the keys, which are in the managed fields, nor the actual labels and annotations, which [`super::target`]
+//! compares.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use windlass_api::trust_bundle::{AdditionalFormats, StorePassword, TargetMetadata};
 
-/// SHA-256 over the PEM text, the passwords, the profile, the annotations and the labels.
+/// Computes the SHA-256 of the PEM text, the passwords, the profile, the annotations and the labels.
 pub fn target_hash(
     pem: &str,
     formats: Option<&AdditionalFormats>,
@@ -36,7 +36,7 @@ pub fn target_hash(
     sum
 }
 
-/// The hash as it stands in the annotation.
+/// Formats the hash as in the annotation.
 pub fn encode_hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

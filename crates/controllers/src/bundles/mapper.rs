@@ -1,4 +1,4 @@
-//! Whom a change concerns: which Bundles read an object, or go to a namespace.
+//! Bundles that a change affects: those that read an object or select a namespace.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use windlass_api::trust_bundle::{Bundle, BundleSource, ObjectSource};
 
 use super::target::TargetKind;
 
-/// Labels, if there is something that has them.
+/// Labels of an object; `None` if it does not exist.
 pub type Labels<'a> = Option<&'a BTreeMap<String, String>>;
 
-/// Whether a Bundle reads this ConfigMap or Secret, as it was or as it is.
+/// Whether a Bundle reads this ConfigMap or Secret, before or after the change.
 pub fn reads_object(
     bundle: &Bundle,
     kind: TargetKind,
@@ -33,7 +33,7 @@ pub fn reads_object(
     })
 }
 
-/// Whether a Bundle reads this ClusterTrustBundle, as it was or as it is.
+/// Whether a Bundle reads this ClusterTrustBundle, before or after the change.
 pub fn reads_trust_bundle(
     bundle: &Bundle,
     name: &str,
@@ -52,8 +52,8 @@ pub fn reads_trust_bundle(
     })
 }
 
-/// Whether a Bundle goes to a namespace, as it was or as it is. One whose selector is none is
-/// looked at, so that it is told.
+/// Whether a Bundle selects a namespace, before or after the change. A Bundle with an invalid selector counts, so that
+/// the error is reported.
 pub fn targets_namespace(bundle: &Bundle, labels: [Labels<'_>; 2]) -> bool {
     let Some(target) = &bundle.spec.target else { return false };
     match &target.namespace_selector {

@@ -1,4 +1,4 @@
-//! Which namespaces a Bundle goes to.
+//! Namespaces that a Bundle selects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,23 @@ use windlass_api::trust_bundle::BundleTarget;
 #[derive(Clone, Debug)]
 pub struct NamespaceFilter {
     selector: LabelSelector,
-    /// None allowed is all allowed.
+    /// Allowed namespaces; empty means all.
     allowed: BTreeSet<String>,
 }
 
-/// Whether a Bundle goes to a namespace.
+/// Whether a Bundle selects a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceMatch {
     /// The namespace is selected and allowed, so it gets targets.
     Inside,
-    /// It does not, and what is there is cleaned up.
+    /// The namespace is not selected, so targets in it are removed.
     Outside,
     /// The namespace is being deleted, so its targets are left to the namespace controller.
     Ending,
 }
 
 impl NamespaceFilter {
-    /// What the target says, within what the controllers may write to.
+    /// Creates the filter from the selector of the target, restricted to the allowed namespaces.
     pub fn new(
         target: Option<&BundleTarget>,
         allowed: impl IntoIterator<Item = String>,
@@ -38,7 +38,7 @@ impl NamespaceFilter {
         Ok(Self { selector, allowed: allowed.into_iter().collect() })
     }
 
-    /// Whether it goes to this namespace.
+    /// Matches a namespace.
     pub fn match_namespace(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl NamespaceFilter {
         }
     }
 
-    /// What is said when all is done.
+    /// Returns the message of the `Synced` condition.
     pub fn success_message(&self) -> String {
         let allowed = if self.allowed.is_empty() { "" } else { "allowed " };
         if self.selector.is_everything() {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_told_in_four_ways() {
+    fn the_success_message_has_four_forms() {
         let selector = json!({"matchExpressions": [
             {"key": "trust-manager.io/namespace", "operator": "In", "values": ["ns-1", "ns-2"]},
         ]});
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_is_none_is_told() {
+    fn an_invalid_selector_is_an_error() {
         let bad = json!({"matchExpressions": [{"key": "a", "operator": "Near", "values": []}]});
         let target = json!({"configMap": {"key": "k"}, "namespaceSelector": bad});
         let bundle = fixtures::bundle(json!([{"inLine": "x"}]), target);

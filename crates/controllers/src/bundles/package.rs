@@ -1,4 +1,4 @@
-//! The default package: certificates that come with the controllers, in trust-manager's format.
+//! Default CA package, in the format of trust-manager.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use windlass_pki::BundleError;
 
 use super::certificate_set::{CertificateFilter, CertificateSet};
 
-/// Where most systems keep whom they trust.
+/// Path of the system trust store on most systems.
 pub const SYSTEM_STORE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A default CA package in the JSON format of trust-manager.
@@ -23,15 +23,15 @@ pub struct CaPackage {
     version: String,
 }
 
-/// Why something is not a package. Displayed, each is what trust-manager says.
+/// Reason for which a package is invalid, with the texts of trust-manager.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// The file is called otherwise.
+    /// The file name does not end in `.json`.
     #[error(
         "can't load package at path {0:?} since it doesn't have the required \".json\" extension"
     )]
     Extension(String),
-    /// It is not JSON of the form.
+    /// The file is not JSON of the expected form.
     #[error("failed to parse package JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// The `bundle` field is not valid PEM certificates.
@@ -49,7 +49,7 @@ pub enum PackageError {
 }
 
 impl CaPackage {
-    /// Whether a file is one by its name.
+    /// Checks the extension of the file name.
     pub fn check_path(path: &Path) -> Result<(), PackageError> {
         match path.extension() {
             Some(extension) if extension == "json" => Ok(()),
@@ -62,8 +62,8 @@ impl CaPackage {
         serde_json::from_slice::<Self>(json)?.validated()
     }
 
-    /// Makes a package from the text of a store, such as the system's. Neither comments nor
-    /// repetitions nor the order of the store are in it.
+    /// Creates a package from a trust store, such as that of the system. Comments, duplicates and the order of the
+    /// store are dropped.
     pub fn from_store(name: &str, version: &str, store: &[u8]) -> Result<Self, PackageError> {
         let mut pool =
             CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
@@ -89,19 +89,19 @@ impl CaPackage {
         Ok(self)
     }
 
-    /// Writes it as it is read.
+    /// Encodes the package as JSON.
     pub fn to_json(&self) -> Result<String, PackageError> {
         Ok(serde_json::to_string(self)?)
     }
 
-    /// What it is called in a status.
+    /// Returns the identifier for the status of a Bundle.
     pub fn id(&self) -> String {
         let hash = digest(&SHA256, self.bundle.as_bytes());
         let hex: String = hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         format!("{}-{}-{hex}", self.name, self.version)
     }
 
-    /// The certificates as PEM; at least one.
+    /// Returns the certificates as PEM; at least one.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }

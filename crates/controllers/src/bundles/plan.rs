@@ -1,4 +1,4 @@
-//! What is to be done about all targets of a Bundle.
+//! Plan for all targets of a Bundle.
 
 use windlass_api::trust_bundle::BundleMeta;
 
@@ -8,25 +8,25 @@ use super::target::{DesiredTarget, DriftReason, TargetAction, TargetIntent, Targ
 use super::target_index::TargetIndex;
 use crate::namespaced_name::NamespacedName;
 
-/// What is to be done.
+/// Operations on all targets of a Bundle.
 #[derive(Debug, Default)]
 pub struct TargetPlan {
-    /// How many targets there should be.
+    /// Number of desired targets.
     pub wanted: usize,
-    /// What is to be done about those that are not as they should be.
+    /// Operations on targets that drifted.
     pub steps: Vec<TargetStep>,
-    /// Where nothing can be done.
+    /// Targets that cannot be written.
     pub blocked: Vec<TargetFailure>,
 }
 
-/// What is to be done about one target.
+/// Operation on one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetStep {
-    /// Of what kind it is.
+    /// Kind of the target object.
     pub kind: TargetKind,
-    /// Where it is; the namespace is empty for the cluster.
+    /// Namespace and name; the namespace is empty for cluster-scoped targets.
     pub at: NamespacedName,
-    /// What is to be done.
+    /// Operation to perform on it.
     pub deed: TargetOperation,
 }
 
@@ -35,9 +35,9 @@ pub struct TargetStep {
 pub enum TargetOperation {
     /// Apply the desired content to a known target.
     Write,
-    /// The same, where no target is known: there may be an object that is none.
+    /// Create the target where none is known: an object without the label may exist.
     Create,
-    /// Take back what was written.
+    /// Remove what was written.
     Release,
     /// Delete the target object from the API server.
     Delete,
@@ -46,8 +46,8 @@ pub enum TargetOperation {
 const KINDS: [TargetKind; 3] =
     [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
-/// Compares what there is with what should be. `namespaces` are all there are, in order, and whether
-/// the Bundle goes there.
+/// Compares existing with desired targets. `namespaces` lists all namespaces in order, with whether the Bundle selects
+/// them.
 pub fn plan(
     owner: &BundleMeta,
     desired: &[DesiredTarget],
@@ -70,7 +70,7 @@ pub fn plan(
         for (at, found) in targets.owned_by(kind, owner) {
             let place = match kind {
                 TargetKind::ClusterTrustBundle => NamespaceMatch::Inside,
-                // One that is not there is gone, and the target with it.
+                // The namespace is gone, and the target with it.
                 TargetKind::ConfigMap | TargetKind::Secret => namespaces
                     .binary_search_by(|(name, _)| (*name).cmp(&at.namespace))
                     .ok()
@@ -90,7 +90,7 @@ pub fn plan(
 }
 
 impl TargetOperation {
-    /// Whether what is wanted is applied.
+    /// Whether the operation applies the desired content.
     pub fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::Create)
     }
@@ -115,7 +115,7 @@ impl TargetPlan {
         let deed = match action {
             TargetAction::Leave => return,
             TargetAction::Write(why) => {
-                tracing::debug!(%kind, %at, ?why, "a target is to be written");
+                tracing::debug!(%kind, %at, ?why, "target drifted; writing it");
                 if why == DriftReason::Missing {
                     TargetOperation::Create
                 } else {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_others_is_told() {
+    fn targets_of_other_owners_are_reported() {
         let known = [(TargetKind::ConfigMap, "in", "bundle", "9")];
         let (steps, plan) = planned(json!({"configMap": {"key": "k"}}), &known);
         assert!(steps.is_empty());

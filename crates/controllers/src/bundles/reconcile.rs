@@ -1,4 +1,4 @@
-//! One pass over one Bundle: gather, compare, write, tell.
+//! Reconciliation of one Bundle: gather the sources, compare the targets, write, report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,12 +36,12 @@ use crate::options::Clock;
 use crate::publisher::conflict_limiter::ConflictLimiter;
 use crate::publisher::delay_queue::DelayQueue;
 
-/// How soon a source that is missing is looked for again; mostly the watch is sooner.
+/// Interval after which a missing source is checked again, in case the watch missed it.
 const MISSING: Duration = Duration::from_secs(300);
-/// The longest to sleep: clocks are set.
+/// Longest delay until the next reconciliation, because clocks can be set.
 const FAR: time::Duration = time::Duration::DAY;
 
-/// Keeps Bundles where they belong.
+/// Reconciles Bundles.
 pub struct BundleReconciler {
     /// Cache of all watched objects, filled by the watches.
     pub cache: BundleCache,
@@ -49,7 +49,7 @@ pub struct BundleReconciler {
     pub delay_queue: DelayQueue<String>,
     /// Applies, releases and deletes targets on the API server.
     pub writer: TargetWriter,
-    /// What was said on the command line.
+    /// Settings of the controller.
     pub settings: Arc<BundleSettings>,
     /// API for Bundles, used to write their status.
     pub bundles: Api<DynamicObject>,
@@ -57,28 +57,28 @@ pub struct BundleReconciler {
     pub events: EventRecorder,
     /// Gauges of the Bundles and their sync latency.
     pub metrics: BundleMetrics,
-    /// Says what time it is.
+    /// Returns the current time.
     pub clock: Clock,
-    /// Notices that somebody else writes the same.
+    /// Limits writes of targets that another manager keeps changing.
     pub conflict_limiter: ConflictLimiter,
-    /// Whether the server knows more of a status than trust-manager does.
+    /// Whether the CRD of the server has the status fields beyond those of trust-manager.
     pub extended: AtomicBool,
 }
 
-/// What is written into the targets of each kind.
+/// Encoded apply bodies, by target kind.
 type Bodies = BTreeMap<TargetKind, Vec<u8>>;
 
-/// What became of a step.
+/// Result of one operation.
 enum StepOutcome {
     Applied,
-    /// There was nothing to be done any more.
+    /// The target does not need the operation any more.
     NotNeeded,
-    /// It could not be done.
+    /// The operation failed.
     Failed(TargetOperation, TargetFailure),
 }
 
 impl BundleReconciler {
-    /// Brings one Bundle in order.
+    /// Reconciles one Bundle.
     pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(bundle) = self.cache.bundle(&name) else {
             self.metrics.remove(&name);
@@ -121,8 +121,8 @@ impl BundleReconciler {
         self.sync(bundle, &view, &reach, &harvest, &sources, now).await
     }
 
-    /// Takes back what was written under a name that Kubernetes keeps, and says why nothing is written
-    /// any more. A server with our definition of Bundles does not let such a one be created.
+    /// Removes targets under a name that Kubernetes reserves, and reports why nothing is written. Servers with our CRD
+    /// reject such Bundles.
     async fn release_targets(
         self: Arc<Self>,
         bundle: Arc<Bundle>,
@@ -176,7 +176,7 @@ impl BundleReconciler {
         gather(bundle, &world)
     }
 
-    /// What cannot be read is not missing.
+    /// A source that cannot be read is not missing: returns the error.
     fn unreadable_source(&self, bundle: &Bundle, view: &CacheSnapshot) -> Option<SourceError> {
         let at = &self.settings.trust_namespace;
         [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle]
@@ -220,9 +220,9 @@ impl BundleReconciler {
             }
         };
         let mut done = stream::iter(steps.into_iter().map(|step| {
-            let (keeper, bundle) = (self.clone(), bundle.clone());
+            let (reconciler, bundle) = (self.clone(), bundle.clone());
             let (desired, bodies) = (desired.clone(), bodies.clone());
-            async move { keeper.execute_plan(&bundle, step, &desired, &bodies).await }
+            async move { reconciler.execute_plan(&bundle, step, &desired, &bodies).await }
         }))
         .buffer_unordered(WRITES);
         let (mut wrote, mut unwritten, mut failures) = (false, blocked.len(), blocked);
@@ -246,7 +246,7 @@ impl BundleReconciler {
         self.report_outcome(&bundle, outcome, sources, now).await
     }
 
-    /// Writes out what is needed, once for all targets of a kind.
+    /// Encodes the bodies that are needed, once per target kind.
     async fn encode_bodies(
         &self,
         bundle: &Arc<Bundle>,
@@ -259,7 +259,7 @@ impl BundleReconciler {
         if needed.is_empty() {
             return Ok(Ok(Bodies::new()));
         }
-        // A password costs time.
+        // Encoding with a password is slow.
         let (pool, of) = (harvest.certificates.clone(), bundle.clone());
         let encoded = tokio::task::spawn_blocking(move || {
             let target = of.spec.target.as_ref();
@@ -338,7 +338,7 @@ impl BundleReconciler {
         }
     }
 
-    /// What is to be written, if it may be now, and what the contest knows it by.
+    /// Returns the body if the target may be written now, and the key of the conflict limiter.
     fn may_write<'a>(
         &self,
         kind: TargetKind,
@@ -346,14 +346,14 @@ impl BundleReconciler {
         desired: &[DesiredTarget],
         bodies: &'a Bodies,
     ) -> Result<(&'a [u8], String), &'static str> {
-        let body = bodies.get(&kind).ok_or("the server has no ClusterTrustBundles")?;
-        // What is new is nobody's contest.
+        let body = bodies.get(&kind).ok_or("the server does not serve ClusterTrustBundles")?;
+        // The key contains the hash, so that new content does not count as a conflict.
         let hash = desired.iter().find(|each| each.kind == kind);
         let hash = hash.and_then(|each| each.annotations.get(HASH_ANNOTATION));
         let written = format!("{kind} {at} {}", hash.map_or("", String::as_str));
         match self.conflict_limiter.try_write(&written, Instant::now()) {
             true => Ok((body, written)),
-            false => Err("somebody else keeps changing it"),
+            false => Err("another manager keeps changing it"),
         }
     }
 
@@ -379,7 +379,7 @@ impl BundleReconciler {
         }
     }
 
-    /// Certificates that expire are left out from then on, if that is wanted.
+    /// Reconciles the Bundle again when a certificate expires, if expired ones are left out.
     fn schedule_expiry(
         &self,
         bundle: &Bundle,
@@ -408,13 +408,12 @@ impl BundleReconciler {
             self.publish_event(bundle, event).await;
         }
         Ok(match report.retry {
-            true => Requeue::WithBackoff(note.unwrap_or_else(|| "it is as it was".to_owned())),
+            true => Requeue::WithBackoff(note.unwrap_or_else(|| "status unchanged".to_owned())),
             false => Requeue::Done,
         })
     }
 
-    /// Writes the status. A server that has trust-manager's own definition refuses what is not in
-    /// it.
+    /// Writes the status. A server with the CRD of trust-manager rejects other fields.
     async fn write_status(&self, bundle: &Bundle, status: BundleStatus) -> anyhow::Result<()> {
         let name = bundle.metadata.name.as_str();
         let write = async |extended| {
@@ -427,7 +426,9 @@ impl BundleReconciler {
             if let Err(kube::Error::Api(refused)) = &written
                 && refused.message.contains("field not declared in schema")
             {
-                tracing::info!("the server has trust-manager's own definition of Bundles");
+                tracing::info!(
+                    "server has the Bundle CRD of trust-manager; omitting status fields beyond it"
+                );
                 self.extended.store(false, Relaxed);
             }
         }
@@ -437,14 +438,14 @@ impl BundleReconciler {
             written = if same { Ok(()) } else { write(false).await };
         }
         match written {
-            // It has gone meanwhile.
+            // The Bundle was deleted.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(error.into()),
             Ok(()) => {
                 let extended = self.extended.load(Relaxed);
-                let told =
+                let written =
                     serde_json::from_value(status_body(name, &status, extended)["status"].take())?;
-                self.cache.record_status(bundle, told);
+                self.cache.record_status(bundle, written);
                 Ok(())
             }
         }
@@ -463,8 +464,10 @@ impl BundleReconciler {
             true => tracing::warn!(bundle = name, reason, "{note}"),
             false => tracing::info!(bundle = name, reason, "{note}"),
         }
-        let build = if *warning { NewEvent::warning } else { NewEvent::normal };
-        let event = build(*action, reason.as_str(), note.as_str());
+        let event = match warning {
+            true => NewEvent::warning(*action, reason.as_str(), note.as_str()),
+            false => NewEvent::normal(*action, reason.as_str(), note.as_str()),
+        };
         let about = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(KIND.to_owned()),
@@ -476,7 +479,7 @@ impl BundleReconciler {
     }
 }
 
-/// What keeps the targets from being looked at.
+/// Finds what prevents the targets from being compared.
 fn find_blocker(bundle: &Bundle, view: &CacheSnapshot) -> Option<SyncBlocker> {
     if let Some(why) = view.refused.get(&WatchedKind::Namespaces) {
         return Some(SyncBlocker::NamespaceList(why.clone()));

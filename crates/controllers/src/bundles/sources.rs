@@ -1,10 +1,10 @@
-//! What the sources of a Bundle hold.
+//! Certificates in the sources of a Bundle.
 //!
-//! Every source is looked at, whatever becomes of the others, so that the status tells of all; the
-//! first that fails decides what is said of the Bundle, as it would if the rest were not looked at.
+//! Every source is read even if another one fails, so that the status covers all; the first failure determines the
+//! condition, as if reading had stopped there.
 //!
-//! What a Bundle itself has written is no source of it: a certificate that got into a target in the
-//! trust namespace would otherwise be in the Bundle for ever.
+//! The targets of a Bundle are not sources of it: otherwise a certificate in a target in the trust namespace would stay
+//! in the Bundle forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::certificate_set::{CertificateFilter, CertificateSet};
 use super::package::CaPackage;
 use super::target::{TargetKind, controller_of, managed_keys};
 
-/// A ConfigMap or Secret in the trust namespace. It may hold keys, so it cannot be printed.
+/// A ConfigMap or Secret in the trust namespace. It may hold keys, so it has no `Debug`.
 pub struct SourceObject {
     /// Labels of the object, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Who controls it, by uid.
+    /// UID of the controlling owner.
     pub controller: Option<String>,
-    /// The keys that a Bundle has written.
+    /// Keys that a Bundle has written.
     pub managed: BTreeSet<String>,
     /// Whether it is a Secret with a private key.
     pub tls: bool,
@@ -41,26 +41,26 @@ pub struct SourceObject {
 pub struct SourceTrustBundle {
     /// Labels of the object, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Who controls it, by uid.
+    /// UID of the controlling owner.
     pub controller: Option<String>,
-    /// Who vouches for it; empty is nobody.
+    /// Signer name; empty if the bundle is not linked to a signer.
     pub signer: String,
     /// The `trustBundle` field: PEM certificates, not yet parsed.
     pub text: String,
 }
 
-/// What there is to gather from.
+/// Inputs of [`gather`].
 #[derive(Clone, Copy)]
 pub struct SourceInputs<'a> {
-    /// Where ConfigMaps and Secrets are.
+    /// Namespace of ConfigMaps and Secrets.
     pub trust_namespace: &'a str,
-    /// Whether the Bundle's targets are there too.
+    /// Whether the Bundle also has targets in that namespace.
     pub is_target: bool,
-    /// ConfigMaps in it, by name.
+    /// ConfigMaps in the trust namespace, by name.
     pub config_maps: &'a BTreeMap<String, Arc<SourceObject>>,
-    /// Secrets in it, by name.
+    /// Secrets in the trust namespace, by name.
     pub secrets: &'a BTreeMap<String, Arc<SourceObject>>,
-    /// ClusterTrustBundles by name; none if the server has none.
+    /// ClusterTrustBundles by name; `None` if the server does not serve them.
     pub trust_bundles: Option<&'a BTreeMap<String, Arc<SourceTrustBundle>>>,
     /// The default CA package; `None` if none is configured.
     pub package: Option<&'a CaPackage>,
@@ -72,31 +72,31 @@ pub struct SourceInputs<'a> {
 
 /// Result of reading all sources of one Bundle.
 pub struct GatherResult {
-    /// What each gave, in order.
+    /// Status of each source, in order.
     pub sources: Vec<SourceStatus>,
-    /// The certificates, or why there are none.
+    /// The certificates, or the first failure.
     pub result: Result<GatheredCertificates, SourceError>,
 }
 
-/// Certificates, and where they are from.
+/// Certificates that were read from the sources.
 #[derive(Clone, Debug)]
 pub struct GatheredCertificates {
-    /// The certificates, at least one.
+    /// The certificates; at least one.
     pub certificates: CertificateSet,
-    /// Which default package is in it.
+    /// Identifier of the default package, if it is used.
     pub package: Option<String>,
 }
 
-/// Why there are no certificates.
+/// Reason for which there are no certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceError {
-    /// Something is not there. It may come.
+    /// A source does not exist, but may appear.
     NotFound(String),
-    /// Something is wrong with what is there.
+    /// A source is invalid.
     Build(String),
 }
 
-/// Gathers what the sources hold.
+/// Reads all sources.
 pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
     let mut pool = CertificateSet::new(world.filters, world.now);
     let mut failure = None;
@@ -111,7 +111,7 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
             Err(error) => {
                 problem = Some(error.message().to_owned());
                 failure.get_or_insert(error);
-                // What was read before the failure does not count.
+                // Certificates that were read before the failure are discarded.
                 found.certificates = CertificateSet::new(world.filters, world.now);
             }
         }
@@ -137,7 +137,7 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
     GatherResult { sources, result }
 }
 
-/// What was found in one source.
+/// Content of one source.
 struct SourceCertificates {
     certificates: CertificateSet,
     objects: u64,
@@ -249,7 +249,7 @@ impl SourceCertificates {
         Ok(chosen)
     }
 
-    /// Reads one object, but not what the Bundle has written into it.
+    /// Reads one object without the keys that the Bundle has written.
     fn add_object(
         &mut self,
         at: &SourceLocation<'_>,
@@ -263,7 +263,7 @@ impl SourceCertificates {
             Some(key) if own.contains(key) => return self.skip_own_output(),
             Some(key) => match held.entries.get_key_value(key) {
                 Some(entry) => vec![entry],
-                // A target that was selected by its labels has only the keys of targets.
+                // A selected object that is a target has only keys of targets.
                 None if !named && !own.is_empty() => return self.skip_own_output(),
                 None => {
                     return Err(SourceError::NotFound(format!(
@@ -273,7 +273,7 @@ impl SourceCertificates {
                 }
             },
             None if source.include_all_keys != Some(true) => Vec::new(),
-            // All keys of such a Secret are a private key among others.
+            // Reading all keys of such a Secret would include the private key.
             None if held.tls => {
                 return Err(SourceError::Build(format!(
                     "includeAllKeys is not supported for TLS Secrets such as {namespace}/{name}"
@@ -293,7 +293,7 @@ impl SourceCertificates {
     }
 
     fn skip_own_output(&mut self) -> Result<(), SourceError> {
-        self.remark = Some("the Bundle's own target is not read".to_owned());
+        self.remark = Some("target of this Bundle; not read".to_owned());
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl SourceCertificates {
     ) -> Result<(), SourceError> {
         let kind = TargetKind::ClusterTrustBundle;
         let Some(all) = world.trust_bundles else {
-            return Err(SourceError::NotFound(format!("the server has no {kind}s")));
+            return Err(SourceError::NotFound(format!("the server does not serve {kind}s")));
         };
         let chosen = match source.name.as_deref().filter(|name| !name.is_empty()) {
             Some(name) => {
@@ -359,7 +359,7 @@ impl SourceCertificates {
     }
 }
 
-/// Where an entry is, for messages.
+/// Location of an entry, for messages.
 #[derive(Clone, Copy)]
 struct SourceLocation<'a> {
     kind: TargetKind,
@@ -370,7 +370,7 @@ struct SourceLocation<'a> {
 const NO_PACKAGE: &str = "no default package was specified when trust-manager was started; default \
                           CAs not available";
 
-/// The keys of an object that the Bundle writes, or has written.
+/// Lists the keys that the Bundle writes or has written.
 fn own_keys<'a>(
     kind: TargetKind,
     bundle: &'a Bundle,
@@ -435,7 +435,7 @@ fn describe_selector(selector: Option<&Value>) -> String {
 }
 
 impl SourceError {
-    /// The error message, as the Bundle's condition reports it.
+    /// Returns the error message, as the Bundle's condition reports it.
     pub fn message(&self) -> &str {
         match self {
             Self::NotFound(words) | Self::Build(words) => words,
@@ -444,7 +444,7 @@ impl SourceError {
 }
 
 impl SourceObject {
-    /// What matters of a ConfigMap.
+    /// Reads a ConfigMap.
     pub fn from_config_map(object: ConfigMap) -> Self {
         let binary = object.binary_data.unwrap_or_default().into_iter();
         let mut entries: BTreeMap<_, _> = binary.map(|(key, bytes)| (key, bytes.0)).collect();
@@ -459,7 +459,7 @@ impl SourceObject {
         }
     }
 
-    /// What matters of a Secret.
+    /// Reads a Secret.
     pub fn from_secret(object: Secret) -> Self {
         let data = object.data.unwrap_or_default().into_iter();
         Self {

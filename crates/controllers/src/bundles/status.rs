@@ -1,4 +1,4 @@
-//! What is said of a Bundle: its status, and events.
+//! Status and events of a Bundle.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -12,18 +12,18 @@ use super::namespace_filter::NamespaceFilter;
 use super::sources::{GatheredCertificates, SourceError};
 use super::target::TargetKind;
 
-/// What has become of a Bundle.
+/// Outcome of a reconciliation.
 #[derive(Clone, Copy)]
 pub enum SyncOutcome<'a> {
-    /// Its sources do not give anything; the targets stay as they are.
+    /// The sources are missing or invalid; the targets stay unchanged.
     Source(&'a SourceError),
-    /// Kubernetes keeps ConfigMaps with its name.
+    /// Kubernetes reserves the name for its own ConfigMaps.
     ReservedName,
-    /// It wants Secrets, and those are not written here.
+    /// The Bundle has Secret targets, which are disabled.
     SecretTargetsDisabled(&'a GatheredCertificates),
-    /// Some targets could not be written: at least one.
+    /// At least one target could not be written.
     Targets(&'a GatheredCertificates, &'a [TargetFailure]),
-    /// All is as it should be; and whether anything was written for that.
+    /// All targets are up to date.
     Synced {
         /// The certificates that were read from the sources.
         harvest: &'a GatheredCertificates,
@@ -39,7 +39,7 @@ pub enum SyncOutcome<'a> {
 pub struct TargetFailure {
     /// Kind of the target object.
     pub kind: TargetKind,
-    /// Where; empty for the cluster.
+    /// Namespace; empty for cluster-scoped targets.
     pub namespace: String,
     /// Name of the target object, usually that of the Bundle.
     pub name: String,
@@ -47,14 +47,14 @@ pub struct TargetFailure {
     pub error: String,
 }
 
-/// What is to be said.
+/// Status and event to write.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusReport {
-    /// The status to be written, if it is another.
+    /// New status; `None` if it is unchanged.
     pub status: Option<BundleStatus>,
-    /// The event, if there is news.
+    /// Event; `None` if nothing changed.
     pub event: Option<BundleEvent>,
-    /// Whether to try again soon.
+    /// Whether the Bundle is requeued with backoff.
     pub retry: bool,
 }
 
@@ -71,23 +71,23 @@ pub struct BundleEvent {
     pub note: String,
 }
 
-/// What keeps the targets from being looked at. The status stays as it is.
+/// Reason for which the targets cannot be compared. The status stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncBlocker {
-    /// The selector of namespaces is none.
+    /// The namespace selector is invalid.
     NamespaceSelector(String),
-    /// The namespaces are not known.
+    /// Namespaces cannot be listed.
     NamespaceList(String),
-    /// The targets of a kind are not known.
+    /// Targets of a kind cannot be listed.
     TargetList(TargetKind, String),
 }
 
-/// How many characters a message may have.
+/// Largest number of characters of a message.
 const LONGEST: usize = 32_768;
-/// How many namespaces a message names.
+/// Largest number of targets that a message names.
 const NAMED: usize = 10;
 
-/// Says what has become of a Bundle, and what each source gave.
+/// Computes status and event from the outcome and the status of each source.
 pub fn report(
     bundle: &Bundle,
     outcome: SyncOutcome<'_>,
@@ -100,7 +100,7 @@ pub fn report(
     let mut status = BundleStatus {
         conditions: Vec::new(),
         sources: sources.to_vec(),
-        // What the targets hold is what it was, unless they were all written.
+        // The content of the targets is unchanged unless all were written.
         default_ca_version: old.default_ca_version.clone(),
         certificates: old.certificates,
         earliest_expiry: old.earliest_expiry.clone(),
@@ -152,7 +152,7 @@ fn reason_and_message(outcome: SyncOutcome<'_>) -> (String, String) {
     (reason, truncate(message))
 }
 
-/// The first failure as trust-manager says it, which stops there, and where else it was so.
+/// Formats the first failure as trust-manager does, which stops there, and the locations of the others.
 fn failure_message(failures: &[TargetFailure]) -> (String, String) {
     let mut failures = failures.iter().collect::<Vec<_>>();
     failures.sort_by(|a, b| (a.kind, &a.namespace).cmp(&(b.kind, &b.namespace)));
@@ -205,8 +205,8 @@ fn truncate(mut message: String) -> String {
     message
 }
 
-/// A status as it is applied. On a server whose definition of Bundles is trust-manager's own, the
-/// fields beyond it must be left out, or the server refuses it.
+/// Builds the body of a status. Servers with the CRD of trust-manager reject the fields beyond it, so `extended` must
+/// be false for them.
 pub fn status_body(name: &str, status: &BundleStatus, extended: bool) -> Value {
     let mut status = status.clone();
     if !extended {
@@ -219,7 +219,7 @@ pub fn status_body(name: &str, status: &BundleStatus, extended: bool) -> Value {
 }
 
 impl SyncBlocker {
-    /// What is said of it.
+    /// Returns the event that reports the reason.
     pub fn event(&self) -> BundleEvent {
         let (reason, note) = match self {
             Self::NamespaceSelector(error) => (

@@ -1,9 +1,9 @@
-//! What a target should be, whether one that was found is so, and what is to be done about it.
+//! Desired targets, comparison with existing ones, and the resulting action.
 //!
-//! Only the metadata of targets is looked at, and little of it is kept: a Bundle may have many. The
-//! hash tells what the content was made from; that nobody has changed it since, managed fields tell,
-//! for who changes a field takes it from its manager. Labels and annotations are compared too, those
-//! that are managed with those that are wanted. trust-manager does not, so that they stay changed.
+//! Only the metadata of targets is read, and little of it is kept, because a Bundle may have many targets. The hash
+//! identifies the input of the content; managed fields show that nobody has changed it since, because a change takes
+//! the field from its manager. Managed labels and annotations are compared with the desired ones, which trust-manager
+//! does not do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +18,7 @@ use windlass_api::trust_bundle::{
 use super::certificate_set::CertificateSet;
 use super::hash::{encode_hex, target_hash};
 
-/// What kind of object a target is.
+/// Kind of a target object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetKind {
     /// A ConfigMap in each namespace.
@@ -29,16 +29,16 @@ pub enum TargetKind {
     ClusterTrustBundle,
 }
 
-/// What the targets of one kind should be, in whatever namespace.
+/// Desired targets of one kind, the same in every namespace.
 #[derive(Clone, Debug)]
 pub struct DesiredTarget {
     /// Kind of object that is written.
     pub kind: TargetKind,
     /// Name of the objects, the same in every namespace.
     pub name: String,
-    /// Where the PEM text is, in a ConfigMap or Secret.
+    /// Key of the PEM text in a ConfigMap or Secret.
     pub key: String,
-    /// Who vouches for it, if it is a ClusterTrustBundle and somebody does.
+    /// Signer name of a ClusterTrustBundle; `None` if it is not linked to a signer.
     pub signer: Option<String>,
     /// Labels to apply, including the Bundle label.
     pub labels: BTreeMap<String, String>,
@@ -49,10 +49,10 @@ pub struct DesiredTarget {
     problem: Option<&'static str>,
 }
 
-/// What of a target is kept.
+/// Cached metadata of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedTarget {
-    /// The name of the Bundle that it is labelled with.
+    /// Bundle name in the label.
     pub bundle: Option<Box<str>>,
     controller: Option<ControllerRef>,
     deleting: bool,
@@ -66,14 +66,14 @@ struct ControllerRef {
     shown: Box<str>,
 }
 
-/// Digests of what is managed.
+/// Digests of managed labels, annotations and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ManagedDigests {
     metadata: [u8; 16],
     keys: [u8; 16],
 }
 
-/// Whether there should be a target.
+/// Desired state of a target.
 #[derive(Clone, Copy, Debug)]
 pub enum TargetIntent<'a> {
     /// The target should exist with this content.
@@ -84,39 +84,39 @@ pub enum TargetIntent<'a> {
     Ending,
 }
 
-/// What is to be done.
+/// Action on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetAction {
     /// The target is up to date; do nothing.
     Leave,
     /// Apply the desired content, because of this drift.
     Write(DriftReason),
-    /// Take back what was written; delete it if nothing else is in it.
+    /// Remove what was written; delete the object if nothing else is in it.
     Release,
     /// Delete the object, all of which belongs to the Bundle.
     Delete,
-    /// Nothing can be done, for this reason.
+    /// The target cannot be written, for this reason.
     Blocked(String),
 }
 
-/// Why a target is written.
+/// Reason for which a target is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriftReason {
-    /// It is not there, or not known to be a target.
+    /// The target does not exist, or lacks the label.
     Missing,
-    /// Its owner has been taken away.
+    /// The owner reference was removed.
     Owner,
-    /// It is labelled as another Bundle's.
+    /// The label names another Bundle.
     Label,
-    /// It was made from something else.
+    /// The hash differs.
     Content,
-    /// Its labels or annotations are others.
+    /// Labels or annotations differ.
     Metadata,
-    /// It has other keys, or somebody has changed one.
+    /// Keys differ, or another manager changed one.
     Keys,
 }
 
-/// What the targets of a Bundle should be: one for each kind.
+/// Computes the desired targets of a Bundle: one for each kind.
 pub fn desired_targets(bundle: &Bundle, pool: &CertificateSet) -> Vec<DesiredTarget> {
     let Some(target) = &bundle.spec.target else { return Vec::new() };
     let name = &bundle.metadata.name;
@@ -144,22 +144,21 @@ pub fn desired_targets(bundle: &Bundle, pool: &CertificateSet) -> Vec<DesiredTar
         let keys = keys.into_iter().flatten().collect();
         all.push(DesiredTarget {
             signer,
-            problem: text.is_empty().then_some("no certificate of an authority in bundle"),
+            problem: text.is_empty().then_some("no CA certificate in bundle"),
             ..DesiredTarget::new(kind, name, template.object_name(name), metadata, hash, keys)
         });
     }
     all
 }
 
-/// What is to be done about one target of a Bundle. What was found is none if there is no object, or
-/// none with the label of Bundles.
+/// Decides on one target of a Bundle. `found` is `None` if there is no object with the label of Bundles.
 pub fn decide(
     owner: &BundleMeta,
     wish: TargetIntent<'_>,
     kind: TargetKind,
     found: Option<&ObservedTarget>,
 ) -> TargetAction {
-    // Its targets go with it; one that came back would hold up a Bundle that waits for them.
+    // The targets are deleted with their Bundle; a new one would block its deletion.
     if owner.deletion_timestamp.is_some() {
         return TargetAction::Leave;
     }
@@ -168,13 +167,13 @@ pub fn decide(
             TargetAction::Blocked((*problem).to_owned())
         }
         (TargetIntent::Wanted(_), None) => TargetAction::Write(DriftReason::Missing),
-        // It will be missing soon.
+        // The object is being deleted and will be missing soon.
         (TargetIntent::Wanted(_), Some(found)) if found.deleting => TargetAction::Leave,
         (TargetIntent::Wanted(desired), Some(found)) => compare(owner, desired, found),
         (TargetIntent::Unwanted, Some(found)) if !found.deleting && found.belongs_to(owner) => {
             match kind {
                 TargetKind::ConfigMap | TargetKind::Secret => TargetAction::Release,
-                // All of it is ours.
+                // The whole object belongs to the Bundle.
                 TargetKind::ClusterTrustBundle => TargetAction::Delete,
             }
         }
@@ -203,7 +202,7 @@ fn compare(owner: &BundleMeta, desired: &DesiredTarget, found: &ObservedTarget) 
     }
 }
 
-/// What is said of an object that exists and that nobody has handed over to the Bundle.
+/// Message for an existing object that was not handed over to the Bundle.
 fn conflict_message(bundle: &str) -> String {
     format!(
         "it exists and is not of this Bundle; delete it, or hand it over with the label \
@@ -237,7 +236,7 @@ impl DesiredTarget {
 }
 
 impl ObservedTarget {
-    /// Keeps what matters of a target's metadata.
+    /// Reads the metadata of a target.
     pub fn from_metadata(kind: TargetKind, metadata: &ObjectMeta) -> Self {
         let label = metadata.labels.as_ref().and_then(|labels| labels.get(BUNDLE_LABEL));
         let annotations = metadata.annotations.as_ref();
@@ -264,12 +263,12 @@ impl ObservedTarget {
         }
     }
 
-    /// Whether it belongs to this Bundle.
+    /// Whether the target belongs to this Bundle.
     pub fn belongs_to(&self, owner: &BundleMeta) -> bool {
         self.controller.as_ref().is_some_and(|controller| *controller.uid == *owner.uid)
     }
 
-    /// Why a Bundle must not write to it. None if it may.
+    /// Returns why a Bundle must not write the target; `None` if it may.
     pub fn ownership_conflict(&self, owner: &BundleMeta) -> Option<String> {
         let labelled = self.bundle.as_deref() == Some(owner.name.as_str());
         match &self.controller {
@@ -277,24 +276,24 @@ impl ObservedTarget {
                 Some(format!("it is controlled by {}", other.shown))
             }
             Some(_) => None,
-            // Whoever keeps it has not handed it over.
+            // Its present owner has not handed it over.
             None => (!labelled).then(|| conflict_message(&owner.name)),
         }
     }
 
-    /// Whether it is what is wanted.
+    /// Whether the target matches the desired one.
     pub fn is_current(&self, owner: &BundleMeta, desired: &DesiredTarget) -> bool {
         compare(owner, desired, self) == TargetAction::Leave
     }
 }
 
-/// The owner that controls an object.
+/// Returns the controlling owner reference of an object.
 pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true))
 }
 
-/// The keys of an object that Bundles have written.
+/// Lists the keys that Bundles have written.
 pub(super) fn managed_keys(kind: TargetKind, metadata: &ObjectMeta) -> BTreeSet<String> {
     let fields: &[&str] = match kind {
         TargetKind::ConfigMap => &["data", "binaryData"],
@@ -305,7 +304,7 @@ pub(super) fn managed_keys(kind: TargetKind, metadata: &ObjectMeta) -> BTreeSet<
     keys.map(str::to_owned).collect()
 }
 
-/// The fields below a path that are written under our name.
+/// Lists the fields below a path that our field manager owns.
 fn managed_fields<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a str> {
     let entries = metadata.managed_fields.as_deref().unwrap_or_default().iter();
     let ours = entries.filter(|entry| {
@@ -320,7 +319,7 @@ fn managed_fields<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a s
     names.filter_map(|name| name.strip_prefix("f:")).collect()
 }
 
-/// Each name with its value, one after the other.
+/// Iterates over alternating names and values.
 fn names_and_values<'a>(
     names: &BTreeSet<&'a str>,
     map: Option<&'a BTreeMap<String, String>>,
@@ -329,7 +328,7 @@ fn names_and_values<'a>(
     names.iter().flat_map(|name| [*name, value(name)]).collect()
 }
 
-/// A digest of lists of texts.
+/// Computes a digest of lists of texts.
 fn short_digest<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>) -> [u8; 16] {
     let mut digest = Context::new(&SHA256);
     for list in lists {
@@ -346,7 +345,7 @@ fn short_digest<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>)
     mark
 }
 
-/// The number that is written in hexadecimal digits.
+/// Parses a number in hexadecimal digits.
 fn parse_hex(hex: &str) -> Option<[u8; 32]> {
     let digits: Vec<u8> =
         hex.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;

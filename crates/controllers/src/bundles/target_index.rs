@@ -1,5 +1,4 @@
-//! The targets that there are, of all Bundles: what of each is kept, found by its name and by its
-//! Bundle.
+//! Index of the targets of all Bundles, by name and by Bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use windlass_api::trust_bundle::BundleMeta;
 use super::target::{ObservedTarget, TargetKind};
 use crate::namespaced_name::NamespacedName;
 
-/// The targets that there are.
+/// Existing targets of all Bundles.
 #[derive(Default)]
 pub struct TargetIndex {
     kinds: BTreeMap<TargetKind, KindIndex>,
@@ -16,14 +15,14 @@ pub struct TargetIndex {
 
 #[derive(Default)]
 struct KindIndex {
-    /// By name, then by namespace: the targets of a Bundle have its name.
+    /// Targets by name, then by namespace: the targets of a Bundle have its name.
     named: BTreeMap<Box<str>, BTreeMap<Box<str>, ObservedTarget>>,
-    /// Those with another name than the Bundle that they are labelled with, of which there are few.
+    /// Targets whose name differs from the Bundle in their label, of which there are few.
     odd: BTreeSet<NamespacedName>,
 }
 
 impl TargetIndex {
-    /// Notes what a target is now; the answer is what it was before.
+    /// Adds or updates a target; returns the previous state.
     pub fn insert(
         &mut self,
         kind: TargetKind,
@@ -43,7 +42,7 @@ impl TargetIndex {
         named.insert(at.namespace.as_str().into(), found)
     }
 
-    /// Forgets a target; the answer is what it was.
+    /// Removes a target; returns the previous state.
     pub fn remove(&mut self, kind: TargetKind, at: &NamespacedName) -> Option<ObservedTarget> {
         let of_kind = self.kinds.get_mut(&kind)?;
         of_kind.odd.remove(at);
@@ -55,12 +54,12 @@ impl TargetIndex {
         found
     }
 
-    /// The target of this kind; the namespace is empty for cluster-scoped kinds.
+    /// Returns the target of a kind; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, kind: TargetKind, namespace: &str, name: &str) -> Option<&ObservedTarget> {
         self.kinds.get(&kind)?.named.get(name)?.get(namespace)
     }
 
-    /// Where the targets of a kind are, in one namespace or everywhere.
+    /// Lists the locations of the targets of a kind, in one namespace or everywhere.
     pub fn names(&self, kind: TargetKind, namespace: Option<&str>) -> Vec<NamespacedName> {
         let all = self.kinds.get(&kind).into_iter().flat_map(|of_kind| &of_kind.named);
         let all = all.flat_map(|(name, places)| places.keys().map(move |place| (place, name)));
@@ -72,7 +71,7 @@ impl TargetIndex {
         .collect()
     }
 
-    /// The targets of a kind that belong to a Bundle.
+    /// Lists the targets of a kind that belong to a Bundle.
     pub fn owned_by(
         &self,
         kind: TargetKind,

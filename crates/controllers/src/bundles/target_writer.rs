@@ -1,4 +1,4 @@
-//! Writing targets.
+//! Writes of targets to the API server.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,13 +17,13 @@ use super::apply_patch::{CORE, disown_body, has_no_data, release_body};
 use super::target::{ObservedTarget, TargetKind};
 use crate::namespaced_name::NamespacedName;
 
-/// Writes that are under way at the same time, of all Bundles.
+/// Number of concurrent writes for all Bundles.
 pub const WRITES: usize = 32;
 
 /// Applies, releases and deletes targets, with a limit on concurrent writes.
 pub struct TargetWriter {
     client: Client,
-    /// How ClusterTrustBundles are written, if the server has them.
+    /// Resource of ClusterTrustBundles; `None` if they are not served.
     trust_bundles: Mutex<Option<ApiResource>>,
     turns: Semaphore,
 }
@@ -34,12 +34,12 @@ impl TargetWriter {
         TargetWriter { client, trust_bundles: Mutex::default(), turns: Semaphore::new(WRITES) }
     }
 
-    /// Notes how ClusterTrustBundles are written from now on.
+    /// Sets the resource of ClusterTrustBundles.
     pub fn set_trust_bundle_resource(&self, with: Option<ApiResource>) {
         *self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner) = with;
     }
 
-    /// The version in which a kind is written.
+    /// Returns the API version of a target kind; `None` if it is not served.
     pub fn version(&self, kind: TargetKind) -> Option<String> {
         match kind {
             TargetKind::ConfigMap | TargetKind::Secret => Some(CORE.to_owned()),
@@ -53,9 +53,8 @@ impl TargetWriter {
         self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies a body where no target is known; the answer is the metadata that came of it, or why an
-    /// object that exists must not be written to. Targets are watched by their label, so that one
-    /// without it is not known.
+    /// Applies a body where no target is known. Returns the new metadata, or why an existing object must not be
+    /// written: targets are watched by label, so an object without it is unknown.
     pub async fn create(
         &self,
         owner: &BundleMeta,
@@ -70,7 +69,7 @@ impl TargetWriter {
                 .map(|metadata| ObservedTarget::from_metadata(kind, &metadata))
         };
         let parameters = match found {
-            // Without force, a key that somebody else writes meanwhile is a conflict.
+            // Without force, a key that another manager writes meanwhile is a conflict.
             None => PatchParams::apply(FIELD_MANAGER),
             Some(found) => match found.ownership_conflict(owner) {
                 Some(why) => return Ok(Err(why)),
@@ -80,7 +79,7 @@ impl TargetWriter {
         self.apply_with(kind, at, body, &parameters).await.map(Ok)
     }
 
-    /// Applies a body; the answer is the metadata that came of it.
+    /// Applies a body; returns the new metadata.
     pub async fn apply(
         &self,
         kind: TargetKind,
@@ -90,8 +89,7 @@ impl TargetWriter {
         self.apply_with(kind, at, body, &apply_params()).await
     }
 
-    /// Bodies are large and many share one, so that it is bytes, and nothing is asked for that is not
-    /// needed.
+    /// Bodies are large and shared, so they are sent as bytes, and only metadata is requested.
     async fn apply_with(
         &self,
         kind: TargetKind,
@@ -107,8 +105,8 @@ impl TargetWriter {
         Ok(written.metadata)
     }
 
-    /// Takes back what was written into an object; deletes it if nothing else is in it, else lets it
-    /// go. One that is no longer the Bundle's is left.
+    /// Removes what was written into an object; deletes it if nothing else is in it, and releases it otherwise. An
+    /// object that does not belong to the Bundle any more is left unchanged.
     pub async fn release(
         &self,
         owner: &BundleMeta,
@@ -117,7 +115,7 @@ impl TargetWriter {
     ) -> kube::Result<()> {
         let _turn = self.turns.acquire().await;
         let Some(found) = self.get_owned(owner, kind, at).await? else { return Ok(()) };
-        // An object that was made anew meanwhile is not touched, and none is made.
+        // The UID prevents that an object that was created again meanwhile is changed, or one is created.
         let uid = found.uid;
         let this = |mut body: Value| {
             body["metadata"]["uid"] = uid.clone().into();
@@ -132,7 +130,7 @@ impl TargetWriter {
         self.delete_object(kind, at, Preconditions { uid: uid.clone(), resource_version }).await
     }
 
-    /// Deletes an object, all of which is a Bundle's.
+    /// Deletes an object that belongs to a Bundle completely.
     pub async fn delete(
         &self,
         owner: &BundleMeta,
@@ -145,7 +143,7 @@ impl TargetWriter {
         self.delete_object(kind, at, Preconditions { uid, resource_version }).await
     }
 
-    /// The metadata of an object, if it is there and the Bundle's.
+    /// Reads the metadata of an object if it exists and belongs to the Bundle.
     async fn get_owned(
         &self,
         owner: &BundleMeta,
@@ -156,7 +154,7 @@ impl TargetWriter {
         Ok(found.filter(|metadata| ObservedTarget::from_metadata(kind, metadata).belongs_to(owner)))
     }
 
-    /// The metadata of an object, if it is there.
+    /// Reads the metadata of an object; `None` if it does not exist.
     async fn get_metadata(
         &self,
         kind: TargetKind,
@@ -201,7 +199,7 @@ impl TargetWriter {
         Request::new(match kind {
             TargetKind::ConfigMap => ConfigMap::url_path(&(), namespace),
             TargetKind::Secret => Secret::url_path(&(), namespace),
-            // Nobody asks for what the server does not have.
+            // Callers check that the kind is served.
             TargetKind::ClusterTrustBundle => self
                 .trust_bundle_resource()
                 .map(|resource| DynamicObject::url_path(&resource, None))
@@ -210,17 +208,17 @@ impl TargetWriter {
     }
 }
 
-/// Server-side apply under trust-manager's name.
+/// Parameters of server-side apply under the field manager of trust-manager.
 pub fn apply_params() -> PatchParams {
     PatchParams::apply(FIELD_MANAGER).force()
 }
 
-/// What the server says about an error.
+/// Returns the message of the server.
 pub fn error_message(error: &kube::Error) -> String {
     describe(error)
 }
 
-/// Whether the answer means that the namespace is gone or going.
+/// Whether the response means that the namespace is gone or terminating.
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let mut causes = status.details.iter().flat_map(|details| &details.causes);

@@ -1,7 +1,7 @@
-//! What is to be deleted and when, one entry for each object.
+//! Deletion times, one entry for each object.
 //!
-//! Ages are told by the wall clock, which may jump. An object that was seen young has aged by as
-//! much as has really passed since, so a jump ahead makes nothing old that was just made.
+//! Ages are measured by the wall clock, which may jump. The age of an object that was seen when it was young grows only
+//! by the time that has really passed since, so that a jump forward does not expire new objects.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -11,10 +11,10 @@ use kube::api::{ObjectMeta, Preconditions};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// How long at most until it is noticed that a clock was wrong and is right again.
+/// Interval after which a corrected clock is noticed.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// Objects by key, with the moment each is due.
+/// Objects by key, with the time at which each is due.
 pub struct DeadlineQueue<K> {
     entries: HashMap<K, DeadlineEntry>,
     by_moment: BTreeSet<(Instant, K)>,
@@ -24,7 +24,7 @@ struct DeadlineEntry {
     uid: Option<String>,
     version: Option<String>,
     deadline: OffsetDateTime,
-    /// When it was first seen, by the clock that jumps and the one that does not.
+    /// Time at which the object was first seen, by the wall clock and by the monotonic clock.
     seen: (OffsetDateTime, Instant),
     moment: Instant,
 }
@@ -35,7 +35,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         DeadlineQueue { entries: HashMap::new(), by_moment: BTreeSet::new() }
     }
 
-    /// An object was seen; it is due at `deadline`.
+    /// Adds or updates an object that is due at `deadline`.
     pub fn insert(
         &mut self,
         key: K,
@@ -55,7 +55,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         self.schedule(key, entry, now);
     }
 
-    /// An object is gone, or is no longer to be deleted.
+    /// Removes an object that is gone or must not be deleted.
     pub fn remove_key(&mut self, key: &K) {
         self.remove(key);
     }
@@ -66,13 +66,13 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         self.by_moment.retain(|(_, key)| keys.contains(key));
     }
 
-    /// When there is something to look at.
+    /// Returns the time of the next deadline.
     pub fn next_due(&self) -> Option<Instant> {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// Takes what is due by now; what only seemed to be is put off. Whoever takes a key goes on
-    /// until the object is deleted or has changed.
+    /// Takes the keys that are due and postpones those that only seemed due. The caller retries each key until the
+    /// object is deleted or has changed.
     pub fn pop_due(&mut self, now: OffsetDateTime) -> Vec<K> {
         let moment = Instant::now();
         let mut due = Vec::new();
@@ -89,7 +89,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         due
     }
 
-    /// What an object must still be for it to be deleted, if it is due.
+    /// Returns the preconditions of the delete; `None` if the object is not due.
     pub fn preconditions(&self, key: &K, now: OffsetDateTime) -> Option<Preconditions> {
         let entry =
             self.entries.get(key).filter(|entry| entry.deadline <= entry.effective_now(now))?;
@@ -113,7 +113,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
 }
 
 impl DeadlineEntry {
-    /// What time it is for this object: by the wall clock, but not later than has really passed.
+    /// Returns the time that applies to an object: by the wall clock, limited to the time that has really passed.
     fn effective_now(&self, now: OffsetDateTime) -> OffsetDateTime {
         let (wall, moment) = self.seen;
         let passed = time::Duration::try_from(moment.elapsed()).unwrap_or(time::Duration::MAX);

@@ -9,7 +9,7 @@ use windlass_pki::{Certificate, Validity};
 use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 
 use super::*;
-use windlass_runtime::csr::{APPROVED, certificate};
+use windlass_runtime::csr::{APPROVED, certificate, condition};
 
 /// Longer than any test.
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));

@@ -1,8 +1,7 @@
-//! Connections that end with the time in which we lead.
+//! Connections that end when the lease is lost.
 //!
-//! A process may be stopped when a request is on its way inside of it, between whoever sends it and the
-//! socket. When it goes on, that request would still leave. So what drives a connection looks at the
-//! time before it does anything at all.
+//! A process may be suspended while a request is between its sender and the socket, and would send it when it resumes.
+//! So the tasks that drive connections check the lease before every step.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,38 +14,38 @@ use kube::{Client, Config};
 
 use super::lease_guard::LeaseGuard;
 
-/// A client with connections of its own, which work only while we lead.
-pub fn connect(config: Config, tenure: Arc<LeaseGuard>) -> kube::Result<Client> {
+/// Creates a client whose connections work only while this process leads.
+pub fn connect(config: Config, lease_guard: Arc<LeaseGuard>) -> kube::Result<Client> {
     let url = config.cluster_url.clone();
-    let builder = ClientBuilder::try_from((config, FencedExecutor { tenure }))?;
+    let builder = ClientBuilder::try_from((config, FencedExecutor { lease_guard }))?;
     Ok(windlass_runtime::client_error::name_server(builder, &url).build())
 }
 
-/// Runs what a client needs done in the background: first of all, its connections.
+/// Spawns the background tasks of a client, above all its connections.
 #[derive(Clone)]
 struct FencedExecutor {
-    tenure: Arc<LeaseGuard>,
+    lease_guard: Arc<LeaseGuard>,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Executor<Task> for FencedExecutor {
     fn execute(&self, task: Task) {
-        tokio::spawn(FencedTask { task: Some(task), tenure: self.tenure.clone() });
+        tokio::spawn(FencedTask { task: Some(task), lease_guard: self.lease_guard.clone() });
     }
 }
 
-/// A task that is dropped instead of going on when we do not lead.
+/// A task that is dropped when this process does not lead.
 struct FencedTask {
     task: Option<Task>,
-    tenure: Arc<LeaseGuard>,
+    lease_guard: Arc<LeaseGuard>,
 }
 
 impl Future for FencedTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.tenure.is_leading() {
+        if !self.lease_guard.is_leading() {
             self.task = None;
         }
         match &mut self.task {
@@ -67,11 +66,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_does_not_go_on_when_the_time_is_over() {
-        let tenure = Arc::new(LeaseGuard::new(Arc::new(|| OffsetDateTime::UNIX_EPOCH)));
-        let driver = FencedExecutor { tenure: tenure.clone() };
+        let lease_guard = Arc::new(LeaseGuard::new(Arc::new(|| OffsetDateTime::UNIX_EPOCH)));
+        let driver = FencedExecutor { lease_guard: lease_guard.clone() };
         let (orders, mut ordered) = mpsc::unbounded_channel::<u32>();
         let (results, mut done) = mpsc::unbounded_channel();
-        tenure.extend(tenure.now(), Duration::from_secs(10));
+        lease_guard.extend(lease_guard.now(), Duration::from_secs(10));
         driver.execute(Box::pin(async move {
             while let Some(order) = ordered.recv().await {
                 results.send(order).unwrap();

@@ -1,4 +1,4 @@
-//! How long we may act as the leader, and a client that does not write beyond that.
+//! Time until which this process is the leader, and a client that does not write after that.
 
 use kube::Client;
 use kube::client::Body;
@@ -12,22 +12,22 @@ use tokio::time::Instant;
 
 use crate::options::Clock;
 
-/// The time until which we lead. A process that was stopped for a while finds it over when it goes
-/// on, before it has learnt anything else.
+/// Time until which this process leads. A process that was suspended finds it exceeded when it resumes, before it has
+/// read anything.
 pub struct LeaseGuard {
     until: watch::Sender<Option<DualClockTime>>,
     clock: Clock,
 }
 
-/// A time by two clocks. One stands still while the machine sleeps, the other can be set; what is
-/// over by either is over.
+/// A time by two clocks: the monotonic one may stop during suspend, and the wall clock can be set. A deadline has
+/// passed if it has passed by either.
 #[derive(Clone, Copy, Debug)]
 pub struct DualClockTime {
     monotonic: Instant,
     wall: OffsetDateTime,
 }
 
-/// Why a request was not sent.
+/// Error of a request that was not sent.
 #[derive(Debug)]
 struct NotLeading;
 
@@ -42,7 +42,7 @@ impl LeaseGuard {
         DualClockTime { monotonic: Instant::now(), wall: (self.clock)() }
     }
 
-    /// We lead for so long after a moment.
+    /// Extends the leadership to `lasts` after `from`.
     pub fn extend(&self, from: DualClockTime, lasts: Duration) {
         let wall = from.wall.checked_add(lasts.try_into().unwrap_or(time::Duration::ZERO));
         let until =
@@ -50,12 +50,12 @@ impl LeaseGuard {
         self.until.send_replace(Some(until));
     }
 
-    /// We do not lead any more.
+    /// Ends the leadership.
     pub fn end(&self) {
         self.until.send_replace(None);
     }
 
-    /// When it ends, if it has not been ended.
+    /// Returns when the leadership ends; `None` if this process does not lead.
     pub fn deadline(&self) -> Option<Instant> {
         self.until.borrow().map(|until| until.monotonic)
     }
@@ -66,7 +66,7 @@ impl LeaseGuard {
         until.is_some_and(|until| now.monotonic < until.monotonic && now.wall < until.wall)
     }
 
-    /// Returns when we do not lead.
+    /// Waits until this process does not lead.
     pub async fn wait_until_lost(&self) {
         let mut changes = self.until.subscribe();
         while self.is_leading() {
@@ -77,23 +77,23 @@ impl LeaseGuard {
     }
 }
 
-/// A client that reads like `client` but writes only while we lead. What is under way when that
-/// ends is given up.
+/// Creates a client that reads like `client` and writes only while this process leads. Writes that are under way when
+/// the leadership ends are cancelled.
 ///
-/// Bytes that have left cannot be called back; that is what the time between the renewal deadline
-/// and the lease's duration is for.
-pub fn fenced_client(client: &Client, tenure: Arc<LeaseGuard>) -> Client {
+/// Bytes on the network cannot be recalled; the difference between the renew deadline and the lease duration accounts
+/// for them.
+pub fn fenced_client(client: &Client, lease_guard: Arc<LeaseGuard>) -> Client {
     let namespace = client.default_namespace().to_owned();
     let client = client.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, tenure) = (client.clone(), tenure.clone());
+        let (client, lease_guard) = (client.clone(), lease_guard.clone());
         async move {
             if is_read(request.method()) {
                 return client.send(request).await;
             }
             tokio::select! {
                 biased;
-                () = tenure.wait_until_lost() => Err(kube::Error::Service(Box::new(NotLeading))),
+                () = lease_guard.wait_until_lost() => Err(kube::Error::Service(Box::new(NotLeading))),
                 answer = client.send(request) => answer,
             }
         }
@@ -107,7 +107,7 @@ fn is_read(method: &Method) -> bool {
 
 impl std::fmt::Display for NotLeading {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("another process leads, or may: not written")
+        formatter.write_str("not written: another process may be the leader")
     }
 }
 

@@ -1,7 +1,7 @@
-//! What to do about a lease: a state machine without a clock or a connection of its own.
+//! State machine of a candidate, without clock and I/O.
 //!
-//! The times in a lease are its holder's, whose clock may be wrong. So nothing is concluded from
-//! them: a lease has expired when its duration has passed since *we* last saw it change.
+//! The times in a lease come from the clock of its holder, which may be wrong, so they are only compared for equality:
+//! a lease has expired when its duration has passed since *this process* last saw it change.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 pub enum LeaderRole {
     /// Another process may hold the lease.
     Follower {
-        /// The lease as it was when it last changed.
+        /// The lease as last observed to change.
         seen: Option<ObservedLease>,
     },
-    /// We do, as long as the lease is renewed in time.
+    /// This process holds the lease, as long as it renews it in time.
     Leading,
 }
 
-/// A lease and since when it has been like that.
+/// An observed lease and the time of its last change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedLease {
     record: LeaseRecord,
@@ -31,13 +31,13 @@ pub struct ObservedLease {
 /// Fields of a Lease that decide who leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Who has it; empty if nobody.
+    /// Identity of the holder; empty if the lease is free.
     pub holder: String,
-    /// How long it lasts after a renewal.
+    /// Duration of the lease after a renewal.
     pub lasts: Duration,
-    /// When it was renewed, by its holder's clock: only whether it changes matters.
+    /// Time of the last renewal by the holder's clock; compared for equality only.
     pub renewed: Option<Timestamp>,
-    /// How often it went from one holder to another.
+    /// Number of changes of the holder.
     pub transitions: i32,
 }
 
@@ -46,21 +46,21 @@ pub struct LeaseRecord {
 pub enum LeaseAction {
     /// Create the Lease, because it does not exist.
     Create,
-    /// Become the holder of the lease that is there.
+    /// Become the holder of an existing lease.
     Take {
-        /// How often it has then changed hands.
+        /// Number of changes of the holder, including this one.
         transitions: i32,
     },
-    /// Say that we still hold it.
+    /// Renew the lease that this process holds.
     Renew,
     /// Another process holds the lease; retry later.
     Wait,
-    /// Somebody else took it from us.
+    /// Another process took the lease.
     Lost,
 }
 
 impl LeaderRole {
-    /// What to do about a lease as it is now, and who we are until that is done.
+    /// Computes the next action for an observed lease, and the role until that is done.
     pub fn step(
         &self,
         lease: Option<&LeaseRecord>,
@@ -76,7 +76,7 @@ impl LeaderRole {
                 let seen = Some(ObservedLease { record: record.clone(), since: now });
                 (LeaderRole::Follower { seen }, LeaseAction::Lost)
             }
-            // Its holder does not know yet that it was deleted.
+            // Its holder may not have noticed that it was deleted.
             (LeaderRole::Follower { seen: Some(seen) }, None) if seen.is_held_by_other(now, me) => {
                 (self.clone(), LeaseAction::Wait)
             }
@@ -98,7 +98,7 @@ impl LeaderRole {
 }
 
 impl ObservedLease {
-    /// Whether somebody else may rely on it.
+    /// Whether another process may still rely on the lease.
     fn is_held_by_other(&self, now: Instant, me: &str) -> bool {
         let held = !self.record.holder.is_empty() && self.record.holder != me;
         held && now.saturating_duration_since(self.since) < self.record.lasts
@@ -106,7 +106,7 @@ impl ObservedLease {
 }
 
 impl LeaseRecord {
-    /// What a lease says; one that does not say how long it lasts does so for `lasts`.
+    /// Reads a Lease; `lasts` is the duration if it has none.
     pub fn from_lease(lease: &Lease, lasts: Duration) -> LeaseRecord {
         let Some(spec) = &lease.spec else {
             return LeaseRecord { lasts, ..LeaseRecord::default() };

@@ -208,12 +208,12 @@ async fn who_is_cut_off_stops_before_another_starts() {
 async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
     let fake = Arc::new(FakeLeaseApi::default());
     let ahead = Arc::new(Mutex::new(Duration::ZERO));
-    let tenure = Arc::new(LeaseGuard::new(clock(ahead.clone())));
-    let client = fenced_client(&ApiConnection::new(&fake).client(), tenure.clone());
+    let lease_guard = Arc::new(LeaseGuard::new(clock(ahead.clone())));
+    let client = fenced_client(&ApiConnection::new(&fake).client(), lease_guard.clone());
     let (term, maps) =
         (Duration::from_secs(10), Api::<ConfigMap>::default_namespaced(client.clone()));
     assert!(write(&client, "before").await.is_err());
-    tenure.extend(tenure.now(), term);
+    lease_guard.extend(lease_guard.now(), term);
     write(&client, "leading").await.unwrap();
     // Stopped: nothing runs while the time goes on.
     tokio::time::advance(term).await;
@@ -222,12 +222,12 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
     // Reading goes on.
     assert_eq!(maps.get("x").await.unwrap().metadata.name.as_deref(), Some("read"));
     // Asleep with the whole machine: only the wall clock knows.
-    tenure.extend(tenure.now(), term);
+    lease_guard.extend(lease_guard.now(), term);
     *ahead.lock().unwrap() += term;
     assert!(write(&client, "asleep").await.is_err());
-    tenure.extend(tenure.now(), term);
+    lease_guard.extend(lease_guard.now(), term);
     write(&client, "again").await.unwrap();
-    tenure.end();
+    lease_guard.end();
     assert!(write(&client, "ended").await.is_err());
     let written: Vec<String> = fake.write_spans().into_iter().map(|(who, ..)| who).collect();
     assert_eq!(written, ["leading", "again"]);
@@ -237,13 +237,13 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
 async fn a_write_under_way_is_given_up_when_the_time_is_over_and_not_before() {
     let link = ApiConnection::new(&Arc::default());
     link.cut.store(true, Relaxed);
-    let tenure = Arc::new(LeaseGuard::new(clock(Arc::default())));
-    let client = fenced_client(&link.client(), tenure.clone());
+    let lease_guard = Arc::new(LeaseGuard::new(clock(Arc::default())));
+    let client = fenced_client(&link.client(), lease_guard.clone());
     let start = Instant::now();
-    tenure.extend(tenure.now(), Duration::from_secs(10));
+    lease_guard.extend(lease_guard.now(), Duration::from_secs(10));
     let writing = tokio::spawn(async move { write(&client, "slow").await });
     tokio::time::sleep(Duration::from_secs(8)).await;
-    tenure.extend(tenure.now(), Duration::from_secs(10));
+    lease_guard.extend(lease_guard.now(), Duration::from_secs(10));
     assert!(writing.await.unwrap().is_err());
     assert_eq!(start.elapsed().as_secs(), 18);
 }

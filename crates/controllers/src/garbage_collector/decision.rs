@@ -1,48 +1,48 @@
-//! What to do with one object, given its owners and its dependents: a pure function.
+//! Decision on one object, given its owners and dependents: a pure function.
 
-/// What matters of the object itself, as the server has it.
+/// State of the object, as the server returned it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectState {
-    /// It has a deletion timestamp.
+    /// The object has a deletion timestamp.
     pub deleting: bool,
-    /// It has the finalizer `orphan`.
+    /// The object has the finalizer `orphan`.
     pub orphan: bool,
-    /// It has the finalizer `foregroundDeletion`.
+    /// The object has the finalizer `foregroundDeletion`.
     pub foreground: bool,
 }
 
-/// One owner reference of the object.
+/// Owner reference with the state of the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedOwner {
-    /// The owner's UID, as the reference has it.
+    /// UID of the owner in the reference.
     pub uid: String,
-    /// What became of that owner.
+    /// State of the owner on the server.
     pub state: OwnerState,
 }
 
-/// What became of an owner.
+/// State of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
-    /// There is no such object, or it has another UID.
+    /// The owner does not exist, or has another UID.
     Absent,
     /// The owner exists and does not wait for its dependents.
     Solid,
-    /// It is being deleted in the foreground: it waits for its dependents.
+    /// The owner is being deleted in the foreground and waits for its dependents.
     Waiting,
-    /// It cannot be: it would live in a namespace, and the object does not.
+    /// The reference is invalid: a cluster-scoped object cannot have a namespaced owner.
     Invalid,
 }
 
-/// One object that the object owns.
+/// State of a dependent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DependentState {
-    /// The owner may not go before it.
+    /// The dependent blocks the deletion of its owner.
     pub blocks: bool,
-    /// It is itself being deleted in the foreground.
+    /// The dependent is itself being deleted in the foreground.
     pub waiting: bool,
 }
 
-/// What happens to the dependents of an object that is deleted.
+/// Propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPropagation {
     /// Dependents stay and lose their owner reference.
@@ -53,22 +53,22 @@ pub enum DeletionPropagation {
     Foreground,
 }
 
-/// What to do with an object.
+/// Action on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GarbageAction {
     /// The object needs no change.
     Leave,
-    /// Take it out of its dependents' owner references, then take away the finalizer `orphan`.
+    /// Remove it from the owner references of its dependents, then remove the finalizer `orphan`.
     Orphan,
-    /// Have its dependents looked at; they have to go first.
+    /// Reconcile its dependents, which have to be deleted first.
     AwaitDependents,
-    /// Take away the finalizer `foregroundDeletion`.
+    /// Remove the finalizer `foregroundDeletion`.
     Release,
-    /// Take these owners out of its owner references.
+    /// Remove these owners from its owner references.
     DropOwners(Vec<String>),
     /// Delete the object with this propagation policy.
     Delete(DeletionPropagation),
-    /// Let its owners go without it, then delete it in the foreground: it is part of a circle.
+    /// Unblock its owners, then delete it in the foreground: it is part of a cycle.
     UnblockAndDelete,
 }
 
@@ -81,7 +81,7 @@ pub fn decide(
     if object.deleting {
         return decide_deleting(object, dependents);
     }
-    // An impossible owner is a mistake of whoever wrote it; deleting would make it worse.
+    // An invalid reference is a mistake of its author; deleting the object would make it worse.
     if owners.is_empty() || owners.iter().any(|owner| owner.state == OwnerState::Invalid) {
         return GarbageAction::Leave;
     }
@@ -97,8 +97,8 @@ pub fn decide(
     }
     let waited_for = owners.iter().any(|owner| owner.state == OwnerState::Waiting);
     if waited_for && !dependents.is_empty() {
-        // An owner that waits for it, and a dependent that waits for its own: they may well wait
-        // for each other.
+        // An owner that waits for this object, and a dependent that waits for its own dependents: they may wait for
+        // each other.
         return match dependents.iter().any(|dependent| dependent.waiting) {
             true => GarbageAction::UnblockAndDelete,
             false => GarbageAction::Delete(DeletionPropagation::Foreground),
@@ -111,7 +111,7 @@ pub fn decide(
     })
 }
 
-/// An object that is being deleted already may still have to be seen off.
+/// Decides on an object that is being deleted and may wait for its finalizers.
 fn decide_deleting(object: ObjectState, dependents: &[DependentState]) -> GarbageAction {
     match object {
         ObjectState { orphan: true, .. } => GarbageAction::Orphan,

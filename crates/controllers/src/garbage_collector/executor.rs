@@ -1,4 +1,4 @@
-//! Reading from the server what a decision needs, and doing what was decided.
+//! Reads what a decision needs from the server, and executes it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// Looks at one object and does what has to be done with it.
+/// Reconciles one object.
 pub async fn reconcile(
     collector: Arc<GarbageCollector>,
     uid: ObjectUid,
@@ -74,7 +74,7 @@ async fn execute(
     let sees_off = matches!(action, GarbageAction::Release | GarbageAction::Orphan);
     if let Some(kind) = collector.graph().first_unlisted_kind().filter(|_| sees_off) {
         return Ok(Requeue::WithBackoff(format!(
-            "it may own some {kind}, which are not listed yet"
+            "it may have dependents of kind {kind}, which are not listed yet"
         )));
     }
     match action {
@@ -97,7 +97,7 @@ async fn execute(
             }
             let change = json!({"ownerReferences": references});
             match patch(client, place, meta, change).await? {
-                // The object has changed, so deleting it needs another look.
+                // The patch has changed the resource version.
                 Requeue::Done => {
                     delete_newest(client, place, meta, DeletionPropagation::Foreground).await
                 }
@@ -107,7 +107,7 @@ async fn execute(
     }
 }
 
-/// What matters of an object.
+/// Extracts the state of an object from its metadata.
 pub fn object_state(meta: &ObjectMeta) -> ObjectState {
     let has = |name: &str| meta.finalizers.iter().flatten().any(|finalizer| finalizer == name);
     ObjectState {
@@ -117,7 +117,7 @@ pub fn object_state(meta: &ObjectMeta) -> ObjectState {
     }
 }
 
-/// What became of the object's owners, as the server has it.
+/// Reads the state of all owners from the server.
 async fn resolve_owners(
     collector: &GarbageCollector,
     place: &ObjectLocation,
@@ -128,11 +128,11 @@ async fn resolve_owners(
         let state =
             resolve_owner(collector, &place.namespace, reference).await.with_context(|| {
                 let OwnerReference { kind, name, .. } = reference;
-                format!("cannot look for the owner {kind} {name} of {place}")
+                format!("cannot read owner {kind} {name} of {place}")
             })?;
         if state == OwnerState::Invalid {
             let (kind, name) = (&reference.kind, &reference.name);
-            tracing::warn!(object = %place, "its owner {kind} {name} lives in a namespace; the object does not, so the owner is never found");
+            tracing::warn!(object = %place, kind, name, "cluster-scoped object references a namespaced owner, which cannot be resolved");
         }
         owners.push(ResolvedOwner { uid: reference.uid.clone(), state });
     }
@@ -160,8 +160,8 @@ async fn resolve_owner(
     })
 }
 
-/// Takes an owner out of the references of everything it owns. Asks the server rather than the
-/// graph: a dependent that is missed here would be deleted with its owner.
+/// Removes an owner from the references of all its dependents. Lists them on the server instead of using the graph: a
+/// dependent that is missed here would be deleted with its owner.
 async fn orphan_dependents(
     collector: &GarbageCollector,
     uid: &ObjectUid,
@@ -188,7 +188,7 @@ async fn orphan_dependents(
     Ok(Requeue::Done)
 }
 
-/// The objects of a kind that name `uid` as an owner, in a namespace or, if that is empty, in all.
+/// Lists the objects of a kind with `uid` as an owner, in a namespace or, if that is empty, in all.
 async fn list_dependents(
     client: &Client,
     resource: &ServedResource,
@@ -239,7 +239,7 @@ async fn remove_finalizer(
     patch(client, place, meta, json!({"finalizers": left})).await
 }
 
-/// Changes the metadata of exactly this state of the object.
+/// Patches the metadata if the object has not changed since it was read.
 async fn patch(
     client: &Client,
     place: &ObjectLocation,
@@ -256,7 +256,7 @@ async fn patch(
     write_outcome(done, || format!("cannot change {place}"))
 }
 
-/// Deletes exactly this state of the object.
+/// Deletes the object if it has not changed since it was read.
 async fn delete(
     client: &Client,
     place: &ObjectLocation,
@@ -279,7 +279,7 @@ async fn delete(
     write_outcome(done, || format!("cannot delete {place}"))
 }
 
-/// Deletes an object whatever its state is now.
+/// Deletes the object even if it has changed since it was read.
 async fn delete_newest(
     client: &Client,
     place: &ObjectLocation,
@@ -290,7 +290,7 @@ async fn delete_newest(
     delete(client, place, &meta, policy).await
 }
 
-/// An object that is gone needs nothing more; one that changed meanwhile needs another look.
+/// Maps the result of a write: an object that is gone needs nothing more, and one that changed is retried.
 fn write_outcome<T>(
     answer: kube::Result<T>,
     what: impl FnOnce() -> String,

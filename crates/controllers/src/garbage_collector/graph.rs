@@ -1,8 +1,7 @@
-//! Who owns whom: a compact picture of all objects, kept by watches.
+//! Owner graph: a compact index of all objects, maintained by watches.
 //!
-//! It may lag behind the server, so nothing is deleted on its word; it says which objects are
-//! worth a look. Most objects own nothing and are owned by nobody: of those it keeps the UID, the
-//! kind and a hash of their name.
+//! It may lag behind the server, so it only selects candidates for deletion. Most objects have neither owners nor
+//! dependents: of those it keeps the UID, the kind and a hash of the name.
 
 #[cfg(test)]
 mod tests;
@@ -18,16 +17,16 @@ use super::executor;
 use crate::api_catalog::ServedResource;
 use crate::uid::ObjectUid;
 
-/// A number for a kind that is watched.
+/// Index of a watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KindId(u16);
 
-/// The objects and their owners.
+/// Objects with their owners and dependents.
 #[derive(Debug)]
 pub struct OwnerGraph {
     kinds: Vec<KindSlot>,
     nodes: HashMap<ObjectUid, GraphNode>,
-    /// The objects that name a UID as their owner, whether or not that owner exists.
+    /// Objects that reference a UID as their owner, whether or not that owner exists.
     dependents: HashMap<ObjectUid, HashSet<ObjectUid>>,
     hasher: RandomState,
 }
@@ -44,11 +43,11 @@ struct KindSlot {
 #[derive(Debug)]
 struct GraphNode {
     kind: KindId,
-    /// The listing that last showed it.
+    /// Number of the last list that contained the object.
     round: u8,
-    /// Of group, kind, namespace and name.
+    /// Hash of group, kind, namespace and name.
     identity: u64,
-    /// What only objects with owners, or with a finalizer of ours at work, need.
+    /// Present for objects with owners or with a finalizer of the garbage collector.
     tie: Option<Box<NodeDetails>>,
 }
 
@@ -57,7 +56,7 @@ struct NodeDetails {
     namespace: Box<str>,
     name: Box<str>,
     owners: Box<[OwnerLink]>,
-    /// It waits for its dependents to be orphaned or deleted.
+    /// The object waits for its dependents to be orphaned or deleted.
     duty: Option<PendingFinalizer>,
 }
 
@@ -71,16 +70,16 @@ enum PendingFinalizer {
 struct OwnerLink {
     uid: ObjectUid,
     blocks: bool,
-    /// What the identity of that owner must be: in the object's namespace, or in none.
+    /// Expected identity of the owner: in the object's namespace, or cluster-scoped.
     identities: [u64; 2],
 }
 
-/// Where an object is to be found.
+/// Resource, namespace and name of an object.
 #[derive(Clone, Debug)]
 pub struct ObjectLocation {
     /// Resource of the object, for API requests.
     pub resource: Arc<ServedResource>,
-    /// Empty if it lives in none.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// Name of the object, unique within its namespace.
     pub name: String,
@@ -97,8 +96,8 @@ impl OwnerGraph {
         }
     }
 
-    /// Sets which kinds there are. Returns those to begin to watch and those to stop watching.
-    /// A kind of a group-version that does not answer is kept.
+    /// Sets the served kinds. Returns those to start and those to stop watching. A kind of a group version whose
+    /// discovery failed is kept.
     pub fn set_kinds(
         &mut self,
         wanted: &[Arc<ServedResource>],
@@ -119,7 +118,7 @@ impl OwnerGraph {
                 continue;
             }
             let slot = KindSlot { resource: resource.clone(), live: true, listed: false, round: 0 };
-            // Numbers are not used again: a watch that is ending may still name an old one.
+            // Indexes are not reused: a watch that is ending may still use an old one.
             let Ok(number) = u16::try_from(self.kinds.len()) else { break };
             self.kinds.push(slot);
             new.push((KindId(number), resource.clone()));
@@ -127,12 +126,12 @@ impl OwnerGraph {
         (new, gone)
     }
 
-    /// Forgets all objects of a kind that is not watched any more. Returns whom that concerns.
+    /// Removes all objects of a kind that is not watched any more. Returns the affected objects.
     pub fn remove_kind(&mut self, kind: KindId) -> Vec<ObjectUid> {
         self.remove_where(|node| node.kind == kind)
     }
 
-    /// A kind that was not listed yet, if there is one; without kinds nothing is known at all.
+    /// Finds a kind that was not listed yet. Without kinds nothing is known at all.
     pub fn first_unlisted_kind(&self) -> Option<String> {
         let mut live = self.kinds.iter().filter(|slot| slot.live).peekable();
         if live.peek().is_none() {
@@ -141,14 +140,14 @@ impl OwnerGraph {
         live.find(|slot| !slot.listed).map(|slot| slot.resource.api.plural.clone())
     }
 
-    /// A listing of a kind begins.
+    /// Starts a list of a kind.
     pub fn begin_listing(&mut self, kind: KindId) {
         if let Some(slot) = self.kinds.get_mut(usize::from(kind.0)) {
             slot.round = slot.round.wrapping_add(1);
         }
     }
 
-    /// A listing of a kind is complete: what it did not show is gone. Returns whom that concerns.
+    /// Completes a list of a kind and removes the objects that it did not contain. Returns the affected objects.
     pub fn finish_listing(&mut self, kind: KindId) -> Vec<ObjectUid> {
         let Some(slot) = self.kinds.get_mut(usize::from(kind.0)) else { return Vec::new() };
         slot.listed = true;
@@ -162,7 +161,7 @@ impl OwnerGraph {
         gone.iter().flat_map(|uid| self.remove(uid)).collect()
     }
 
-    /// Takes in an object as it is. Returns the objects that are worth a look because of it.
+    /// Adds or updates an object. Returns the objects to reconcile.
     pub fn observe(&mut self, kind: KindId, meta: &ObjectMeta) -> Vec<ObjectUid> {
         let Some(slot) = self.kinds.get(usize::from(kind.0)).filter(|slot| slot.live) else {
             return Vec::new();
@@ -219,8 +218,7 @@ impl OwnerGraph {
         Some(Box::new(NodeDetails { namespace: namespace.into(), name: name.into(), owners, duty }))
     }
 
-    /// Brings the owners' lists of dependents up to date. Returns the owners that need not wait
-    /// for the object any more.
+    /// Updates the dependents of the owners. Returns the owners that need not wait for the object any more.
     fn relink(&mut self, uid: &ObjectUid, old: Option<&GraphNode>) -> Vec<ObjectUid> {
         let before = old.and_then(|node| node.tie.as_deref()).map_or(&[][..], |tie| &tie.owners);
         let now = self.nodes.get(uid).and_then(|node| node.tie.as_deref());
@@ -255,7 +253,7 @@ impl OwnerGraph {
         }
     }
 
-    /// Whether an owner of the object is missing, misnamed, or waits for its dependents.
+    /// Whether an owner of the object is missing, has another identity, or waits for its dependents.
     fn has_suspect_owner(&self, tie: &NodeDetails) -> bool {
         tie.owners.iter().any(|owner| match self.nodes.get(&owner.uid) {
             None => true,
@@ -266,7 +264,7 @@ impl OwnerGraph {
         })
     }
 
-    /// An object is gone. Returns the objects that are worth a look because of it.
+    /// Removes an object. Returns the objects to reconcile.
     pub fn remove(&mut self, uid: &ObjectUid) -> Vec<ObjectUid> {
         let mut affected: Vec<ObjectUid> =
             self.dependents.get(uid).into_iter().flatten().cloned().collect();
@@ -275,14 +273,14 @@ impl OwnerGraph {
         affected
     }
 
-    /// All objects that are worth a look.
+    /// Lists all candidates for deletion.
     pub fn suspects(&self) -> Vec<ObjectUid> {
         let ties = self.nodes.iter().filter_map(|(uid, node)| Some((uid, node.tie.as_deref()?)));
         let suspects = ties.filter(|(_, tie)| tie.duty.is_some() || self.has_suspect_owner(tie));
         suspects.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Where an object is to be found; `None` if it is gone, or owns and is owned by nothing.
+    /// Returns the location of an object; `None` if it is gone, or has neither owners nor dependents.
     pub fn location(&self, uid: &ObjectUid) -> Option<ObjectLocation> {
         let node = self.nodes.get(uid)?;
         let tie = node.tie.as_deref()?;
@@ -294,9 +292,9 @@ impl OwnerGraph {
         })
     }
 
-    /// The objects that name this one as their owner.
+    /// Lists the objects that reference this one as their owner.
     pub fn dependents(&self, uid: &ObjectUid) -> Vec<(ObjectUid, DependentState)> {
-        // An object that owns itself does not wait for itself.
+        // An object that references itself does not wait for itself.
         let uids = self.dependents.get(uid).into_iter().flatten().filter(|other| *other != uid);
         let found = uids.filter_map(|dependent| {
             let tie = self.nodes.get(dependent)?.tie.as_deref()?;
@@ -308,7 +306,7 @@ impl OwnerGraph {
         found.collect()
     }
 
-    /// The kinds that are watched.
+    /// Lists the resources that are watched.
     pub fn resources(&self) -> Vec<Arc<ServedResource>> {
         let live = self.kinds.iter().filter(|slot| slot.live);
         live.map(|slot| slot.resource.clone()).collect()

@@ -1,11 +1,10 @@
-//! The conditions on a namespace that is going away, in the words kube-controller-manager uses:
-//! people and programs read them.
+//! Conditions of a terminating namespace, with the texts of kube-controller-manager, which people and programs rely on.
 
 use serde_json::{Value, json};
 
 use super::content::DeletionReport;
 
-/// Brings `conditions` up to date; returns whether that changed any.
+/// Updates `conditions`; returns whether any changed.
 pub fn update(conditions: &mut Vec<Value>, findings: &DeletionReport, now: &str) -> bool {
     let mut changed = false;
     for condition in from_report(findings) {
@@ -45,7 +44,7 @@ struct DeletionCondition {
     message: String,
 }
 
-/// What is the matter, and what is said when it is not.
+/// Condition with its texts for both states.
 struct ConditionTemplate {
     kind: &'static str,
     bad: &'static str,
@@ -123,7 +122,7 @@ fn finalizers_message(findings: &DeletionReport) -> Option<String> {
     Some(format!("Some finalizers are remaining: {}", join_sorted(words.collect())?))
 }
 
-/// Joined in a stable order; `None` if there is nothing.
+/// Joins texts in a stable order; `None` if there are none.
 fn join_sorted(mut words: Vec<String>) -> Option<String> {
     words.sort();
     (!words.is_empty()).then(|| words.join(", "))
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_and_keeps_the_time_it_began() {
+    fn a_problem_is_reported_and_keeps_its_start_time() {
         let remaining = |n| [((String::new(), "pods".to_owned()), n)].into();
         let mut findings = DeletionReport {
             discovery: Some("no".into()),

@@ -1,4 +1,4 @@
-//! Deleting what is in a namespace, kind by kind.
+//! Deletion of the content of a namespace, resource by resource.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use windlass_runtime::watch::ObjectMetadata;
 
 use crate::api_catalog::{ApiCatalog, CatalogSnapshot, ServedResource};
 
-/// What emptying a namespace came to.
+/// Result of deleting the content of a namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DeletionReport {
-    /// Why it is not known what there is to delete, in words for the condition.
+    /// Discovery error, as text for the condition.
     pub discovery: Option<String>,
     /// Message about group-versions that do not parse; `None` if all do.
     pub malformed: Option<String>,
-    /// Why kinds could not be emptied.
+    /// Errors of the deletion, by resource.
     pub failures: Vec<String>,
-    /// How many objects are left, by (group, plural).
+    /// Remaining objects, by (group, plural).
     pub remaining: BTreeMap<(String, String), usize>,
-    /// How many objects wait for a finalizer, by finalizer.
+    /// Remaining objects with finalizers, by finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
-/// What discovery found this long ago is taken for what there is.
+/// Maximum age of a discovery result.
 const FRESH: Duration = Duration::from_secs(1);
-/// How many kinds are emptied at a time.
+/// Number of resources that are deleted concurrently.
 const AT_ONCE: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// Deletes everything in a namespace and looks at what is left.
+/// Deletes everything in a namespace and reports what is left.
 pub async fn delete_content(
     client: &Client,
     catalog: &ApiCatalog,
@@ -84,7 +84,7 @@ fn record_discovery_failures(findings: &mut DeletionReport, snapshot: &CatalogSn
 }
 
 impl DeletionReport {
-    /// What keeps the namespace from going, in words; `None` if nothing does.
+    /// Describes what blocks the deletion of the namespace; `None` if nothing does.
     pub fn blocking_reason(&self) -> Option<String> {
         let failures = self.discovery.iter().chain(&self.malformed).chain(&self.failures);
         let left = self.remaining.iter().map(|((group, plural), n)| {
@@ -95,7 +95,7 @@ impl DeletionReport {
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    /// Whether something went wrong, rather than being under way.
+    /// Whether an error occurred, as opposed to a deletion that is in progress.
     pub fn has_failed(&self) -> bool {
         self.discovery.is_some() || self.malformed.is_some() || !self.failures.is_empty()
     }
@@ -171,7 +171,7 @@ async fn list_all(api: &Api<DynamicObject>) -> kube::Result<Vec<ObjectMetadata>>
     }
 }
 
-/// A kind or an object that is not there, or that cannot do this, leaves nothing to delete.
+/// Ignores resources and objects that do not exist or do not support the verb: they leave nothing to delete.
 fn ignore_unserved<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),

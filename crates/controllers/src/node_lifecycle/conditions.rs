@@ -1,14 +1,14 @@
-//! The conditions of a node that stopped reporting.
+//! Conditions of a node that stopped reporting.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-/// The conditions that a kubelet maintains, and kube-controller-manager when it does not.
+/// Conditions that a kubelet maintains, and kube-controller-manager when the kubelet does not.
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// Sets these conditions to Unknown, as kube-controller-manager does; whether that changed any.
+/// Sets these conditions to Unknown, as kube-controller-manager does; returns whether any changed.
 pub fn set_unknown(node: &mut DynamicObject, now: OffsetDateTime) -> bool {
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
     let now = Timestamp::from_second(now.unix_timestamp()).map(|now| now.to_string());

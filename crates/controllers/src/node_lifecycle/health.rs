@@ -1,4 +1,4 @@
-//! When each node last showed a sign of life, by the clock of this process; and which are lost.
+//! Last heartbeat of each node by the clock of this process, and which nodes are lost.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,35 +10,35 @@ use tokio::time::Instant;
 
 use super::NodeMonitor;
 
-/// What is known of all nodes.
+/// Heartbeats of all nodes.
 #[derive(Debug)]
 pub struct NodeHealth {
     monitor: NodeMonitor,
     nodes: HashMap<String, ObservedValue<NodeHeartbeat>>,
     leases: HashMap<String, ObservedValue<Option<MicroTime>>>,
-    /// Since when requests to the server fail.
+    /// Time since which requests to the server fail.
     disconnected: Option<Instant>,
     checked: Option<Instant>,
 }
 
-/// What matters of a Node.
+/// Fields of a Node that show its health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeHeartbeat {
     uid: Option<String>,
-    /// When the kubelet or the agent last wrote the Ready condition, by its own clock.
+    /// Time at which kubelet or agent last wrote the Ready condition, by their clock.
     heartbeat: Option<Time>,
     ready: ReadyState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadyState {
-    /// There is no such condition.
+    /// The Node has no Ready condition.
     Missing,
     Unknown,
     Known,
 }
 
-/// Something that was seen, and when it was last seen to change.
+/// An observed value and the time of its last change.
 #[derive(Debug)]
 struct ObservedValue<T> {
     value: T,
@@ -61,7 +61,7 @@ impl NodeHeartbeat {
         }
     }
 
-    /// Whether the difference is a sign of life. The verdict of this controller is none.
+    /// Whether a difference is a heartbeat. The conditions that this controller writes are not.
     fn is_newer_than(&self, before: &NodeHeartbeat) -> bool {
         let posted = self.ready == ReadyState::Known && self.heartbeat != before.heartbeat;
         let recovered = self.ready == ReadyState::Known && before.ready != ReadyState::Known;
@@ -69,19 +69,19 @@ impl NodeHeartbeat {
     }
 }
 
-/// When a lease was last renewed, by the clock of its holder.
+/// Returns the time of the last renewal, by the clock of the holder.
 pub fn renew_time(lease: &Lease) -> Option<MicroTime> {
     lease.spec.as_ref().and_then(|spec| spec.renew_time.clone())
 }
 
 impl NodeHealth {
-    /// Nothing is known; every node that is seen gets a whole grace period.
+    /// Starts without nodes; every node gets a full grace period when it is first seen.
     pub fn new(monitor: NodeMonitor) -> NodeHealth {
         let (nodes, leases) = (HashMap::new(), HashMap::new());
         NodeHealth { monitor, nodes, leases, disconnected: None, checked: None }
     }
 
-    /// A Node as the server has it now.
+    /// Records the state of a Node.
     pub fn observe_node(&mut self, name: &str, signs: NodeHeartbeat, now: Instant) {
         match self.nodes.get_mut(name) {
             Some(seen) => {
@@ -96,7 +96,7 @@ impl NodeHealth {
         }
     }
 
-    /// A lease as the server has it now.
+    /// Records the state of a Lease.
     pub fn observe_lease(&mut self, name: &str, renewed: Option<MicroTime>, now: Instant) {
         match self.leases.get_mut(name) {
             Some(seen) if seen.value == renewed => {}
@@ -127,13 +127,13 @@ impl NodeHealth {
         self.leases.retain(|name, _| names.contains(name));
     }
 
-    /// A request to the server failed.
+    /// Records that a request to the server failed.
     pub fn mark_disconnected(&mut self, now: Instant) {
         self.disconnected.get_or_insert(now);
     }
 
-    /// The server answered. While it did not, nodes could not renew their leases either: after a long
-    /// outage all of them get another grace period.
+    /// Records that the server responded. During an outage nodes cannot renew their leases either, so after a long one
+    /// all of them get another grace period.
     pub fn mark_connected(&mut self, now: Instant) {
         let since = self.disconnected.take();
         if since.is_some_and(|since| now.duration_since(since) >= self.tolerance()) {
@@ -141,11 +141,11 @@ impl NodeHealth {
         }
     }
 
-    /// The nodes that are to be marked as lost. Called once a period.
+    /// Lists the nodes to mark as lost. Call it once per period.
     pub fn lost_nodes(&mut self, now: Instant) -> Vec<String> {
         let before = self.checked.replace(now);
         let stalled = self.monitor.period + self.tolerance();
-        // This process was stopped, or had no processor: it has heard nothing meanwhile.
+        // The process was suspended or starved, and received nothing meanwhile.
         if before.is_some_and(|before| now.duration_since(before) >= stalled) {
             self.restart_grace_periods(now);
         }
@@ -165,7 +165,7 @@ impl NodeHealth {
         now.duration_since(seen) >= grace
     }
 
-    /// How long an interruption may be without an effect on nodes that renew in time.
+    /// Longest interruption that does not affect nodes that renew in time.
     fn tolerance(&self) -> Duration {
         self.monitor.grace / 2
     }

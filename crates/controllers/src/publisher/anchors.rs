@@ -1,9 +1,9 @@
-//! What the user's own signers are trusted by, as one trust bundle for each. When a CA is replaced,
-//! its bundle has the new anchor and the old one until the last certificate that was issued under
-//! it has expired, and the new CA does not sign before nodes have its anchor.
+//! Trust anchors of signers, one ClusterTrustBundle for each signer. While a CA is rotated, the bundle holds the new
+//! anchor, and the old one until the last certificate issued under it has expired; the new CA does not sign before
+//! nodes have its anchor.
 //!
-//! - `decide`: what a bundle should hold; `record`: what is recorded in it about its anchors.
-//! - `delivery`: which nodes have it.
+//! - `decision`: content of a bundle; `record`: annotation about its anchors.
+//! - `delivery`: nodes that have the bundle.
 
 mod decision;
 mod delivery;
@@ -34,6 +34,7 @@ use windlass_runtime::workers::{Requeue, run_workers};
 use super::conflict_limiter::ConflictLimiter;
 use super::delay_queue::DelayQueue;
 use super::sync_metrics;
+use crate::csr::requeue_changed;
 use crate::metrics::{ANCHORS, MetricFamilies};
 use crate::options::Clock;
 use crate::signers::CustomSigner;
@@ -47,34 +48,33 @@ pub use decision::TrustAnchor;
 pub use delivery::resource as node_trusts;
 pub use record::{AnchorRecord, AnchorRecords};
 
-/// The anchor that is current, by its SHA-256.
+/// Annotation with the SHA-256 of the current anchor.
 const CURRENT: &str = "windlass.dev/anchor";
-/// What is recorded about the anchors, as JSON.
+/// Annotation with the records of the anchors, as JSON.
 const RECORDS: &str = "windlass.dev/anchors";
-/// Since when the other anchors of a bundle are not current, as versions without records wrote it.
+/// Annotation with the time since which the other anchors are retired, written by versions without records.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
-/// Bundles that are brought in order at the same time.
+/// Number of bundles that are reconciled concurrently.
 const WORKERS: usize = 4;
-/// Nodes that are named in the log.
+/// Number of nodes that are named in the log.
 const NAMED: usize = 5;
 
-/// How long things take while a CA is replaced.
+/// Durations of a CA rotation.
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutTiming {
-    /// How long an anchor stays after the last certificate issued under it has expired.
+    /// Time for which an anchor stays after the last certificate issued under it has expired.
     pub overlap: Duration,
-    /// How long a new CA waits at most until its anchor is published and nodes have it.
+    /// Longest time for which a new CA waits until its anchor is published and delivered to nodes.
     pub delivery_timeout: Duration,
 }
 
-/// What a bundle records about its anchors; `None` if it records nothing.
+/// Reads the records about the anchors of a bundle; `None` if there are none.
 pub fn records(bundle: &DynamicObject) -> Option<AnchorRecords> {
     bundle.annotations().get(RECORDS).and_then(|records| record::parse(records))
 }
 
-/// The nodes that do not have a bundle of a signer as it is, although they select it, by these
-/// NodeTrusts.
+/// Lists the nodes that select a bundle but do not have its current content, according to these NodeTrusts.
 pub fn nodes_lacking(bundle: &DynamicObject, node_trusts: Vec<DynamicObject>) -> Vec<String> {
     let mut reports = NodeReports::default();
     for report in node_trusts {
@@ -92,8 +92,7 @@ pub fn nodes_lacking(bundle: &DynamicObject, node_trusts: Vec<DynamicObject>) ->
     lacking.into_iter().map(str::to_owned).collect()
 }
 
-/// Publishes the anchors of those signers that want it, with the kind in the version that the server
-/// has; does not end.
+/// Publishes the anchors of those signers that are configured to, with the version of the API that `resource` names.
 pub async fn run(
     client: Client,
     resource: ApiResource,
@@ -120,8 +119,8 @@ pub async fn run(
         clock,
         held: watch::Sender::new(BTreeSet::new()),
         reports: Mutex::default(),
-        contest: ConflictLimiter::default(),
-        alarm: DelayQueue::new(),
+        conflict_limiter: ConflictLimiter::default(),
+        delay_queue: DelayQueue::new(),
         resource: resource.clone(),
         metrics,
     });
@@ -131,7 +130,7 @@ pub async fn run(
         Event::InitApply(bundle) | Event::Apply(bundle) | Event::Delete(bundle) => {
             Some(bundle.name_any()).filter(known).into_iter().for_each(|name| queue.add(name));
         }
-        // Those that are not there are not among the events.
+        // Bundles that do not exist have no event.
         Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
     });
     let of_cas = join_all(publisher.published.iter().map(|(name, (signer, _))| {
@@ -142,7 +141,7 @@ pub async fn run(
             }
         }
     }));
-    let of_time = publisher.alarm.run(|name| queue.add(name));
+    let of_time = publisher.delay_queue.run(|name| queue.add(name));
     let of_nodes = publisher.watch_reports(&queue);
     let reconcile = |name: String| publisher.clone().reconcile(name);
     tokio::join!(watch, of_cas, of_time, of_nodes, run_workers(queue.clone(), WORKERS, reconcile)).0
@@ -152,15 +151,15 @@ struct AnchorPublisher {
     bundles: Api<DynamicObject>,
     node_trusts: Api<DynamicObject>,
     events: EventRecorder,
-    /// By the names of the bundles.
+    /// Signers by the names of their bundles.
     published: BTreeMap<String, (CustomSigner, PublicationConfig)>,
     pace: RolloutTiming,
     clock: Clock,
-    /// The bundles whose newest anchor is not on all nodes yet.
+    /// Bundles whose newest anchor is not on all nodes yet.
     held: watch::Sender<BTreeSet<String>>,
     reports: Mutex<NodeReports>,
-    contest: ConflictLimiter,
-    alarm: DelayQueue<String>,
+    conflict_limiter: ConflictLimiter,
+    delay_queue: DelayQueue<String>,
     resource: ApiResource,
     metrics: Arc<MetricFamilies>,
 }
@@ -180,7 +179,7 @@ impl AnchorPublisher {
         };
         let object = self.bundles.get_opt(name).await.map_err(anyhow::Error::from)?;
         let found = object.as_ref().map(|object| existing_bundle(object, &publication.labels));
-        // A CA that becomes usable is a change, which brings it here again.
+        // A CA that becomes usable is a change, which enqueues the bundle again.
         let Some(ca) = signer.ca.current() else { return Ok(Requeue::Done) };
         let now = (self.clock)();
         let current = TrustAnchor::from_certificate(ca.anchor());
@@ -227,11 +226,11 @@ impl AnchorPublisher {
 
     fn schedule(&self, name: &str, again: Option<Duration>) {
         if let Some(again) = again {
-            self.alarm.schedule(name.to_owned(), again);
+            self.delay_queue.schedule(name.to_owned(), again);
         }
     }
 
-    /// Writes a bundle, unless it has to be looked at again first.
+    /// Writes a bundle. Returns how to continue if it was not written.
     async fn try_write(
         &self,
         signer: &CustomSigner,
@@ -240,23 +239,23 @@ impl AnchorPublisher {
         contents: &BundleContents,
     ) -> anyhow::Result<Option<Requeue>> {
         let name = &publication.bundle;
-        // A CA that was replaced is nobody's contest: it does not wait for one about the last.
+        // The key contains the anchor, so that a new CA does not wait for a conflict about the previous one.
         let written = format!("{name} {}", contents.current_fingerprint());
-        if !self.contest.try_write(&written, Instant::now()) {
-            return Ok(Some(Requeue::WithBackoff("somebody else keeps changing it".into())));
+        if !self.conflict_limiter.try_write(&written, Instant::now()) {
+            return Ok(Some(Requeue::WithBackoff("another manager keeps changing it".into())));
         }
         match self.write(signer, publication, object, contents).await {
             Ok(()) => Ok(None),
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
             {
-                Ok(Some(Requeue::WithBackoff("the bundle was changed meanwhile".into())))
+                Ok(Some(requeue_changed()))
             }
             Err(error) => {
-                // It may have to sign without, when it has waited for long enough.
+                // The CA may have to sign although its anchor is not published, when it has waited long enough.
                 let _ = signer.rollout.select_ca((self.clock)());
                 Err(anyhow::Error::from(error))
-                    .with_context(|| format!("cannot write the trust bundle {name}"))
+                    .with_context(|| format!("cannot write trust bundle {name}"))
             }
         }
     }
@@ -279,10 +278,10 @@ impl AnchorPublisher {
             "spec": {"signerName": signer.custom.name.as_str(), "trustBundle": contents.to_pem()},
         });
         let (name, anchors) = (&publication.bundle, contents.anchors.len());
-        tracing::info!(name, anchors, "writing the trust bundle of a signer");
+        tracing::info!(name, anchors, "writing trust bundle of signer");
         match object {
             Some(object) => {
-                // As it was seen, or not at all.
+                // The server rejects the patch if the bundle has changed since it was read.
                 written["metadata"]["resourceVersion"] = object.resource_version().into();
                 let parameters = PatchParams::default();
                 self.bundles.patch(name, &parameters, &Patch::Merge(written)).await.map(drop)
@@ -301,7 +300,7 @@ impl AnchorPublisher {
         }
     }
 
-    /// Whether all nodes that report have the bundle as it is.
+    /// Whether all nodes that report have the current bundle.
     fn is_delivered(
         &self,
         name: &str,
@@ -312,7 +311,7 @@ impl AnchorPublisher {
             return false;
         };
         let anchors = TrustAnchor::parse_pem(trust_bundle_text(object));
-        // One that was put there since is not what nodes were asked to have.
+        // An anchor that was added since is not what nodes were asked to have.
         let current = signer.ca.current().map(|ca| TrustAnchor::from_certificate(ca.anchor()));
         if !current.is_some_and(|current| anchors.contains(&current)) {
             return false;
@@ -330,7 +329,7 @@ impl AnchorPublisher {
         })
     }
 
-    /// Notes whether the newest CA waits for nodes, so that they are watched.
+    /// Records whether the newest CA waits for nodes, whose reports are watched then.
     fn record_hold(&self, name: &str, newest: Option<&AnchorRecord>, now: OffsetDateTime) {
         let holds = newest.and_then(|record| record.hold_until).is_some_and(|until| until > now);
         self.held.send_if_modified(|held| match holds {
@@ -343,7 +342,7 @@ impl AnchorPublisher {
     async fn watch_reports(&self, queue: &WorkQueue<String>) -> Infallible {
         let mut held = self.held.subscribe();
         loop {
-            // It cannot fail: the sender is here.
+            // It cannot fail: `self` holds the sender.
             let _ = held.wait_for(|held| !held.is_empty()).await;
             let take = |event: Result<Event<DynamicObject>, &WatchError>| {
                 let matters = |name: &str, signer: &str| self.is_relevant(name, signer);
@@ -359,7 +358,7 @@ impl AnchorPublisher {
         }
     }
 
-    /// Whether what is asked for by the name of a bundle, or else by a signer, may be ours.
+    /// Whether a source that selects a bundle by name, or by signer, may select one of ours.
     fn is_relevant(&self, name: &str, signer: &str) -> bool {
         match name {
             "" => self.published.values().any(|(each, _)| each.custom.name.as_str() == signer),
@@ -423,7 +422,7 @@ fn trust_bundle_text(object: &DynamicObject) -> &str {
     object.data.pointer("/spec/trustBundle").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What is there, as far as it matters. The labels are those that it should have besides ours.
+/// Reads a bundle. `labels` are those that it should have besides ours.
 fn existing_bundle(object: &DynamicObject, labels: &BTreeMap<String, String>) -> ExistingBundle {
     let (key, value) = MANAGED_BY;
     let annotation = |name: &str| object.annotations().get(name);
@@ -438,7 +437,7 @@ fn existing_bundle(object: &DynamicObject, labels: &BTreeMap<String, String>) ->
     }
 }
 
-/// The anchors of a bundle that somebody else maintains: how long they stay there is theirs to say.
+/// Creates records for the anchors of a bundle of another manager, which decides how long they stay.
 fn foreign_records(object: &DynamicObject) -> AnchorRecords {
     let anchors = TrustAnchor::parse_pem(trust_bundle_text(object));
     anchors.iter().map(|anchor| (anchor.fingerprint(), AnchorRecord::default())).collect()

@@ -1,5 +1,4 @@
-//! Notices that somebody else keeps changing what we write, so that neither side does it as fast
-//! as it can.
+//! Limit on writes of objects that another manager keeps changing, so that neither side writes as fast as it can.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many writes of one object are nobody's business …
+/// Number of writes of one object within a period that are not limited.
 const WRITES: u32 = 5;
-/// … in so much time.
+/// Period in which writes are counted.
 const PERIOD: Duration = Duration::from_secs(60);
-/// More objects than this are not remembered; who writes so many at once is in no contest.
+/// Largest number of objects that are tracked. More writes at once are not a conflict.
 const MOST: usize = 100_000;
 
 /// Limits how often an object is written that another manager keeps changing.
@@ -21,7 +20,7 @@ pub struct ConflictLimiter {
 }
 
 impl ConflictLimiter {
-    /// Whether an object may be written now without waiting; counts it as written if so.
+    /// Whether an object may be written now; counts the write if so.
     pub fn try_write(&self, object: &str, now: Instant) -> bool {
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         if writes.len() >= MOST {
@@ -38,7 +37,7 @@ impl ConflictLimiter {
         *count <= WRITES
     }
 
-    /// Does not count the last write, which was refused: who keeps us from writing is in no contest.
+    /// Uncounts the last write, which was rejected: a rejected write is not a conflict.
     pub fn undo_write(&self, object: &str) {
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, count)) = writes.get_mut(object) {
@@ -46,7 +45,7 @@ impl ConflictLimiter {
         }
     }
 
-    /// Forgets what was written: from now on it is something else, which nobody contests yet.
+    /// Forgets all writes, because the content changes, which is not a conflict yet.
     pub fn reset(&self) {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -58,18 +57,18 @@ mod tests {
 
     #[test]
     fn a_few_writes_are_free_and_more_have_to_wait() {
-        let (contest, start) = (ConflictLimiter::default(), Instant::now());
+        let (conflict_limiter, start) = (ConflictLimiter::default(), Instant::now());
         for round in 0..20 {
-            assert_eq!(contest.try_write("a", start), round < 5, "{round}");
+            assert_eq!(conflict_limiter.try_write("a", start), round < 5, "{round}");
         }
-        assert!(contest.try_write("b", start));
+        assert!(conflict_limiter.try_write("b", start));
         for _ in 0..20 {
-            assert!(contest.try_write("c", start));
-            contest.undo_write("c");
+            assert!(conflict_limiter.try_write("c", start));
+            conflict_limiter.undo_write("c");
         }
-        contest.reset();
-        assert!((0..5).all(|_| contest.try_write("a", start)));
-        assert!(!contest.try_write("a", start + PERIOD - Duration::from_secs(1)));
-        assert!(contest.try_write("a", start + PERIOD));
+        conflict_limiter.reset();
+        assert!((0..5).all(|_| conflict_limiter.try_write("a", start)));
+        assert!(!conflict_limiter.try_write("a", start + PERIOD - Duration::from_secs(1)));
+        assert!(conflict_limiter.try_write("a", start + PERIOD));
     }
 }

@@ -1,4 +1,4 @@
-//! A ConfigMap `kube-root-ca.crt` in every namespace: what pods verify the API server with.
+//! ConfigMap `kube-root-ca.crt` in every namespace, with which pods verify the API server.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
@@ -20,13 +20,14 @@ use windlass_runtime::workers::{Requeue, run_workers};
 use super::conflict_limiter::ConflictLimiter;
 use super::sync_metrics::{self, SyncMetrics};
 use super::{PublishedCa, RootCa};
+use crate::csr::requeue_changed;
 use crate::metrics::{MetricFamilies, ROOT_CA};
 use crate::options::Clock;
 
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 const ABOUT: &str = "kubernetes.io/description";
-/// What kube-controller-manager writes there: clients compare it.
+/// Text of kube-controller-manager, which clients compare.
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
     using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
     usage is guaranteed across distributions of Kubernetes clusters.";
@@ -63,7 +64,7 @@ pub async fn run(
     let mut changes = publisher.ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
-            publisher.contest.reset();
+            publisher.conflict_limiter.reset();
             let all: Vec<String> = publisher.lock_cache().namespaces.iter().cloned().collect();
             all.into_iter().for_each(|name| queue.add(name));
         }
@@ -73,13 +74,13 @@ pub async fn run(
     tokio::join!(in_namespaces, of_maps, of_ca, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-/// What to do about the ConfigMap of a namespace.
+/// Action on the ConfigMap of a namespace.
 #[derive(Debug, PartialEq)]
 enum ConfigMapAction {
     Nothing,
     Create(ConfigMap),
     Replace(ConfigMap),
-    /// It says something else and cannot be changed.
+    /// The ConfigMap has other content and is immutable.
     Stuck,
 }
 
@@ -115,17 +116,17 @@ struct RootCaPublisher {
     clock: Clock,
     events: EventRecorder,
     syncs: SyncMetrics,
-    contest: ConflictLimiter,
+    conflict_limiter: ConflictLimiter,
     known: Mutex<ConfigMapCache>,
 }
 
 #[derive(Default)]
 struct ConfigMapCache {
-    /// Namespaces that are not going away.
+    /// Namespaces that are not terminating.
     namespaces: HashSet<String>,
-    /// The version in which a namespace's ConfigMap said what it should, and what that was.
+    /// Resource version in which the ConfigMap of a namespace was up to date, and with which content.
     good: HashMap<String, (Option<String>, Arc<PublishedCa>)>,
-    /// ConfigMaps that cannot be changed, by uid, and to what: each is told of once.
+    /// Immutable ConfigMaps by namespace: UID and content of the last report, so that each is reported once.
     stuck: HashMap<String, (Option<String>, Arc<PublishedCa>)>,
 }
 
@@ -140,12 +141,12 @@ impl RootCaPublisher {
             clock,
             events,
             syncs,
-            contest: ConflictLimiter::default(),
+            conflict_limiter: ConflictLimiter::default(),
             known: Mutex::default(),
         }
     }
 
-    /// Whose turn it is after something happened to a namespace.
+    /// Applies an event of a namespace; returns it if it needs a sync.
     fn observe_namespace(&self, event: Event<ObjectMetadata>) -> Option<String> {
         let mut known = self.lock_cache();
         let (found, gone) = match event {
@@ -203,16 +204,16 @@ impl RootCaPublisher {
         outcome.map(|(next, _)| next)
     }
 
-    /// Brings a namespace's ConfigMap in order; also says with which code that ended.
+    /// Syncs the ConfigMap of a namespace; also returns the status code for the metrics.
     async fn sync(&self, namespace: &str) -> anyhow::Result<(Requeue, u16)> {
         let published = self.ca.current();
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let found = maps.get_opt(NAME).await?;
         let action = decide(found.as_ref(), &published.text);
         if let ConfigMapAction::Create(_) | ConfigMapAction::Replace(_) = action
-            && !self.contest.try_write(namespace, Instant::now())
+            && !self.conflict_limiter.try_write(namespace, Instant::now())
         {
-            return Ok((Requeue::WithBackoff("somebody else keeps changing it".into()), 409));
+            return Ok((Requeue::WithBackoff("another manager keeps changing it".into()), 409));
         }
         let parameters = PostParams::default();
         let written = match (action, found) {
@@ -234,7 +235,7 @@ impl RootCaPublisher {
                 Ok((Requeue::Done, 200))
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok((Requeue::WithBackoff("it was changed meanwhile".into()), status.code))
+                Ok((requeue_changed(), status.code))
             }
             Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => {
                 Ok((Requeue::Done, 200))
@@ -243,7 +244,7 @@ impl RootCaPublisher {
         }
     }
 
-    /// Tells once that a ConfigMap cannot be changed. Its end or other CAs bring us back to it.
+    /// Reports an immutable ConfigMap once. Its deletion or a change of the CA causes the next sync.
     async fn report_immutable(
         &self,
         namespace: &str,
@@ -268,7 +269,7 @@ impl RootCaPublisher {
     }
 }
 
-/// Whether the answer means that the namespace is gone or going.
+/// Whether the response means that the namespace is gone or terminating.
 fn is_namespace_terminating(status: &kube::core::Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     status.is_not_found() || causes.any(|cause| cause.reason == "NamespaceTerminating")

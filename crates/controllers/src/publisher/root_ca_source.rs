@@ -1,4 +1,4 @@
-//! What clients verify the API server with, as its file changes, and what is published of it.
+//! CA of the API server, reloaded when its file changes, and its published form.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use windlass_runtime::file_watch::{
     FileWatchTiming, ReloadOutcome, ReloadableFile, read_limited, reload_on_change,
 };
 
-/// The signer whose trust bundle this is.
+/// Signer of the ClusterTrustBundle.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 
-/// The CAs of the API server: those of a file, never worse than they last were, or given once.
+/// CAs of the API server: fixed, or from a file whose last valid content stays in use.
 pub struct RootCa {
     file: Option<PathBuf>,
     held: ReloadableFile<PublishedCa>,
@@ -25,49 +25,49 @@ pub struct RootCa {
 /// The API server's CA certificates in the form that is published.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PublishedCa {
-    /// The text of the ConfigMaps, as it came.
+    /// Content of the ConfigMaps, byte for byte as in the file.
     pub text: String,
-    /// The trust bundle; `None` if no certificate of the text may be in one.
+    /// Content of the ClusterTrustBundle; `None` if no certificate may be in one.
     pub bundle: Option<RootCaBundle>,
 }
 
 /// A ClusterTrustBundle with the API server's CA certificates.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RootCaBundle {
-    /// Its name, which depends on the text.
+    /// Name of the object, derived from the text.
     pub name: String,
-    /// CA certificates as PEM, each of them once.
+    /// CA certificates as PEM, without duplicates.
     pub text: String,
 }
 
 impl RootCa {
-    /// The CAs of a file, which must be good. [`RootCa::watch`] follows it.
+    /// Reads a file; fails if it is invalid. [`RootCa::watch`] reloads it.
     pub fn from_file(path: PathBuf) -> Result<Arc<RootCa>> {
         let held = ReloadableFile::new(load(&path)?);
         Ok(Arc::new(RootCa { file: Some(path), held }))
     }
 
-    /// CAs that do not change.
+    /// Creates a source that does not change.
     pub fn from_pem(pem: &[u8]) -> Result<Arc<RootCa>> {
         Ok(Arc::new(RootCa { file: None, held: ReloadableFile::new(PublishedCa::from_pem(pem)?) }))
     }
 
-    /// What is to be published.
+    /// Returns the CAs to publish.
     pub fn current(&self) -> Arc<PublishedCa> {
         self.held.current()
     }
 
-    /// A receiver that is notified whenever the published CA changes.
+    /// Returns a receiver that is notified when the CAs change.
     pub fn changes(&self) -> watch::Receiver<Arc<PublishedCa>> {
         self.held.subscribe()
     }
 
-    /// Why the file as it is now is not used.
+    /// Returns why the present file is rejected.
     pub fn error(&self) -> Option<String> {
         self.held.error()
     }
 
-    /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
+    /// Reads the file and uses it if it is valid. Reads from disk: do not call it in async code.
     pub fn reload(&self) {
         let Some(path) = &self.file else { return };
         match self.held.update(load(path)) {
@@ -97,7 +97,7 @@ fn load(path: &Path) -> Result<PublishedCa> {
 }
 
 impl PublishedCa {
-    /// What is published of a PEM text. Anything but certificates in it is an error.
+    /// Parses PEM. Anything but certificates is an error.
     pub fn from_pem(pem: &[u8]) -> Result<PublishedCa> {
         let certificates = pem::certificates(pem)?;
         let text = std::str::from_utf8(pem).context("not UTF-8")?.to_owned();
@@ -110,7 +110,7 @@ impl PublishedCa {
             }
         }
         let bundle = match parse_trust_anchors(&text, MAX_TRUST_BUNDLE_BYTES) {
-            // As it is, so that it has the name kube-controller-manager would give it.
+            // Unchanged, so that it has the name that kube-controller-manager would give it.
             Ok(_) => Some(RootCaBundle::new(text.clone())),
             Err(_) if anchors.is_empty() => None,
             Err(_) => {
@@ -129,7 +129,7 @@ impl RootCaBundle {
     }
 }
 
-/// What the bundle with this text is called.
+/// Computes the name of the bundle with this text.
 fn bundle_name(text: &str) -> String {
     let hash = digest(&SHA256, text.as_bytes());
     let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();

@@ -1,5 +1,5 @@
-//! A trust bundle with what clients verify the API server with. One that is replaced stays for a
-//! while beside the new one, so that nobody who still meets the old CA is left without it.
+//! ClusterTrustBundle with the CA of the API server. A replaced bundle stays besides the new one for a while, for
+//! clients that still connect to servers with the old CA.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -25,17 +25,18 @@ use super::delay_queue::DelayQueue;
 use super::root_ca_source::SIGNER;
 use super::sync_metrics::{self, SyncMetrics};
 use super::{RootCa, RootCaBundle};
+use crate::csr::requeue_changed;
 use crate::metrics::{MetricFamilies, TRUST_BUNDLE};
 use crate::options::Clock;
 use crate::signers::config::MANAGED_BY;
 
-/// Since when a bundle of ours is not the current one.
+/// Annotation with the time since which a bundle is retired.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 /// The only key: there is one current bundle.
 const ALL: &str = "clustertrustbundles";
 
-/// Runs the loop with the kind in the version that the server has; does not end.
+/// Runs the controller with the version of the API that `resource` names.
 pub async fn run(
     client: Client,
     resource: ApiResource,
@@ -65,18 +66,18 @@ pub async fn run(
         ca,
         overlap,
         clock,
-        contest: ConflictLimiter::default(),
+        conflict_limiter: ConflictLimiter::default(),
         foreign: Mutex::default(),
-        alarm: DelayQueue::new(),
+        delay_queue: DelayQueue::new(),
         syncs: metrics.publishers.trust_bundle.clone(),
     });
-    let of_time = publisher.alarm.run(|key| queue.add(key));
+    let of_time = publisher.delay_queue.run(|key| queue.add(key));
     let reconcile = |_| publisher.clone().reconcile();
     // One worker: there is one key.
     tokio::join!(watch, of_ca, of_time, run_workers(queue.clone(), 1, reconcile)).0
 }
 
-/// A bundle of the signer, as far as it matters.
+/// A bundle of the signer on the server.
 #[derive(Clone, Debug)]
 struct ObservedBundle {
     name: String,
@@ -87,24 +88,37 @@ struct ObservedBundle {
     retired: Option<OffsetDateTime>,
 }
 
-/// A step towards the one bundle that there should be.
+/// A write to one bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum BundleChange {
     Create,
-    /// Give the current one its text.
+    /// Restore the content of the current bundle.
     Correct(String),
-    /// One that was replaced is the current one again.
+    /// Make a retired bundle the current one again.
     Revive(String),
-    /// Write down since when it is not the current one.
+    /// Record that the bundle is retired as of now.
     Retire(String),
-    /// Delete it as it was seen: its uid and version.
+    /// Delete the bundle with this UID and resource version.
     Delete(String, Option<String>, Option<String>),
 }
 
-/// What to do about all bundles of the signer.
+impl BundleChange {
+    /// Describes the change for an error message.
+    fn describe(&self) -> String {
+        match self {
+            BundleChange::Create => "create the trust bundle".to_owned(),
+            BundleChange::Correct(name) => format!("correct trust bundle {name}"),
+            BundleChange::Revive(name) => format!("revive trust bundle {name}"),
+            BundleChange::Retire(name) => format!("retire trust bundle {name}"),
+            BundleChange::Delete(name, ..) => format!("delete trust bundle {name}"),
+        }
+    }
+}
+
+/// Changes to all bundles of the signer.
 #[derive(Debug, Default, PartialEq)]
 struct BundlePlan {
-    /// In this order; who cannot do one does not go on to the next.
+    /// Changes in order; a failed change stops the rest.
     changes: Vec<BundleChange>,
     foreign: BTreeSet<String>,
     again: Option<Duration>,
@@ -119,7 +133,7 @@ fn decide(
     let mut decision = BundlePlan::default();
     match found.iter().find(|found| found.name == wanted.name) {
         None => decision.changes.push(BundleChange::Create),
-        // The name is made from the text: whoever made it, it is meant to be this one.
+        // The name is derived from the content, so whoever created the bundle meant this content.
         Some(found) if found.text != wanted.text => {
             decision.changes.push(BundleChange::Correct(found.name.clone()));
         }
@@ -134,7 +148,7 @@ fn decide(
             continue;
         }
         let ObservedBundle { name, uid, version, .. } = found.clone();
-        // A time to come was written by a clock that was wrong.
+        // A time in the future was written by a wrong clock.
         let age = found.retired.and_then(|since| Duration::try_from(now - since).ok());
         match age {
             Some(age) if age >= overlap => {
@@ -156,10 +170,10 @@ struct TrustBundlePublisher {
     ca: Arc<RootCa>,
     overlap: Duration,
     clock: Clock,
-    contest: ConflictLimiter,
-    /// The bundles of others that were told of.
+    conflict_limiter: ConflictLimiter,
+    /// Bundles of other managers that were reported.
     foreign: Mutex<BTreeSet<String>>,
-    alarm: DelayQueue<&'static str>,
+    delay_queue: DelayQueue<&'static str>,
     syncs: SyncMetrics,
 }
 
@@ -174,7 +188,9 @@ impl TrustBundlePublisher {
     async fn sync(&self) -> anyhow::Result<Requeue> {
         let published = self.ca.current();
         let Some(wanted) = &published.bundle else {
-            tracing::warn!("no certificate of the root CAs may be in a trust bundle");
+            tracing::warn!(
+                "root CA file has no certificate that a trust bundle may hold; not publishing it"
+            );
             return Ok(Requeue::Done);
         };
         let selector = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
@@ -186,9 +202,9 @@ impl TrustBundlePublisher {
         self.report_foreign(foreign);
         for change in changes {
             if let BundleChange::Create | BundleChange::Correct(_) = change
-                && !self.contest.try_write(&wanted.name, Instant::now())
+                && !self.conflict_limiter.try_write(&wanted.name, Instant::now())
             {
-                return Ok(Requeue::WithBackoff("somebody else keeps changing it".into()));
+                return Ok(Requeue::WithBackoff("another manager keeps changing it".into()));
             }
             match self.apply_change(&change, wanted, now).await {
                 Ok(()) => {}
@@ -196,16 +212,16 @@ impl TrustBundlePublisher {
                 Err(kube::Error::Api(status))
                     if status.is_conflict() || status.is_already_exists() =>
                 {
-                    return Ok(Requeue::WithBackoff("a bundle was changed meanwhile".into()));
+                    return Ok(requeue_changed());
                 }
                 Err(error) => {
                     return Err(anyhow::Error::from(error))
-                        .with_context(|| format!("cannot do this: {change:?}"));
+                        .with_context(|| format!("cannot {}", change.describe()));
                 }
             }
         }
         if let Some(again) = again {
-            self.alarm.schedule(ALL, again);
+            self.delay_queue.schedule(ALL, again);
         }
         Ok(Requeue::Done)
     }
@@ -228,7 +244,7 @@ impl TrustBundlePublisher {
                 };
                 let parameters =
                     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                tracing::info!(name, "the trust bundle was replaced long enough ago; deleting it");
+                tracing::info!(name, "overlap of the replaced trust bundle has ended; deleting it");
                 return self.bundles.delete(name, &parameters).await.map(drop);
             }
             BundleChange::Correct(name) => (name, json!({"spec": {"trustBundle": wanted.text}})),
@@ -246,17 +262,17 @@ impl TrustBundlePublisher {
         bundle.data(json!({"spec": {"signerName": SIGNER, "trustBundle": wanted.text}}))
     }
 
-    /// Tells of bundles of others, when there are others than before.
+    /// Logs bundles of other managers when their set changes.
     fn report_foreign(&self, foreign: BTreeSet<String>) {
-        let mut told = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != foreign {
+        let mut reported = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reported != foreign {
             if !foreign.is_empty() {
                 tracing::warn!(
                     bundles = ?foreign,
-                    "somebody else made trust bundles of {SIGNER}; they are left alone"
+                    "another manager owns trust bundles of {SIGNER}; leaving them unchanged"
                 );
             }
-            *told = foreign;
+            *reported = foreign;
         }
     }
 }

@@ -43,7 +43,7 @@ use request::{
 
 /// Requests that are processed concurrently.
 const WORKERS: usize = 16;
-/// A request that nobody answers is removed after a quarter of an hour, so this ends well before.
+/// Requests are deleted after 15 minutes, so the longest delay is well below that.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Runs those of these signers that sign for pods, with the version of the API that `resource` names.

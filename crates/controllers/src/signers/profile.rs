@@ -8,7 +8,7 @@ use windlass_pki::{
 
 use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 
-/// Something in a request that the profile does not allow.
+/// Part of a request that the profile does not permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileViolation {
     /// A name or a usage that is not allowed.

@@ -1,8 +1,8 @@
-//! Which of a signer's CAs signs while its CA is being replaced: the new one as soon as its trust
-//! anchor is published and nodes have it, and until then the one before.
+//! Selection of the signing CA during a rotation: the new CA as soon as its trust anchor is published and delivered to
+//! nodes, and the previous one until then.
 //!
-//! Whoever publishes the anchors says here what is published. A CA signs only if its anchor is, and
-//! one that was replaced only if its anchor stays until what it signs now has expired.
+//! The anchor publisher reports here what is published. A CA signs only if its anchor is published, and a replaced CA
+//! only if its anchor stays until the certificates that it signs now have expired.
 
 #[cfg(test)]
 mod tests;
@@ -17,11 +17,11 @@ use windlass_api::timestamp;
 use crate::ca::{self, CaSource, SigningCa};
 use crate::publisher::anchors::{AnchorRecords, TrustAnchor};
 
-/// Decides which CA of one signer signs.
+/// Selects the CA with which a signer signs.
 pub struct CaRollout {
     signer: String,
     source: Arc<CaSource>,
-    /// The longest lifetime that the signer grants.
+    /// Longest lifetime that the signer grants.
     max_duration: Duration,
     state: Mutex<RolloutState>,
     changes: watch::Sender<u64>,
@@ -29,39 +29,39 @@ pub struct CaRollout {
 
 struct RolloutState {
     publication: PublicationState,
-    /// How long a CA waits at most for its anchor to be published.
+    /// Longest time for which a CA waits until its anchor is published.
     timeout: Duration,
-    /// The newest anchor, and when it was first seen.
+    /// Fingerprint of the newest anchor, and when it was first seen.
     newest: Option<(String, OffsetDateTime)>,
     signing: Option<Arc<SigningCa>>,
-    /// Why the newest does not sign.
+    /// Reason for which the newest CA does not sign.
     held: Option<RolloutHold>,
 }
 
-/// What is known of a signer's anchors on the server.
+/// Publication state of a signer's anchors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublicationState {
-    /// Nobody publishes them, so nobody waits for them.
+    /// Anchors are not published, so no CA waits for that.
     None,
-    /// They are to be published, and the bundle has not been read yet.
+    /// Anchors are to be published, and the bundle was not read yet.
     Unknown,
     /// The bundle contains the anchors with these records.
     Known(AnchorRecords),
-    /// These are published, and there is no room for another.
+    /// The bundle contains these anchors and has no room for another.
     Full(AnchorRecords),
 }
 
-/// Why a CA does not sign yet.
+/// Reason for which a CA does not sign yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutHold {
     /// Reason of the hold, in CamelCase.
     pub reason: &'static str,
-    /// The cause, and when it ends.
+    /// Cause of the hold, and when it ends.
     pub message: String,
 }
 
 impl CaRollout {
-    /// Begins with a signer that publishes nothing.
+    /// Creates the state of a signer whose anchors are not published.
     pub fn new(signer: &str, source: Arc<CaSource>, max_duration: Duration) -> Arc<CaRollout> {
         let state = RolloutState {
             publication: PublicationState::None,
@@ -79,20 +79,20 @@ impl CaRollout {
         })
     }
 
-    /// From now on CAs wait until their anchors are published, for `timeout` at most.
+    /// Makes new CAs wait until their anchors are published, for `timeout` at most.
     pub fn require_publication(&self, timeout: Duration) {
         let mut state = self.lock();
         (state.publication, state.timeout) = (PublicationState::Unknown, timeout);
     }
 
-    /// Takes note of what is published.
+    /// Sets the publication state.
     pub fn set_publication(&self, publication: PublicationState, now: OffsetDateTime) {
         self.lock().publication = publication;
-        // What came of it is told to those who wait.
+        // Notifies those that wait, if the selection changes.
         let _ = self.select_ca(now);
     }
 
-    /// The CA that signs now, or why there is none.
+    /// Returns the CA that signs now, or why there is none.
     pub fn select_ca(&self, now: OffsetDateTime) -> Result<Arc<SigningCa>, RolloutHold> {
         let newest = self.source.current().ok_or_else(|| RolloutHold {
             reason: ca::UNAVAILABLE,
@@ -128,7 +128,7 @@ impl CaRollout {
         chosen
     }
 
-    /// The fingerprint of the anchor whose CA signed last.
+    /// Returns the fingerprint of the anchor whose CA was selected last.
     pub fn signing_fingerprint(&self) -> Option<String> {
         self.lock()
             .signing
@@ -136,7 +136,7 @@ impl CaRollout {
             .map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
     }
 
-    /// Counts changes of what [`CaRollout::select_ca`] says.
+    /// Returns a receiver of the number of changes of the selection.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -148,11 +148,11 @@ impl CaRollout {
                 tracing::info!(
                     signer,
                     reason,
-                    "new CA held back, the previous one signs: {message}"
+                    "new CA on hold; still signing with the previous CA: {message}"
                 );
             }
             Some(RolloutHold { reason, message }) => {
-                tracing::warn!(signer, reason, "CA held back, nothing is signed: {message}");
+                tracing::warn!(signer, reason, "CA on hold; requests stay pending: {message}");
             }
             None => tracing::info!(signer, "signing with the newest CA"),
         }
@@ -169,7 +169,7 @@ impl CaRollout {
 }
 
 impl RolloutState {
-    /// Why the newest CA must not sign yet.
+    /// Returns why the newest CA must not sign yet.
     fn hold_reason(&mut self, newest: &SigningCa, now: OffsetDateTime) -> Option<RolloutHold> {
         let name = TrustAnchor::from_certificate(newest.anchor()).fingerprint();
         let first_seen = match &self.newest {
@@ -196,8 +196,8 @@ impl RolloutState {
         }
     }
 
-    /// Whether a CA may go on signing although there is a newer one: if its anchor stays published
-    /// until what it signs now has expired.
+    /// Whether a replaced CA may continue to sign: if its anchor stays published until the certificates that it signs
+    /// now have expired.
     fn can_keep_signing(
         &self,
         ca: &SigningCa,
@@ -225,7 +225,7 @@ fn not_published(deadline: OffsetDateTime) -> RolloutHold {
     RolloutHold {
         reason: "CaNotPublished",
         message: format!(
-            "the trust anchor of the signer's CA is not published yet; it signs when it is, at the latest at {deadline}"
+            "the trust anchor of the signer's CA is not published yet; the CA signs when it is, at the latest at {deadline}"
         ),
     }
 }
@@ -235,7 +235,7 @@ fn not_delivered(deadline: OffsetDateTime) -> RolloutHold {
     RolloutHold {
         reason: "CaNotDelivered",
         message: format!(
-            "not every node has the trust anchor of the signer's new CA yet; it signs when they have, at the latest at {deadline}"
+            "not every node has the trust anchor of the signer's new CA yet; the CA signs when they have, at the latest at {deadline}"
         ),
     }
 }
@@ -243,6 +243,6 @@ fn not_delivered(deadline: OffsetDateTime) -> RolloutHold {
 fn bundle_full() -> RolloutHold {
     RolloutHold {
         reason: "TrustBundleFull",
-        message: "the signer's trust bundle has no room for the trust anchor of its new CA; it signs when an older anchor is not needed any more".into(),
+        message: "the signer's trust bundle has no room for the trust anchor of its new CA; the CA signs when an older anchor is not needed any more".into(),
     }
 }

@@ -371,5 +371,8 @@ fn trust_bundles_are_read() {
         filters: CertificateFilter::default(),
         now: fixtures::now(),
     };
-    assert_eq!(summarize(&gather(&bundle, &world)), "? the server has no ClusterTrustBundles");
+    assert_eq!(
+        summarize(&gather(&bundle, &world)),
+        "? the server does not serve ClusterTrustBundles"
+    );
 }

@@ -185,7 +185,7 @@ fn another_content_is_another_target() {
             TargetKind::ClusterTrustBundle,
             None
         ),
-        TargetAction::Blocked("no certificate of an authority in bundle".to_owned())
+        TargetAction::Blocked("no CA certificate in bundle".to_owned())
     );
 }
 

@@ -1,8 +1,8 @@
-//! What is to become of a signer's trust bundle: no I/O, so that everything can be tried in a table.
+//! Decision on the trust bundle of a signer: a pure function, tested with tables of cases.
 //!
-//! An anchor stays until the last certificate that can have been issued under it has expired. So for
-//! each anchor the bundle records the longest lifetime that was granted under it, and, when another
-//! takes its place, until when it is retained. Nothing is removed only because there is a new CA.
+//! An anchor stays until the last certificate that can have been issued under it has expired. So the bundle records,
+//! for each anchor, the longest lifetime that was granted under it and, once it is replaced, until when it is retained.
+//! No anchor is removed just because there is a new CA.
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +23,12 @@ pub struct TrustAnchor {
 }
 
 impl TrustAnchor {
-    /// A certificate as an anchor.
+    /// Creates the anchor of a certificate.
     pub fn from_certificate(certificate: &Certificate) -> TrustAnchor {
         TrustAnchor { der: certificate.der().to_vec() }
     }
 
-    /// The anchors in the text of a bundle, each once.
+    /// Parses the anchors of a bundle, without duplicates.
     pub fn parse_pem(text: &str) -> Vec<TrustAnchor> {
         let mut anchors = Vec::new();
         for der in pem::certificates(text.as_bytes()).unwrap_or_default() {
@@ -44,18 +44,18 @@ impl TrustAnchor {
         pem::encode_certificates([self.der.as_slice()])
     }
 
-    /// Its SHA-256, in hexadecimal digits.
+    /// Returns the SHA-256 of the anchor, in hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         encode_hex(&fingerprint(&self.der))
     }
 
-    /// When it expires, if that can be read.
+    /// Returns when the anchor expires; `None` if it cannot be parsed.
     fn not_after(&self) -> Option<OffsetDateTime> {
         ForeignCertificate::from_der(&self.der).ok().map(|certificate| certificate.not_after())
     }
 }
 
-/// The digest of a bundle's anchors as nodes report it.
+/// Computes the digest of a bundle's anchors as nodes report it.
 pub fn digest(anchors: &[TrustAnchor]) -> String {
     let fingerprints: Vec<_> = anchors.iter().map(|anchor| fingerprint(&anchor.der)).collect();
     format!("sha256:{}", encode_hex(&certificate_set_digest(&fingerprints)))
@@ -65,57 +65,56 @@ fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A bundle that is there.
+/// A bundle as it exists on the server.
 #[derive(Clone, Debug)]
 pub struct ExistingBundle {
     /// Whether the object has our managed-by label.
     pub ours: bool,
-    /// Whether it has the labels it should have.
+    /// Whether the object has the configured labels.
     pub labelled: bool,
     /// The `trustBundle` field: PEM certificates, not yet parsed.
     pub text: String,
-    /// The anchor that was current when it was written.
+    /// Fingerprint of the anchor that was current when the bundle was written.
     pub current: Option<String>,
-    /// What is recorded about its anchors.
+    /// Records about its anchors; `None` if there are none.
     pub records: Option<AnchorRecords>,
-    /// Since when the anchors beside the current one are retired, as versions that kept no records
-    /// wrote it.
+    /// Time since which the anchors besides the current one are retired, written by versions without records.
     pub retired: Option<OffsetDateTime>,
 }
 
-/// What the decision depends on beside the bundle.
+/// Inputs of the decision besides the bundle.
 #[derive(Clone, Debug)]
 pub struct AnchorPolicy {
     /// Current time, against which holds and retention are checked.
     pub now: OffsetDateTime,
-    /// How long an anchor stays after the last certificate issued under it has expired.
+    /// Time for which an anchor stays after the last certificate issued under it has expired.
     pub overlap: Duration,
-    /// How long a new CA waits at most until nodes have its anchor.
+    /// Longest time for which a new CA waits until nodes have its anchor.
     pub timeout: Duration,
-    /// The longest lifetime that the signer grants.
+    /// Longest lifetime that the signer grants.
     pub max_duration: Duration,
-    /// The fingerprint of the anchor whose CA signs now, which need not be the newest.
+    /// Fingerprint of the anchor whose CA signs now, which need not be the newest.
     pub signing: Option<String>,
-    /// Whether all nodes that report have the bundle as it is.
+    /// Whether all nodes that report have the current bundle.
     pub delivered: bool,
 }
 
-/// What should be in a bundle.
+/// Desired content of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleContents {
-    /// That of the newest CA first; never none.
+    /// Anchors, that of the newest CA first; never empty.
     pub anchors: Vec<TrustAnchor>,
-    /// What is recorded about each.
+    /// Records about each anchor.
     pub records: AnchorRecords,
 }
 
 impl BundleContents {
-    /// All anchors as PEM, the newest first.
+    /// Encodes all anchors as PEM, the newest first.
     pub fn to_pem(&self) -> String {
         self.anchors.iter().map(TrustAnchor::to_pem).collect()
     }
 
-    /// Fingerprint of the anchor of the newest CA.
+    /// Returns the fingerprint of the anchor of the newest CA.
     pub fn current_fingerprint(&self) -> String {
         self.anchors.first().map(TrustAnchor::fingerprint).unwrap_or_default()
     }
@@ -126,28 +125,28 @@ impl BundleContents {
 pub enum AnchorAction {
     /// The bundle belongs to another manager; do not write it.
     LeaveAlone,
-    /// Nothing, until so long from now.
+    /// The bundle is up to date.
     Keep {
         /// Delay until the bundle is reconciled again; `None` if nothing is scheduled.
         again: Option<Duration>,
     },
     /// Write these contents to the bundle.
     Write {
-        /// What should be in it.
+        /// Content to write.
         contents: BundleContents,
         /// Delay until the bundle is reconciled again; `None` if nothing is scheduled.
         again: Option<Duration>,
     },
     /// The new anchor cannot be added without removing one that is still needed.
     Full {
-        /// How many anchors there would be.
+        /// Number of anchors including the new one.
         anchors: usize,
-        /// When the first of them is not needed any more.
+        /// Delay until the first of them is not needed any more.
         again: Option<Duration>,
     },
 }
 
-/// What to do about the bundle of a signer with this anchor.
+/// Decides what to do with the bundle of a signer whose CA has this anchor.
 pub fn decide(
     found: Option<&ExistingBundle>,
     current: TrustAnchor,
@@ -210,8 +209,8 @@ fn build_contents(
     BundleContents { anchors, records }
 }
 
-/// Until when the newest CA waits, if it does. A time later than the timeout allows was written
-/// when that was longer, or by a clock that was wrong.
+/// Returns until when the newest CA waits; `None` if it does not. A later time than the timeout allows was written when
+/// the timeout was longer, or by a wrong clock.
 fn hold_deadline(record: &AnchorRecord, policy: &AnchorPolicy) -> Option<OffsetDateTime> {
     let latest = round_up(policy.now + policy.timeout);
     let until = record.hold_until.filter(|_| !policy.delivered)?.min(latest);
@@ -226,9 +225,9 @@ fn next_change(contents: &BundleContents, now: OffsetDateTime) -> Option<Duratio
 }
 
 impl ExistingBundle {
-    /// The anchors that belong in it, with what is recorded about them. What somebody else added
-    /// has no record; a bundle without any records was written by an earlier version, or somebody
-    /// removed its annotations, and then all of it counts.
+    /// Lists the anchors that belong into the bundle, with their records. Anchors that another manager added have no
+    /// record. If there are no records at all, the bundle was written by an earlier version or its annotations were
+    /// removed, and all anchors count.
     fn anchors_with_records(&self) -> Vec<(TrustAnchor, AnchorRecord)> {
         let counts = self.retired.is_some() || self.current.is_none();
         let anchors = TrustAnchor::parse_pem(&self.text).into_iter();
@@ -240,14 +239,14 @@ impl ExistingBundle {
         known.collect()
     }
 
-    /// What is recorded about an anchor that is in the bundle.
+    /// Returns the record of an anchor in the bundle.
     fn record(&self, name: &str) -> Option<AnchorRecord> {
         let recorded = self.records.as_ref().and_then(|records| records.get(name));
         let was_current = self.current.as_deref() == Some(name);
         recorded.cloned().or_else(|| was_current.then(AnchorRecord::default))
     }
 
-    /// Until when an anchor stays that is not that of the newest CA.
+    /// Computes until when an anchor stays that is not that of the newest CA.
     fn retain_old_anchors(
         &self,
         anchor: TrustAnchor,
@@ -258,7 +257,7 @@ impl ExistingBundle {
         let name = anchor.fingerprint();
         let replaced = self.current.as_deref() != Some(current);
         let signs = self.current.as_ref() == Some(&name) || policy.signing.as_ref() == Some(&name);
-        // Its CA may go on signing until the new one does, which is when the timeout has passed.
+        // Its CA may continue to sign until the new one does, which is after the timeout at the latest.
         let last_signature = match self.retired {
             Some(since) if record.retain_until.is_none() && !signs => since.min(policy.now),
             Some(_) | None => policy.now + policy.timeout,

@@ -1,6 +1,6 @@
-//! Which nodes have a signer's bundle as it is now, by what they report in NodeTrusts.
+//! Nodes that have the current bundle of a signer, according to their NodeTrust reports.
 //!
-//! Nobody needs this unless a CA waits for it, so NodeTrusts are watched only then.
+//! NodeTrusts are watched only while a CA waits for nodes.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use windlass_runtime::watch::{ListTracker, TrackedEvent, WatchError, WatchErrorK
 pub struct ExpectedBundle<'a> {
     /// Name of the ClusterTrustBundle object.
     pub bundle: &'a str,
-    /// The signer that it is of.
+    /// Signer of the bundle.
     pub signer: &'a str,
     /// Labels of the ClusterTrustBundle, which volumes select.
     pub labels: &'a BTreeMap<String, String>,
-    /// The digest of its anchors.
+    /// Digest of the anchors, as nodes report it.
     pub digest: &'a str,
 }
 
@@ -37,12 +37,12 @@ pub struct NodeReports {
 
 #[derive(Debug, Default, PartialEq)]
 enum ReportsState {
-    /// Not all of them are known yet.
+    /// The reports were not listed yet.
     #[default]
     Unknown,
-    /// All of them are known.
+    /// All reports are known.
     Known,
-    /// The server has no such kind: no node reports.
+    /// The server does not serve NodeTrusts: no node reports.
     Absent,
 }
 
@@ -83,8 +83,7 @@ pub fn resource() -> ApiResource {
 }
 
 impl NodeReports {
-    /// Takes note of what a watch saw. `signers` and `bundles` are those that matter: the rest of a
-    /// report is not kept.
+    /// Applies a watch event. `matters` is called with bundle and signer name; other sources of a report are not kept.
     pub fn observe(
         &mut self,
         event: Result<Event<DynamicObject>, &WatchError>,
@@ -109,7 +108,7 @@ impl NodeReports {
         }
     }
 
-    /// The nodes that do not have a bundle although they select it; `None` if that is not known.
+    /// Lists the nodes that select a bundle but do not have it; `None` if that is not known.
     pub fn nodes_lacking(&self, wanted: ExpectedBundle<'_>) -> Option<Vec<&str>> {
         if self.state == ReportsState::Unknown {
             return None;
@@ -125,7 +124,7 @@ impl NodeReports {
         matters: impl Fn(&str, &str) -> bool,
     ) {
         let status = object.data.get("status").cloned().unwrap_or_default();
-        // What cannot be read says nothing good of the node.
+        // A report that does not parse counts as lacking the bundle.
         let unreadable = || NodeReport { more_sources: 1, ..NodeReport::default() };
         let mut report: NodeReport =
             serde_json::from_value(status).unwrap_or_else(|_| unreadable());
@@ -135,7 +134,7 @@ impl NodeReports {
 }
 
 impl NodeReport {
-    /// A report that does not list everything may leave out just this bundle.
+    /// A truncated report may omit just this bundle.
     fn lacks(&self, wanted: ExpectedBundle<'_>) -> bool {
         let mut selecting = self.sources.iter().filter(|source| source.selects(wanted));
         self.more_sources > 0 || selecting.any(|source| !source.carries(wanted))

@@ -1,5 +1,5 @@
-//! What is recorded about the anchors of a bundle, beside them in the bundle itself: it outlives the
-//! process, and another that becomes the leader goes on with it.
+//! Records about the anchors of a bundle, in an annotation of the bundle itself: they survive the process, and the next
+//! leader continues with them.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::{Duration, OffsetDateTime};
 use windlass_api::timestamp;
 
-/// Records by the anchors' SHA-256, in hexadecimal digits.
+/// Records by the SHA-256 of the anchor, in hexadecimal digits.
 pub type AnchorRecords = BTreeMap<String, AnchorRecord>;
 
-/// What is recorded about one anchor.
+/// Record about one anchor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AnchorRecord {
-    /// The longest lifetime that the signer has granted while its CA was under this anchor.
+    /// Longest lifetime that the signer has granted under this anchor.
     pub max_duration_seconds: u64,
-    /// Until when its CA does not sign, unless nodes have the anchor before. Absent: it signs.
+    /// Time until which its CA does not sign, unless nodes have the anchor before. `None` if it signs.
     #[serde(skip_serializing_if = "Option::is_none", with = "moment")]
     pub hold_until: Option<OffsetDateTime>,
-    /// When it leaves the bundle; absent for the anchor of the newest CA.
+    /// Time at which it is removed from the bundle; `None` for the anchor of the newest CA.
     #[serde(skip_serializing_if = "Option::is_none", with = "moment")]
     pub retain_until: Option<OffsetDateTime>,
 }
 
-/// Reads an annotation. One that cannot be read is as good as none.
+/// Parses the annotation; `None` if it does not parse.
 pub fn parse(annotation: &str) -> Option<AnchorRecords> {
     serde_json::from_str(annotation).ok()
 }
@@ -34,7 +34,7 @@ pub fn encode(records: &AnchorRecords) -> String {
     serde_json::to_string(records).unwrap_or_default()
 }
 
-/// A time in whole seconds, as it is written: not before the one given.
+/// Rounds a time up to whole seconds, as it is written.
 pub fn round_up(time: OffsetDateTime) -> OffsetDateTime {
     let whole = time.replace_nanosecond(0).unwrap_or(time);
     if whole == time { time } else { whole.saturating_add(Duration::SECOND) }

@@ -137,7 +137,7 @@ impl VerifiedPodRequest<'_> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodRequestSpec {
-    /// The pod that will use the certificate.
+    /// Name of the pod that uses the certificate.
     pub pod_name: String,
     /// UID of the pod, which must match the pod's current UID.
     #[serde(rename = "podUID")]

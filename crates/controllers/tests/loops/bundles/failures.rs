@@ -93,7 +93,7 @@ async fn a_contest_is_told_of_instead_of_fought() {
     }
     let (message, _) = site.wait_for_reason("roots", "SyncConfigMapTargetFailed").await;
     let words =
-        "Failed to sync bundle ConfigMap to namespace \"b\": somebody else keeps changing it";
+        "Failed to sync bundle ConfigMap to namespace \"b\": another manager keeps changing it";
     assert_eq!(message, words);
     // Something new is written all the same.
     site.patch("roots", json!({"spec": {"sources": [{"inLine": RSA}]}})).await;

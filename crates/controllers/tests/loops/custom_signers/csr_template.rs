@@ -40,11 +40,11 @@ impl CsrTemplate<'_> {
                 "expirationSeconds": self.seconds,
             },
         }));
-        request.spec.request = ByteString(self.to_pem().into_bytes());
+        request.spec.request = ByteString(self.encode_pem().into_bytes());
         api.create(&PostParams::default(), &request).await.unwrap();
     }
 
-    fn to_pem(&self) -> String {
+    fn encode_pem(&self) -> String {
         let key = PrivateKey::generate().unwrap();
         let extension = Extension {
             extn_id: ObjectIdentifier::new_unwrap("2.5.29.17"),

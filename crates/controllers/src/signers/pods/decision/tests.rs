@@ -243,7 +243,7 @@ fn what_the_signer_does_not_sign_is_denied() {
             "",
             &json!({"serviceAccountName": "admin"}),
             "NotPermitted",
-            "pod web/web-0 does not run as admin",
+            "pod web/web-0 does not run as service account admin",
         ),
     ];
     for (line, changes, reason, message) in table {
