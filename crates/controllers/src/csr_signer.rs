@@ -10,7 +10,6 @@ mod metrics;
 mod policy;
 mod terms;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::signer_name::SignerName;
 use windlass_runtime::backoff::Backoff;
-use windlass_runtime::csr::{FAILED, true_condition, with_condition, without_condition};
+use windlass_runtime::csr::{FAILED, condition, true_condition, with_condition, without_condition};
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent};
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::{Requeue, run_workers};

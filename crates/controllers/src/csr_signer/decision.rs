@@ -5,7 +5,6 @@ use windlass_pki::{
     Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity,
     issue_certificate, lifetime,
 };
-use windlass_runtime::csr::{CsrState, state};
 
 use super::approved_csr::{ApprovedCsr, UnsignableCsr};
 use super::terms::SigningTerms;
