@@ -206,7 +206,7 @@ impl BootstrapCredentials {
         let managed = match self.store.peek() {
             Some(held) if held.is_valid_at(now) => "is not accepted by the server".to_owned(),
             Some(held) => format!("expired at {}", clock::text(held.expires())),
-            None => "is not there".to_owned(),
+            None => "does not exist".to_owned(),
         };
         let managed = format!("the certificate {} {managed}", current.display());
         let (bootstrap, remedy) = match (&self.bootstrap, bootstrap) {

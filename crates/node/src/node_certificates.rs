@@ -67,9 +67,9 @@ pub struct NodeCertificateManager {
     notices: broadcast::Sender<RotationNotice>,
 }
 
-/// What to do when a bootstrap credential is not known.
-const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: put one that windlass \
-                         token create makes into the bootstrap kubeconfig";
+/// Remedy for a rejected bootstrap credential.
+const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: create one with \
+                         windlass token create and put it into the bootstrap kubeconfig";
 
 /// How many notices wait for somebody who is slow.
 const NOTICES: usize = 64;

@@ -27,7 +27,7 @@ async fn without_a_credential_it_says_what_to_do_and_ends() {
     };
     let (_down, shutdown) = watch::channel(false);
     let error = run(options, shutdown).await.unwrap_err().to_string();
-    for part in ["no client certificate after", "put a kubeconfig", "bootstrap is not there"] {
+    for part in ["no client certificate after", "put a kubeconfig", "bootstrap does not exist"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     let status = AgentStatus::read(&place.path().join("pki")).unwrap().unwrap();

@@ -35,7 +35,7 @@ impl ParsedKubeconfig {
     pub fn read(path: &Path, files: &FileSystem) -> Result<Self, String> {
         match files.read(path, MAX_PEM_BYTES) {
             Ok(Some(_)) => {}
-            Ok(None) => return Err("is not there".into()),
+            Ok(None) => return Err("does not exist".into()),
             Err(error) => return Err(format!("cannot be read ({})", error.source)),
         }
         // What the parser says may show a secret.
@@ -128,7 +128,7 @@ fn part(
     let path = file.ok_or("has a certificate or a key, but not both")?;
     match files.read(Path::new(path), MAX_PEM_BYTES) {
         Ok(Some(text)) => Ok(text),
-        Ok(None) => Err(format!("names {path}, which is not there")),
+        Ok(None) => Err(format!("names {path}, which does not exist")),
         Err(error) => Err(format!("names {path}, which cannot be read ({})", error.source)),
     }
 }

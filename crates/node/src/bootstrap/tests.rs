@@ -165,7 +165,7 @@ fn missing_credentials_produce_instructions() {
     for part in [
         "kubelet-client-current.pem expired at 2026-02-21T12:00:00Z",
         "kubeconfig has a certificate that expired at 2026-02-28T12:00:00Z",
-        "bootstrap is not there; put a kubeconfig with a new bootstrap token at ",
+        "bootstrap does not exist; put a kubeconfig with a new bootstrap token at ",
         "windlass token create",
     ] {
         assert!(said.contains(part), "{said}");
@@ -182,7 +182,7 @@ fn missing_credentials_produce_instructions() {
 async fn bootstrap_client_uses_best_credential() {
     let place = BootstrapFixture::new();
     assert!(place.boot().bootstrap_client(START).await.is_err());
-    assert!(place.boot().cluster().await.unwrap_err().contains("where the server is"));
+    assert!(place.boot().cluster().await.unwrap_err().contains("server URL unknown"));
     place.write_kubeconfig("bootstrap", token());
     place.boot().bootstrap_client(START).await.unwrap();
     let config = place.boot().cluster().await.unwrap();

@@ -143,7 +143,7 @@ async fn unusable_certificate_counts_as_refusal() {
         let node = IssuanceTestNode::new(policy);
         let mut life = node.start();
         life.certificates.ensure(&id("web", 0), node.pod_spec());
-        life.until(&id("web", 0), |got| format!("{got:?}").contains("of no use")).await;
+        life.until(&id("web", 0), |got| format!("{got:?}").contains("is unusable")).await;
         assert!(life.reason(&id("web", 0)).contains(expected), "{}", life.reason(&id("web", 0)));
         assert_eq!(life.states(), [("failed", 1)].into());
         node.server.policy(DAY);

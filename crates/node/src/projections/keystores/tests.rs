@@ -166,7 +166,7 @@ fn build_errors_are_reported() {
     let BlockedReason(reasons) = projection(&text).finish(good.payload()).unwrap_err();
     assert_eq!(reasons, ["stores/trust.p12: /nowhere/at/all: there is no such file"]);
     let BlockedReason(reasons) = projection(FILE).finish(VolumePayload::new(None)).unwrap_err();
-    assert!(reasons.contains(&"stores/trust.p12: there is no ca.pem in the volume".to_owned()));
+    assert!(reasons.contains(&"stores/trust.p12: ca.pem is not in the volume".to_owned()));
     assert_eq!(reasons.len(), 5, "{reasons:#?}");
 }
 

@@ -114,7 +114,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let error = send(Signal::HUP, &link).unwrap_err();
         assert!(error.starts_with("cannot read"), "{error}");
-        assert!(send(Signal::HUP, &file).unwrap_err().contains("there is no process 999999999"));
+        assert!(send(Signal::HUP, &file).unwrap_err().contains("process 999999999 does not exist"));
         assert!(send(Signal::HUP, dir.path()).unwrap_err().ends_with("is not a file"));
     }
 
@@ -130,7 +130,11 @@ mod tests {
         std::fs::create_dir(&run).unwrap();
         std::fs::write(run.join("pid"), "999999999\n").unwrap();
         std::os::unix::fs::symlink(&run, home.join("run")).unwrap();
-        assert!(send(Signal::HUP, &home.join("run/pid")).unwrap_err().contains("no process"));
+        assert!(
+            send(Signal::HUP, &home.join("run/pid"))
+                .unwrap_err()
+                .contains("process 999999999 does not exist")
+        );
         std::os::unix::fs::lchown(&home, Some(65534), Some(65534)).unwrap();
         let error = send(Signal::HUP, &home.join("run/pid")).unwrap_err();
         assert!(error.contains("refusing to follow the symlink"), "{error}");
