@@ -354,7 +354,7 @@ fn whatever_is_wrong_is_told_with_its_place() {
         (
             "password: secret-word",
             "password: \"\"",
-            r#"projections[0].keystores[3].password: Invalid value: "<value omitted>": a keystore password has between 1 and 128 characters"#,
+            r#"projections[0].keystores[3].password: Invalid value: "<value omitted>": a keystore password must have between 1 and 128 characters"#,
         ),
         (
             "password: secret-word",
