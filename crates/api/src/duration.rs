@@ -9,10 +9,10 @@ pub enum DurationError {
     #[error("must be a duration such as 30s, 1m30s or 500ms")]
     Format,
     /// A number stands without a unit, and is not a plain `0`.
-    #[error("a unit is missing: s, m, h")]
+    #[error("missing unit: s, m or h")]
     Unit,
     /// It is longer than Go can count.
-    #[error("it is too long")]
+    #[error("the duration is too long")]
     TooLong,
 }
 

@@ -1,7 +1,7 @@
 //! Amounts with a suffix: `500m`, `1Gi`, `1e3`.
 //!
 //! An amount is a decimal number; its suffix says in which of three families it is written again
-//! ([`QuantityFormat`]). The canonical text has no fraction, the largest suffix that allows that, and at most
+//! (`QuantityFormat`). The canonical text has no fraction, the largest suffix that allows that, and at most
 //! nine decimal places (what is finer is rounded up, so that a request for something is never one
 //! for nothing). A text that Kubernetes leaves as it is although it is not canonical (`1.500`, `+1`)
 //! is left here, too.

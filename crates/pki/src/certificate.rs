@@ -217,11 +217,11 @@ impl Certificate {
     /// Whether it may sign certificates, or why not.
     pub fn check_authority(&self) -> Result<(), Error> {
         if !self.extensions.is_authority {
-            return Err(Error::NotAuthority("its basic constraints do not say so"));
+            return Err(Error::NotAuthority("its basic constraints do not allow it"));
         }
         match self.extensions.key_usage {
             Some(usage) if !usage.key_cert_sign() => {
-                Err(Error::NotAuthority("its key usage does not include signing certificates"))
+                Err(Error::NotAuthority("its key usage does not include certificate signing"))
             }
             _ => Ok(()),
         }

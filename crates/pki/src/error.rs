@@ -36,7 +36,7 @@ pub enum Error {
     #[error("not a certificate authority: {0}")]
     NotAuthority(&'static str),
     /// A certificate of a chain has not been issued by the next.
-    #[error("the certificates of the chain have not issued one another")]
+    #[error("the certificates of the chain are not in order of issuance")]
     BrokenChain,
     /// The time asked for is empty, or empty once it is clipped to the authority's.
     #[error("validity is empty: {0}")]

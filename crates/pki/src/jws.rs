@@ -88,7 +88,7 @@ impl JwsKey {
 }
 
 const UNSUPPORTED: Error =
-    Error::UnsupportedKey("tokens are signed with RSA, P-256, P-384 or P-521");
+    Error::UnsupportedKey("tokens must be signed with RSA, P-256, P-384 or P-521");
 
 fn verification(algorithm: JwsAlgorithm) -> &'static dyn VerificationAlgorithm {
     match algorithm {
@@ -121,7 +121,7 @@ fn rsa_parameters(bytes: &[u8]) -> Result<JwkParameters, Error> {
     let key = RsaPublicKey::from_der(bytes).map_err(Error::malformed("public key"))?;
     let (n, e) = (key.n.as_bytes().to_vec(), key.e.as_bytes().to_vec());
     if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&n.len().saturating_mul(8)) {
-        return Err(Error::UnsupportedKey("RSA keys have between 2048 and 8192 bits"));
+        return Err(Error::UnsupportedKey("RSA keys must have between 2048 and 8192 bits"));
     }
     Ok(JwkParameters::Rsa { n, e })
 }

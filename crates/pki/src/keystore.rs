@@ -70,10 +70,10 @@ pub enum KeystoreProtection<'a> {
 #[non_exhaustive]
 pub enum KeystoreError {
     /// The password is empty or too long.
-    #[error("a keystore password has between 1 and {MAX_PASSWORD_CHARACTERS} characters")]
+    #[error("a keystore password must have between 1 and {MAX_PASSWORD_CHARACTERS} characters")]
     PasswordLength,
     /// The alias is empty or too long.
-    #[error("a keystore alias has between 1 and {MAX_ALIAS_CHARACTERS} characters")]
+    #[error("a keystore alias must have between 1 and {MAX_ALIAS_CHARACTERS} characters")]
     AliasLength,
     /// There is no certificate for the key.
     #[error("a key store needs a certificate for its key")]

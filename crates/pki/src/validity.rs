@@ -50,7 +50,7 @@ impl Validity {
         let not_before = self.not_before.max(outer.not_before);
         let not_after = self.not_after.min(outer.not_after);
         if not_before > not_after {
-            return Err(Error::EmptyValidity("it lies outside the authority's own"));
+            return Err(Error::EmptyValidity("it is outside the validity of the CA"));
         }
         Ok(Self { not_before, not_after })
     }
@@ -65,7 +65,7 @@ impl Validity {
 }
 
 const BEYOND_CALENDAR: Error =
-    Error::EmptyValidity("a certificate can only name times between 1970 and 9999");
+    Error::EmptyValidity("times must be between the years 1970 and 9999");
 
 fn whole_seconds(time: OffsetDateTime) -> Result<OffsetDateTime, Error> {
     OffsetDateTime::from_unix_timestamp(time.unix_timestamp()).map_err(|_| BEYOND_CALENDAR)

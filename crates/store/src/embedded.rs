@@ -176,12 +176,12 @@ fn refuse_leftover_files(dir: &Path) -> Result<(), Error> {
     let path = db_path(dir);
     let wal = wal_path(&path);
     let what = if wal.try_exists().with_path(&wal)? {
-        "it is missing, but its write-ahead log is there".to_owned()
+        "it is missing, but its write-ahead log exists".to_owned()
     } else if partial_path(&path).try_exists().with_path(&path)? {
-        "it is missing, but a restore was begun and not finished".to_owned()
+        "it is missing, and a restore was not finished".to_owned()
     } else if schema::importing_path(&path).try_exists().with_path(&path)? {
-        "it is missing, but an import was begun and not finished; finish it with `windlass store \
-         import` and the same file, or take it back with `windlass store import --undo`"
+        "it is missing, and an import was not finished; finish it with `windlass store \
+         import` and the same file, or undo it with `windlass store import --undo`"
             .to_owned()
     } else if let Some(revision) = watermark::read(dir) {
         format!("it is missing, but revision {revision} was acknowledged")

@@ -70,7 +70,7 @@ pub enum Error {
         what: String,
     },
     /// The change may have been made or not: its answer was lost. The feed tells.
-    #[error("{}: whether the change was made is not known: {what}", path.display())]
+    #[error("{}: the outcome of the write is unknown: {what}", path.display())]
     Unknown {
         /// Path of the database file, or `etcd at` and the endpoints.
         path: PathBuf,

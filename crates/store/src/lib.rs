@@ -27,7 +27,7 @@
 //!
 //! Neither engine imports the other. Both use `sink` (delivery of the feed), `fatal_latch` (the failure
 //! that a store stops at) and `file_output` (files until they are complete). `migrate` moves a store
-//! from one engine to the other, through a file ([`export`], [`import`]). `suite` has the promises
+//! from one engine to the other, through a file ([`export()`], [`import()`]). `suite` has the promises
 //! above as tests, which every engine must pass.
 //!
 //! ```no_run

@@ -1,8 +1,8 @@
 //! Moving a store from one engine to another, through a file.
 //!
-//! [`export`] writes every object as it is at one revision into a file ([`format`]), [`import`]
-//! makes a store of such a file. Both go on where they were interrupted. An engine takes part as a
-//! [`MigrationSource`] and as a [`MigrationTarget`]; what must hold whatever the engine is said here once.
+//! [`export()`] writes every object at one revision into a file ([`mod@format`]), [`import()`] creates
+//! a store from such a file. Both resume where they were interrupted. An engine takes part as a
+//! [`MigrationSource`] and as a [`MigrationTarget`].
 //!
 //! An imported store continues [`crate::RESTORE_JUMP`] above the exported revision, without history:
 //! every object gets a new revision, and none that anyone may remember is given out again.

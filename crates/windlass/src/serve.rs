@@ -282,15 +282,12 @@ async fn assemble(
 
 /// What other parts of the process count.
 fn metric_sources(
-    registry: &MetricsRegistry,
     node: Option<&node::EmbeddedNode>,
     certificates: &Arc<CertificateMaintainer>,
 ) -> Vec<windlass_server::MetricsSource> {
-    let (certificates, registry) = (certificates.clone(), registry.clone());
-    let mut sources: Vec<windlass_server::MetricsSource> = vec![
-        Box::new(move |out| out.push_str(&registry.encode())),
-        Box::new(move |out| certificates.monitor.metrics(out)),
-    ];
+    let certificates = certificates.clone();
+    let mut sources: Vec<windlass_server::MetricsSource> =
+        vec![Box::new(move |out| certificates.monitor.metrics(out))];
     sources.extend(node.map(node::EmbeddedNode::metrics));
     sources
 }

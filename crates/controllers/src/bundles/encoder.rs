@@ -116,7 +116,7 @@ mod tests {
         let long = json!({"jks": {"key": "j", "password": "x".repeat(129)}});
         assert_eq!(
             content(&[P256], long).unwrap_err().to_string(),
-            "failed to encode JKS: a keystore password has between 1 and 128 characters"
+            "failed to encode JKS: a keystore password must have between 1 and 128 characters"
         );
     }
 }

@@ -44,7 +44,7 @@ pub enum EntryFault {
     Headers,
     /// It is not one certificate. This is why; Kubernetes does not tell.
     Malformed(String),
-    /// It is not an authority: its basic constraints do not say so, or it has none. That basic
+    /// It is not an authority: its basic constraints do not allow it, or it has none. That basic
     /// constraints are invalid is never said: then it is malformed, in Go as here.
     NotAuthority,
 }

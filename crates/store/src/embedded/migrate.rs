@@ -146,7 +146,7 @@ impl EmbeddedTarget {
     pub(crate) fn undo(dir: &Path) -> Result<(), Error> {
         let path = importing_path(&db_path(dir));
         if !path.try_exists().with_path(&path)? {
-            let what = "holds no import that was not finished".to_owned();
+            let what = "has no unfinished import".to_owned();
             return Err(Error::Refused { path: dir.to_owned(), what });
         }
         let _lock = lock::lock_directory(dir)?;
@@ -216,7 +216,7 @@ impl MigrationTarget for EmbeddedTarget {
         match self.find_record(rev)? {
             Some(found) if found == record => Ok(true),
             Some(found) if found.key == record.key => {
-                let what = format!("holds {} with another value than the file", record.key);
+                let what = format!("holds {} with a value that differs from the file", record.key);
                 Err(Error::Refused { path: self.dir.clone(), what })
             }
             _ => Err(other_import_error(&self.dir)),

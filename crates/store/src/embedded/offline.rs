@@ -116,7 +116,7 @@ fn begin_directory(path: &Path) -> Result<(), Error> {
     if !(there.is_dir() && is_own && there.mode() & 0o077 == 0) {
         return Err(refused_error(
             path,
-            "was not made by an earlier backup of the same user; remove it",
+            "was not created by an earlier backup of the same user; remove it",
         ));
     }
     schema::remove(&path.join("data"))
@@ -151,7 +151,7 @@ fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
             _ => {
                 return Err(Error::Unavailable {
                     path: from.to_owned(),
-                    what: "it is busy and could not be copied".to_owned(),
+                    what: "cannot copy the database: it is busy".to_owned(),
                 });
             }
         }

@@ -93,6 +93,6 @@ pub(super) fn to_sql(revision: Revision) -> i64 {
 pub(super) fn from_sql(path: &Path, number: i64) -> Result<Revision, Error> {
     Revision::try_from(number).map_err(|_| Error::Corrupt {
         path: path.to_owned(),
-        what: format!("{number} stands where a revision belongs"),
+        what: format!("{number} is not a valid revision"),
     })
 }

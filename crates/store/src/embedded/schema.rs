@@ -278,7 +278,7 @@ pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Err
 fn refuse_foreign_header(path: &Path, conn: &Connection) -> Result<(), Error> {
     let permitted = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     if permitted && conn.is_readonly(rusqlite::MAIN_DB).with_path(path)? {
-        let what = "its header asks for a format that cannot be written".to_owned();
+        let what = "its header requires a format that cannot be written".to_owned();
         return Err(Error::Corrupt { path: path.to_owned(), what });
     }
     Ok(())

@@ -115,7 +115,7 @@ fn find_inconsistency(record: &ChangeRecord, floor: Revision) -> Option<&'static
     let creates = record.created == record.rev;
     match record {
         r if r.rev == 0 || r.created == 0 => Some("its revision is 0"),
-        r if r.created > r.rev => Some("it was created after itself"),
+        r if r.created > r.rev => Some("its creation revision is later than its revision"),
         r if r.prev >= r.rev => Some("it replaces a later record"),
         r if creates != (r.prev == 0) => Some("its creation and its predecessor disagree"),
         r if r.value.is_none() && creates => Some("it deletes a key that did not exist"),

@@ -47,7 +47,7 @@ impl WatermarkFile {
             // The note only ever adds a check; a commit does not depend on it.
             Err(error) if !self.warned => {
                 self.warned = true;
-                tracing::warn!(path = %self.path.display(), %error, "cannot note the revision");
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the revision watermark");
             }
             Err(_) => {}
         }

@@ -53,7 +53,7 @@ impl CallFailure {
         match self {
             Self::Compacted | Self::Future => Error::Unavailable {
                 path: name.to_owned(),
-                what: "the revision read from is out of reach".to_owned(),
+                what: "the requested revision is not available".to_owned(),
             },
             Self::NotApplied(error) | Self::Unknown(error) | Self::Final(error) => error,
         }
@@ -259,7 +259,7 @@ impl EtcdClient {
     /// Fails the store because its mark is not the one it was opened with: every revision that it
     /// told from now on would be wrong.
     pub(super) fn fail_offset_changed(&self) -> Error {
-        self.fail(format!("the revisions of {} were changed", self.name.display()))
+        self.fail(format!("the revision offset of {} was changed", self.name.display()))
     }
 
     /// The cluster that answered first, which all others must be.
@@ -348,7 +348,7 @@ impl EtcdClient {
         });
         let Ok(Some(answer)) = answer.await else {
             self.members.abandon(link, true);
-            let what = format!("{}: no answer in time", link.url);
+            let what = format!("{}: timed out", link.url);
             return Err(CallFailure::Unknown(self.unavailable(&what)));
         };
         answer.map_err(|status| {

@@ -66,7 +66,7 @@ impl Compactor {
                     Ok(Some((by, floor))) => log_compaction(by, floor),
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "how far history goes back could not be found out");
+                        tracing::warn!(%error, "cannot determine the oldest available revision");
                     }
                 }
             }
@@ -94,7 +94,7 @@ impl Compactor {
             match self.compact(target).await {
                 Ok(done) => ours = done.then_some(target),
                 // What others do is to be seen all the same.
-                Err(error) => tracing::warn!(%error, "history could not be compacted"),
+                Err(error) => tracing::warn!(%error, "cannot compact history"),
             }
         }
         let floor = self.read_floor().await?;
@@ -106,7 +106,7 @@ impl Compactor {
             return Ok(Some((CompactedBy::ThisStore, floor)));
         }
         let claim = self.read_claim().await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "who compacts could not be read");
+            tracing::debug!(%error, "cannot read which server compacts");
             None
         });
         let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
@@ -182,10 +182,10 @@ impl Compactor {
 
 fn log_compaction(by: CompactedBy, floor: Revision) {
     match by {
-        CompactedBy::ThisStore => tracing::info!(floor, "compacted the history"),
-        CompactedBy::Sibling => tracing::info!(floor, "another server has compacted the history"),
+        CompactedBy::ThisStore => tracing::info!(floor, "compacted history"),
+        CompactedBy::Sibling => tracing::info!(floor, "another server compacted history"),
         CompactedBy::Other => {
-            tracing::info!(floor, "etcd or another of its users has compacted the history");
+            tracing::info!(floor, "etcd or another of its clients compacted history");
         }
     }
 }

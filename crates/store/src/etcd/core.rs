@@ -184,7 +184,7 @@ impl EtcdCore {
             }
             if begun.elapsed() >= self.client.patience {
                 let what = format!(
-                    "its changes have arrived up to revision {}, not yet {target}",
+                    "changes have arrived up to revision {}, but not up to {target}",
                     self.position()
                 );
                 return Err(self.client.unavailable(&what));
@@ -395,7 +395,7 @@ impl EtcdCore {
                 Ok(Err(end)) => return Err(end),
                 Err(_) => {
                     watcher.abandon(&self.client);
-                    return Err(WatchEnd::Broken(self.client.unavailable("no answer in time")));
+                    return Err(WatchEnd::Broken(self.client.unavailable("timed out")));
                 }
             };
             let wanted = news.events.partition_point(|event| event.revision <= upto);

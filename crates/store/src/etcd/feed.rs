@@ -71,7 +71,7 @@ impl EventFeed {
                 },
                 // Without a stream there is nothing that could stall, and nothing to interrupt.
                 () = core.stalled.notified(), if self.watcher.is_some() => {
-                    tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
+                    tracing::warn!(etcd = %core.client.name.display(), "watch stalled; opening another");
                     self.drop_stream();
                 }
                 // What a call has found out about a member goes for the stream as well.
@@ -99,7 +99,7 @@ impl EventFeed {
                 self.publish(&news);
             }
             Err(WatchEnd::Broken(error)) => {
-                tracing::debug!(%error, "the watch broke; opening it again");
+                tracing::debug!(%error, "watch failed; reopening it");
                 self.drop_stream();
                 self.schedule_retry();
             }
@@ -110,7 +110,7 @@ impl EventFeed {
                 tracing::warn!(
                     floor,
                     seen,
-                    "history was compacted before it was seen; reading everything again"
+                    "history was compacted before it was delivered; listing all keys again"
                 );
                 self.needs_resync = true;
             }
@@ -152,7 +152,7 @@ impl EventFeed {
                 (self.needs_resync, self.pause) = (false, Duration::ZERO);
             }
             Err(error) => {
-                tracing::debug!(%error, "everything could not be read; trying again");
+                tracing::debug!(%error, "cannot list all keys; retrying");
                 self.schedule_retry();
             }
         }
@@ -203,7 +203,7 @@ pub(super) async fn replay(
             tracing::warn!(
                 floor,
                 seen,
-                "history was compacted while it was read; reading everything"
+                "history was compacted during the replay; listing all keys"
             );
             let page = reader::range(core, &KeyRange::default()).await?;
             deliver(sink, FeedMessage::Reset(&page))?;

@@ -51,7 +51,7 @@ impl KeySpace {
         }
         let key = std::str::from_utf8(rest).ok().map(ToOwned::to_owned);
         if key.is_none() {
-            tracing::warn!(prefix = %self.prefix, "a key that is no text was passed over");
+            tracing::warn!(prefix = %self.prefix, "skipped a key that is not valid UTF-8");
         }
         key
     }

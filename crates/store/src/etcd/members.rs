@@ -163,7 +163,7 @@ impl ClusterMembers {
         let linked = tokio::time::timeout(self.attempt, self.connection_to(at, purpose)).await;
         let linked = linked.unwrap_or_else(|_| {
             self.avoid(at);
-            let what = format!("{}: no connection in time", self.member(at).url);
+            let what = format!("{}: connecting timed out", self.member(at).url);
             Err(CallFailure::NotApplied(self.unavailable(what)))
         });
         if linked.is_err() {
@@ -204,7 +204,7 @@ impl ClusterMembers {
     fn avoid(&self, at: usize) {
         let member = self.member(at);
         *member.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        tracing::debug!(url = %member.url, "a member of etcd is silent");
+        tracing::debug!(url = %member.url, "etcd member does not respond");
         self.silenced.notify_one();
     }
 
@@ -280,9 +280,9 @@ impl ClusterMembers {
     fn hint(&self, url: &str) -> &'static str {
         match &self.tls {
             Some(EtcdTlsFiles { identity: None, .. }) if url.starts_with("https:") => {
-                "; it may want a client certificate, and none was given"
+                "; it may require a client certificate, and none is configured"
             }
-            Some(_) if url.starts_with("https:") => "; it may not accept the client certificate",
+            Some(_) if url.starts_with("https:") => "; it may reject the client certificate",
             _ => "",
         }
     }
@@ -331,7 +331,7 @@ impl ClusterMembers {
             return Err(CallFailure::Final(error));
         }
         if before != found {
-            tracing::error!("{what}; it is not used");
+            tracing::error!("{what}; ignoring this member");
         }
         Err(CallFailure::NotApplied(self.unavailable(what)))
     }
@@ -350,7 +350,7 @@ impl ClusterMembers {
                 Ok(endpoint)
             }
             Err(error) => {
-                tracing::warn!(%error, "connecting to etcd with the certificates from before");
+                tracing::warn!(%error, "cannot reload the etcd client certificate; connecting with the previous one");
                 self.endpoint(url, last_good.clone())
             }
         }
@@ -359,7 +359,7 @@ impl ClusterMembers {
     fn endpoint(&self, url: &str, tls: Option<ClientTlsConfig>) -> Result<Endpoint, Error> {
         let refuse = |what: String| Error::Refused { path: self.name.clone(), what };
         let endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|error| refuse(format!("has a bad endpoint {url}: {error}")))?
+            .map_err(|error| refuse(format!("has an invalid endpoint {url}: {error}")))?
             .connect_timeout(self.attempt)
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(self.attempt)

@@ -30,7 +30,7 @@ pub(super) async fn range(core: &EtcdCore, range: &KeyRange) -> Result<RangePage
                     return Err(error);
                 }
                 if tries == TRIES {
-                    return Err(core.client.unavailable("compactions overtook the read"));
+                    return Err(core.client.unavailable("history was compacted during the read"));
                 }
             }
             Err(CallFailure::Future) => {

@@ -42,7 +42,7 @@ async fn raise_offset(
         let from = keys.revision(newest);
         let base = keys.offset.base.checked_add(by).filter(|base| *base <= HIGHEST);
         let Some(base) = base else {
-            let what = format!("cannot go up by {by} from revision {from}");
+            let what = format!("cannot raise revision {from} by {by}");
             return Err(Error::Refused { path: client.name.clone(), what });
         };
         keys.offset.base = base;

@@ -16,7 +16,7 @@ pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<Commi
         return Err(error);
     }
     if write.key.is_empty() {
-        let what = "takes no empty key".to_owned();
+        let what = "rejects empty keys".to_owned();
         return Err(Error::Refused { path: core.client.name.clone(), what });
     }
     let delete = matches!(write.change, KeyChange::Delete);
@@ -54,7 +54,7 @@ pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<Commi
             Err(Error::Conflict { current })
         }
         TxnOutcome::Unknown => {
-            Err(unknown_outcome(core.client.unavailable("an answer that does not fit the request")))
+            Err(unknown_outcome(core.client.unavailable("the response does not match the request")))
         }
     }
 }

@@ -169,6 +169,6 @@ pub(super) async fn compacted_at(
     };
     match tokio::time::timeout(client.patience, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(CallFailure::Unknown(client.unavailable("no answer in time"))),
+        Err(_) => Err(CallFailure::Unknown(client.unavailable("timed out"))),
     }
 }

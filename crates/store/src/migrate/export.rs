@@ -53,7 +53,7 @@ pub fn export(
             Err(Error::Compacted { .. }) if tries < TRIES => {
                 tries += 1;
                 let at = done.revision;
-                tell(MigrationEvent::Note(format!("revision {at} was compacted; beginning again")));
+                tell(MigrationEvent::Note(format!("revision {at} was compacted; starting over")));
                 // Only a store that is opened anew knows where it is now.
                 source = place.source()?;
             }
@@ -113,20 +113,20 @@ impl PartialExport {
         }
         let path = self.path.display().to_string();
         let mut again = |why: &str| {
-            tell(MigrationEvent::Note(format!("{path} is not continued: {why}; beginning again")));
+            tell(MigrationEvent::Note(format!("{path} cannot be resumed: {why}; starting over")));
             Ok(None)
         };
         let copy = self.with_path(self.file.try_clone())?;
         let Ok(mut reader) = ExportReader::new(&self.path, copy) else {
-            return again("it has no readable beginning");
+            return again("its header is unreadable");
         };
         let revision = reader.header.revision;
         let (engine, store) = source.origin();
         if reader.header != ExportHeader::new(engine, store, revision) {
-            return again("it is of another store");
+            return again("it belongs to another store");
         }
         if revision > source.revision() {
-            return again("its revision has not happened in this store");
+            return again("its revision is in the future of this store");
         }
         if let Err(error) = source.page(revision, None) {
             let Error::Compacted { .. } = error else { return Err(error) };

@@ -212,11 +212,11 @@ impl ExportReader {
     /// The next object, or the end, which is told once everything is found to be as it says.
     pub(super) fn next(&mut self) -> Result<ExportItem, Error> {
         let Some(sums) = &mut self.sums else {
-            return Err(self.corrupt_error("it was read to its end"));
+            return Err(self.corrupt_error("it has no more objects"));
         };
         let objects = sums.contents.objects;
         if !self.next_line()? {
-            return Err(self.corrupt_error(&format!("it is cut off after {objects} objects")));
+            return Err(self.corrupt_error(&format!("it is truncated after {objects} objects")));
         }
         if self.line.starts_with(r#"{"end""#) {
             return self.verify_end().map(ExportItem::End);
@@ -246,7 +246,7 @@ impl ExportReader {
         // Only this is sure to be in every version.
         let any: Option<FormatProbe> = serde_json::from_str(&self.line).ok();
         let Some(any) = any.filter(|any| any.format == FORMAT) else {
-            return Err(self.corrupt_error("it is no export of a store"));
+            return Err(self.corrupt_error("it is not an export of a store"));
         };
         if any.version != VERSION {
             let path = self.path.clone();
@@ -255,22 +255,22 @@ impl ExportReader {
         let header: ExportHeader = serde_json::from_str(&self.line)
             .map_err(|error| self.line_error(&error.to_string()))?;
         if header.revision > HIGHEST {
-            return Err(self.line_error("no store comes to such a revision"));
+            return Err(self.line_error("its revision is out of range"));
         }
         Ok(header)
     }
 
     fn parse_object(&self) -> Result<(String, Bytes), Error> {
         // What the parser found is not told: it may quote a Secret.
-        let line: ObjectLine<'_> =
-            serde_json::from_str(&self.line).map_err(|_| self.line_error("it is no object"))?;
+        let line: ObjectLine<'_> = serde_json::from_str(&self.line)
+            .map_err(|_| self.line_error("it is not a valid object"))?;
         let value = match (line.value, line.base64) {
             (Some(text), None) => Bytes::from(text.into_owned()),
             (None, Some(text)) => {
                 let bytes = BASE64_STANDARD.decode(text);
-                bytes.map_err(|_| self.line_error("its value is no base64"))?.into()
+                bytes.map_err(|_| self.line_error("its value is not valid base64"))?.into()
             }
-            _ => return Err(self.line_error("it needs one value")),
+            _ => return Err(self.line_error("it must have exactly one value")),
         };
         let key = line.key.into_owned();
         if key.is_empty() {
@@ -283,10 +283,10 @@ impl ExportReader {
         let last: EndLine = serde_json::from_str(&self.line)
             .map_err(|error| self.line_error(&error.to_string()))?;
         let Some(sums) = self.sums.take() else {
-            return Err(self.corrupt_error("it has two ends"));
+            return Err(self.corrupt_error("it has two end records"));
         };
         if self.next_line()? {
-            return Err(self.line_error("it comes after the end"));
+            return Err(self.line_error("it follows the end record"));
         }
         let (found, _) = sums.finish();
         if found.objects != last.end.objects {
@@ -295,7 +295,7 @@ impl ExportReader {
             return Err(self.corrupt_error(&what));
         }
         if found != last.end {
-            return Err(self.corrupt_error("its contents are not those that were written"));
+            return Err(self.corrupt_error("its digest does not match"));
         }
         Ok(found)
     }
@@ -311,9 +311,10 @@ impl ExportReader {
             return Ok(false);
         }
         if line.last() != Some(&b'\n') {
-            return Err(self.line_error("it is cut off, or too long"));
+            return Err(self.line_error("it is truncated or too long"));
         }
-        self.line = String::from_utf8(line).map_err(|_| self.line_error("it is no text"))?;
+        self.line =
+            String::from_utf8(line).map_err(|_| self.line_error("it is not valid UTF-8"))?;
         self.read += read as u64;
         Ok(true)
     }

@@ -140,7 +140,7 @@ fn accept_existing(
         && digest_objects(source.as_mut(), plan.objects, tell)?
             == (plan.objects, plan.digest.clone());
     if same {
-        tell(MigrationEvent::Note("everything is there already".to_owned()));
+        tell(MigrationEvent::Note("all objects are already in the store".to_owned()));
         let ImportPlan { objects, digest, .. } = plan.clone();
         return Ok(MigrationSummary { objects, digest, revision, earlier: objects });
     }

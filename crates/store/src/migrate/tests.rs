@@ -201,7 +201,7 @@ fn a_store_that_is_there_is_not_touched() {
         assert!(refused.contains("is not empty"), "{refused}");
         assert_eq!(objects(open(&place).unwrap().as_ref()).len(), 1);
         let refused = refusal_message(undo_import(&place));
-        assert!(refused.contains("holds no import that was not finished"), "{refused}");
+        assert!(refused.contains("has no unfinished import"), "{refused}");
     }
     // One that was finished is finished, also for who did not hear of it.
     for place in world.both("same") {

@@ -370,7 +370,7 @@ fn whatever_is_wrong_is_reported_with_its_position() {
         (
             "password: secret-word",
             "password: \"\"",
-            "36:15: projections[0].keystores[3].password: a keystore password has between 1 and 128 characters",
+            "36:15: projections[0].keystores[3].password: a keystore password must have between 1 and 128 characters",
         ),
         (
             "password: secret-word",

@@ -163,5 +163,5 @@ async fn backup_and_restore_refuse_what_they_would_destroy() {
     fs::create_dir(&new).unwrap();
     fs::write(crate::file_output::partial_path(&db_path(&new)), "half").unwrap();
     let text = open(&new).unwrap_err().to_string();
-    assert!(text.contains("a restore was begun and not finished"), "{text}");
+    assert!(text.contains("a restore was not finished"), "{text}");
 }

@@ -49,7 +49,7 @@ impl ImportBatch {
                     let before = self.items.len();
                     self.drop_existing(&client).await?;
                     if self.items.len() == before {
-                        let what = "was taken back or finished by another process".to_owned();
+                        let what = "was undone or finished by another process".to_owned();
                         return Err(Error::Refused { path: client.name.clone(), what });
                     }
                 }
@@ -90,7 +90,7 @@ impl ImportBatch {
                 Some(found) if found.value == value => {}
                 Some(_) => {
                     let key = key.escape_ascii();
-                    let what = format!("holds {key} with another value than the file");
+                    let what = format!("holds {key} with a value that differs from the file");
                     return Err(Error::Refused { path: client.name.clone(), what });
                 }
             }

@@ -58,7 +58,7 @@ impl EtcdTarget {
             Some(MetaKeyValue::Importing { digest, .. }) => {
                 let what = format!(
                     "holds a part of another import, with digest {digest}; finish that one with \
-                     its file, or take it back with `windlass store import --undo`"
+                     its file, or undo it with `windlass store import --undo`"
                 );
                 return Err(link.refused_error(what));
             }
@@ -96,7 +96,7 @@ impl EtcdTarget {
         let (_, found) = link.get_meta_key()?;
         let mark = MetaKeyValue::parse(found.as_ref());
         let Some(mark @ MetaKeyValue::Importing { base, .. }) = mark else {
-            return Err(link.refused_error("holds no import that was not finished"));
+            return Err(link.refused_error("has no unfinished import"));
         };
         link.keys.offset.base = base;
         loop {
@@ -136,7 +136,7 @@ impl EtcdTarget {
             return Ok(false);
         }
         if found != value {
-            let what = format!("holds {key} with another value than the file");
+            let what = format!("holds {key} with a value that differs from the file");
             return Err(self.link.refused_error(what));
         }
         self.existing.items.pop_front();

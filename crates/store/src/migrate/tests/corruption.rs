@@ -52,28 +52,25 @@ fn corrupt_files_report_the_cause() {
     let half = &text[..lines[0].len() + 10];
     for (bytes, words) in [
         ("", "is corrupt: it is empty"),
-        ("hello\n", "it is no export of a store"),
+        ("hello\n", "it is not an export of a store"),
         (
             &text.replace("\"version\":1", "\"version\":2"),
             "has data format 2, but this program supports format 1",
         ),
-        (&without(0), "it is no export of a store"),
+        (&without(0), "it is not an export of a store"),
         (&without(2), "it has 3 objects and should have 4"),
         (&without(lines.len() - 1), "it is cut off after 4 objects"),
         (lines[0], "it is cut off after 0 objects"),
-        (cut, "it is cut off, or too long"),
-        (half, "line 2: it is cut off, or too long"),
+        (cut, "it is truncated or too long"),
+        (half, "line 2: it is truncated or too long"),
         (&swapped.concat(), "line 3: its key is out of order"),
         (&twice, "line 3: its key is out of order"),
-        (&format!("{text}{}", lines[1]), "it comes after the end"),
-        (&text.replace("{\\\"x\\\"", "{\\\"z\\\""), "its contents are not those that were written"),
-        (
-            &text.replace("\"modified\":2", "\"modified\":9"),
-            "its contents are not those that were written",
-        ),
+        (&format!("{text}{}", lines[1]), "it follows the end record"),
+        (&text.replace("{\\\"x\\\"", "{\\\"z\\\""), "its digest does not match"),
+        (&text.replace("\"modified\":2", "\"modified\":9"), "its digest does not match"),
         (&text.replace("\"key\":\"b\"", "\"key\":\"\""), "line 4: it has no key"),
-        (&text.replace("\"value\":\"1\"", "\"what\":\"1\""), "line 4: it is no object"),
-        (&text.replace(",\"value\":\"1\"", ""), "line 4: it needs one value"),
+        (&text.replace("\"value\":\"1\"", "\"what\":\"1\""), "line 4: it is not a valid object"),
+        (&text.replace(",\"value\":\"1\"", ""), "line 4: it must have exactly one value"),
     ] {
         let error = import_error(&world, &file, bytes.as_bytes());
         assert!(error.contains(words), "{words}: {error}");

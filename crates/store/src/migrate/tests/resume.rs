@@ -89,7 +89,7 @@ fn foreign_objects_are_named() {
     // A store that has all keys of the cluster.
     let everything = open(&world.etcd("/")).unwrap();
     for (key, words) in [
-        ("k/00007", "holds k/00007 with another value than the file"),
+        ("k/00007", "holds k/00007 with a value that differs from the file"),
         ("k/00003a", "holds k/00003a, which the file does not"),
         ("z", "holds other objects than the file after the import: 4001"),
     ] {
@@ -134,7 +134,7 @@ fn an_interrupted_export_goes_on() {
         wait(store.compact(store.revision())).unwrap();
         for (rest, why) in [
             (&whole[..whole.len() / 2], "was compacted"),
-            (&whole[..header - 2], "it has no readable beginning"),
+            (&whole[..header - 2], "its header is unreadable"),
         ] {
             std::fs::remove_file(&file).unwrap();
             write_leftover(&partial, rest);
@@ -166,7 +166,7 @@ fn an_export_does_not_go_on_with_that_of_another_store() {
             }
         };
         export(&place, &file, &mut tell).unwrap();
-        assert_eq!(notes.iter().any(|note| note.contains("it is of another store")), again);
+        assert_eq!(notes.iter().any(|note| note.contains("it belongs to another store")), again);
         std::fs::rename(&file, world.path("file.partial")).unwrap();
     }
 }

@@ -72,7 +72,7 @@ async fn an_import_is_taken_back() {
     assert!(run_ok(undo()).starts_with("import undone: "));
     assert!(!filled.exists());
     let error = fails(undo());
-    assert!(error.contains("holds no import that was not finished"), "{error}");
+    assert!(error.contains("has no unfinished import"), "{error}");
 }
 
 #[test]
