@@ -34,8 +34,8 @@ pub use etcd::EtcdArgs;
 pub use external_address::ExternalUrl;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
-    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs, KeyType,
-    NameArgs, OutputFormat,
+    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs, NameArgs,
+    OutputFormat,
 };
 pub use signers::{
     SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs,

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use time::OffsetDateTime;
 use windlass_pki::{
-    CertificateAuthority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    CertificateAuthority, KeyType, PrivateKey, Serial, Subject, SystemRandom, Validity,
 };
 
 use super::CaSource;
@@ -31,7 +31,7 @@ const BACKDATE: time::Duration = time::Duration::minutes(5);
 #[derive(Clone, Copy, Debug)]
 pub struct SelfSignedCaSpec<'a> {
     /// The kind of its key.
-    pub key: KeyKind,
+    pub key: KeyType,
     /// Subject of the CA certificate, which is also its issuer.
     pub subject: &'a Subject,
     /// Validity period of the CA certificate, from the time it is generated.
@@ -84,7 +84,7 @@ fn generate(directory: &Path, recipe: SelfSignedCaSpec<'_>, now: OffsetDateTime)
     let lifetime = time::Duration::try_from(recipe.lifetime).unwrap_or(time::Duration::MAX);
     let validity = Validity::new(now - BACKDATE, now.saturating_add(lifetime))?;
     let serial = Serial::random(&SystemRandom::new())?;
-    let key = PrivateKey::generate_kind(recipe.key)?;
+    let key = PrivateKey::generate_type(recipe.key)?;
     let made = CertificateAuthority::self_signed(recipe.subject, validity, key, serial)?;
     let opened = windlass_safe_path::create_directory(directory, 0o700)?;
     // The key first: without it the certificate would promise what nobody can keep.

@@ -19,14 +19,14 @@ use std::time::Duration;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
-use windlass_pki::{KeyKind, Subject};
+use windlass_pki::{KeyType, Subject};
 
 use document::{ConfigDocument, ConfigField, MAX_BYTES};
 
 pub use document::ConfigError;
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
-pub use requests::{AllowedRequesters, ApprovalMode, KeyType, RequestProfile};
+pub use requests::{AllowedRequesters, ApprovalMode, RequestProfile};
 
 /// By this label we know what we made. What is without it is somebody else's.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
@@ -68,7 +68,7 @@ pub enum CaConfig {
         /// Directory of the generated certificate and key; created if missing.
         directory: PathBuf,
         /// What kind of key it gets.
-        key: KeyKind,
+        key: KeyType,
         /// Subject of the generated CA certificate.
         subject: Subject,
         /// Validity period of the generated CA certificate.
@@ -87,13 +87,6 @@ pub struct PublicationConfig {
 
 const API_VERSION: &str = "windlass.dev/v1";
 const KIND: &str = "Signers";
-const MADE_KEYS: [(&str, KeyKind); 5] = [
-    ("ECDSAP256", KeyKind::P256),
-    ("ECDSAP384", KeyKind::P384),
-    ("RSA3072", KeyKind::Rsa3072),
-    ("RSA4096", KeyKind::Rsa4096),
-    ("ED25519", KeyKind::Ed25519),
-];
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl SignersConfig {
@@ -207,14 +200,14 @@ fn parse_self_signed(
 ) -> Result<CaConfig, ConfigError> {
     let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
     let directory = values::parse_path(&fields.require("directory")?)?;
-    let key = fields.read("keyType", |field| values::parse_one_of(field, &MADE_KEYS))?;
+    let key = fields.read("keyType", |field| values::parse_key_type(field, KeyType::GENERATED))?;
     let subject = match fields.get("commonName") {
         Some(field) => parse_subject(&field, field.text()?)?,
         None => parse_subject(section, signer.as_str())?,
     };
     let lifetime =
         fields.read("duration", |field| values::parse_duration_at_least(field, DAY, "24h"))?;
-    let key = key.unwrap_or(KeyKind::P256);
+    let key = key.unwrap_or(KeyType::EcdsaP256);
     Ok(CaConfig::SelfSigned { directory, key, subject, duration: lifetime.unwrap_or(3650 * DAY) })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_api::names;
-use windlass_pki::{CertificateUsages, KeyUsageSet, PodKeyType};
+use windlass_pki::{CertificateUsages, KeyType, KeyUsageSet};
 
 use super::document::{ConfigError, ConfigField, ConfigFields};
 use super::values;
@@ -12,16 +12,6 @@ use super::values;
 /// The shortest that a pod's certificate may be asked for.
 const SHORTEST: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The names of pods' key types in the API.
-pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
-    ("RSA3072", PodKeyType::Rsa3072),
-    ("RSA4096", PodKeyType::Rsa4096),
-    ("ECDSAP256", PodKeyType::EcdsaP256),
-    ("ECDSAP384", PodKeyType::EcdsaP384),
-    ("ECDSAP521", PodKeyType::EcdsaP521),
-    ("ED25519", PodKeyType::Ed25519),
-];
 
 /// What a signer gives to pods, and to which. Certificates have a URI, or DNS names, or both.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +27,7 @@ pub struct PodProfile {
     /// The usages, unless it is left to [`PodProfile::usages`].
     chosen_usages: Option<CertificateUsages>,
     /// The key types that are allowed; never empty.
-    pub key_types: Vec<PodKeyType>,
+    pub key_types: Vec<KeyType>,
     /// The longest that a certificate lasts: an hour at least.
     pub max_duration: Duration,
     /// After which part of its life a certificate is to be replaced: between 0 and 1.
@@ -76,27 +66,23 @@ impl AllowedPods {
 
 impl PodProfile {
     /// Whether keys of this type get certificates.
-    pub fn allows_key(&self, key: PodKeyType) -> bool {
+    pub fn allows_key(&self, key: KeyType) -> bool {
         self.key_types.contains(&key)
     }
 
     /// The usages of a certificate for a key of this type.
-    pub fn usages(&self, key: PodKeyType) -> CertificateUsages {
+    pub fn usages(&self, key: KeyType) -> CertificateUsages {
         if let Some(usages) = &self.chosen_usages {
             return usages.clone();
         }
         let both =
             [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
         let signature = KeyUsageSet::DIGITAL_SIGNATURE;
-        let key = match key {
+        let key = if key.can_encipher() {
             // Older clients send RSA servers a key that is enciphered for them.
-            PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
-                signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
-            }
-            PodKeyType::EcdsaP256
-            | PodKeyType::EcdsaP384
-            | PodKeyType::EcdsaP521
-            | PodKeyType::Ed25519 => signature,
+            signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
+        } else {
+            signature
         };
         CertificateUsages { key, extended: BTreeSet::from(both) }
     }
@@ -114,8 +100,8 @@ impl PodProfile {
             "refreshAfter",
         ])?;
         let key_types = match fields.get("keyTypes") {
-            None => KEY_TYPES.map(|(_, key)| key).to_vec(),
-            Some(list) => parse_key_types(&list)?,
+            None => KeyType::POD_CERTIFICATE.to_vec(),
+            Some(list) => values::parse_key_types(&list, KeyType::POD_CERTIFICATE)?,
         };
         let longest = fields
             .read("maxDuration", |field| values::parse_duration_at_least(field, SHORTEST, "1h"))?;
@@ -135,14 +121,6 @@ impl PodProfile {
             refresh_after: fields.read("refreshAfter", parse_fraction)?.unwrap_or(0.66),
         })
     }
-}
-
-fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<PodKeyType>, ConfigError> {
-    let items = list.items()?;
-    if items.is_empty() {
-        return Err(list.error("is empty: no key would be allowed"));
-    }
-    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
 }
 
 fn parse_usages(list: &ConfigField<'_>) -> Result<CertificateUsages, ConfigError> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_pki::limits::MIN_RSA_BITS;
-use windlass_pki::{CertificateUsages, EllipticCurve, KeyAlgorithm, SubjectKey};
+use windlass_pki::{CertificateUsages, KeyAlgorithm, KeyType, SubjectKey};
 
 use super::document::{ConfigError, ConfigField};
 use super::pattern::{AddressBlock, NamePattern};
@@ -68,55 +68,6 @@ impl AllowedRequesters {
     }
 }
 
-/// A public key type that profiles can allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyType {
-    /// RSA with a modulus of 2048 bits.
-    Rsa2048,
-    /// RSA with a modulus of 3072 bits.
-    Rsa3072,
-    /// RSA with a modulus of 4096 bits.
-    Rsa4096,
-    /// ECDSA on the NIST curve P-256.
-    EcdsaP256,
-    /// ECDSA on the NIST curve P-384.
-    EcdsaP384,
-    /// ECDSA on the NIST curve P-521.
-    EcdsaP521,
-    /// EdDSA on the curve Ed25519.
-    Ed25519,
-}
-
-const KEY_TYPES: [(&str, KeyType); 7] = [
-    ("RSA2048", KeyType::Rsa2048),
-    ("RSA3072", KeyType::Rsa3072),
-    ("RSA4096", KeyType::Rsa4096),
-    ("ECDSAP256", KeyType::EcdsaP256),
-    ("ECDSAP384", KeyType::EcdsaP384),
-    ("ECDSAP521", KeyType::EcdsaP521),
-    ("ED25519", KeyType::Ed25519),
-];
-
-impl KeyType {
-    /// Which kind a key is, if it is one that can be named.
-    pub fn from_key(key: &SubjectKey) -> Option<KeyType> {
-        match key.algorithm() {
-            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
-            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
-            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(KeyType::Rsa4096),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(KeyType::EcdsaP256),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(KeyType::EcdsaP384),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(KeyType::EcdsaP521),
-            KeyAlgorithm::Ed25519 => Some(KeyType::Ed25519),
-            KeyAlgorithm::Rsa { .. }
-            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
-            | KeyAlgorithm::X25519
-            | KeyAlgorithm::Dsa
-            | KeyAlgorithm::Unknown => None,
-        }
-    }
-}
-
 impl RequestProfile {
     pub(super) fn parse(section: &ConfigField<'_>) -> Result<RequestProfile, ConfigError> {
         let fields = section.fields(&[
@@ -148,7 +99,8 @@ impl RequestProfile {
             required_usages: fields
                 .list("requiredUsages", |field| parse_required_usage(field, &usages))?,
             usages,
-            key_types: fields.read("keyTypes", parse_key_types)?,
+            key_types: fields
+                .read("keyTypes", |list| values::parse_key_types(list, KeyType::ALL))?,
             max_duration: longest,
             duration: lifetime.unwrap_or(longest),
             include_chain: fields.read("includeChain", ConfigField::boolean)?.unwrap_or(true),
@@ -159,7 +111,7 @@ impl RequestProfile {
     /// Whether a key may be certified: one of those that are named, or else any that is not weak.
     pub fn allows_key(&self, key: &SubjectKey) -> bool {
         match (&self.key_types, key.algorithm()) {
-            (Some(named), _) => KeyType::from_key(key).is_some_and(|kind| named.contains(&kind)),
+            (Some(named), _) => key.key_type().is_some_and(|kind| named.contains(&kind)),
             // Kubernetes' own signers take shorter ones; these have no past to keep up with.
             (None, KeyAlgorithm::Rsa { modulus_bits }) => modulus_bits >= MIN_RSA_BITS,
             // Other weak ones are refused for everybody when they are to be signed.
@@ -207,14 +159,6 @@ fn parse_required_usage(
         return Err(field.error(format!("{name:?} is not among the usages")));
     }
     Ok(name.to_owned())
-}
-
-fn parse_key_types(list: &ConfigField<'_>) -> Result<Vec<KeyType>, ConfigError> {
-    let items = list.items()?;
-    if items.is_empty() {
-        return Err(list.error("is empty: no key would be allowed"));
-    }
-    items.iter().map(|item| values::parse_one_of(item, &KEY_TYPES)).collect()
 }
 
 fn parse_lifetime(field: &ConfigField<'_>, longest: Duration) -> Result<Duration, ConfigError> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use windlass_api::{duration, names};
-use windlass_pki::{CertificateUsages, KeyUsageSet};
+use windlass_pki::{CertificateUsages, KeyType, KeyUsageSet};
 
 use super::document::{ConfigError, ConfigField};
 
@@ -63,6 +63,27 @@ pub fn parse_one_of<T: Copy>(
             Err(field.error(format!("{text:?} is not one of {}", known.join(", "))))
         }
     }
+}
+
+/// One of several key types, by its name.
+pub fn parse_key_type(
+    field: &ConfigField<'_>,
+    allowed: &[KeyType],
+) -> Result<KeyType, ConfigError> {
+    let table: Vec<_> = allowed.iter().map(|key| (key.name(), *key)).collect();
+    parse_one_of(field, &table)
+}
+
+/// A list of key types, which must not be empty.
+pub fn parse_key_types(
+    list: &ConfigField<'_>,
+    allowed: &[KeyType],
+) -> Result<Vec<KeyType>, ConfigError> {
+    let items = list.items()?;
+    if items.is_empty() {
+        return Err(list.error("is empty: no key would be allowed"));
+    }
+    items.iter().map(|item| parse_key_type(item, allowed)).collect()
 }
 
 /// A path, seen from the folder of the file if it is relative.

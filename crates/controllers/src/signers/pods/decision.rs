@@ -5,15 +5,15 @@ use kube::ResourceExt as _;
 use time::OffsetDateTime;
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
-    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, PodKeyType, Serial,
-    SubjectKey, SystemRandom, issue_certificate, pem,
+    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial, SubjectKey,
+    SystemRandom, issue_certificate, pem,
 };
 
 use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
 use super::names::{build_spiffe_id, service_names};
 use super::request::{PodRequest, PodRequestSpec, is_pending};
 use crate::ca::SigningCa;
-use crate::signers::config::pods::{KEY_TYPES, PodProfile};
+use crate::signers::config::pods::PodProfile;
 
 /// What a signer says to a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,18 +113,14 @@ fn check_permitted(
     }
 }
 
-fn check_key_type(
-    profile: &PodProfile,
-    key: &SubjectKey,
-) -> Result<PodKeyType, PodRequestDecision> {
-    let name = |kind| KEY_TYPES.iter().find(|(_, each)| *each == kind).map_or("", |(name, _)| name);
+fn check_key_type(profile: &PodProfile, key: &SubjectKey) -> Result<KeyType, PodRequestDecision> {
     let message = match key.pod_key_type() {
         Ok(kind) if profile.allows_key(kind) => return Ok(kind),
-        Ok(kind) => format!("this signer does not sign keys of type {}", name(kind)),
+        Ok(kind) => format!("this signer does not sign keys of type {kind}"),
         Err(_) => "the key is of no type that pods may have".to_owned(),
     };
-    let allowed: Vec<&str> = profile.key_types.iter().map(|kind| name(*kind)).collect();
-    let message = format!("{message}; it signs {}", allowed.join(", "));
+    let allowed = KeyType::names(&profile.key_types).join(", ");
+    let message = format!("{message}; it signs {allowed}");
     Err(denied("UnsupportedKeyType", message))
 }
 

@@ -1,14 +1,6 @@
 //! Which requests a signer signs, for people.
 
-use super::{AllowedRequesters, KEY_TYPES, KeyType};
-
-impl KeyType {
-    /// Its name in the file.
-    pub fn name(self) -> &'static str {
-        let found = KEY_TYPES.iter().find(|(_, kind)| *kind == self);
-        found.map_or("", |(name, _)| *name)
-    }
-}
+use super::AllowedRequesters;
 
 impl AllowedRequesters {
     /// User names whose requests are approved, sorted.
