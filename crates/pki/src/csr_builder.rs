@@ -84,7 +84,7 @@ fn verify_csr(der: &[u8], names: &AltNames) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::KeyKind;
+    use crate::KeyType;
 
     fn names() -> AltNames {
         AltNames {
@@ -98,10 +98,14 @@ mod tests {
     #[test]
     fn reads_back_with_every_key_type() {
         let subject = IssuedSubject::new("jane", &["dev", "ops"]);
-        for kind in
-            [KeyKind::P256, KeyKind::P384, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519]
-        {
-            let key = PrivateKey::generate_kind(kind).unwrap();
+        for kind in [
+            KeyType::EcdsaP256,
+            KeyType::EcdsaP384,
+            KeyType::EcdsaP521,
+            KeyType::Rsa3072,
+            KeyType::Ed25519,
+        ] {
+            let key = PrivateKey::generate_type(kind).unwrap();
             let text = build_csr(&key, &subject, &names()).unwrap();
             let read = CertificateRequest::from_pem(text.as_bytes()).unwrap();
             assert_eq!(read.verify_signature(), Ok(()), "{kind:?}");
@@ -123,10 +127,14 @@ mod tests {
 
     #[test]
     fn stub_has_no_subject_and_proves_possession() {
-        for kind in
-            [KeyKind::P256, KeyKind::P384, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519]
-        {
-            let key = PrivateKey::generate_kind(kind).unwrap();
+        for kind in [
+            KeyType::EcdsaP256,
+            KeyType::EcdsaP384,
+            KeyType::EcdsaP521,
+            KeyType::Rsa3072,
+            KeyType::Ed25519,
+        ] {
+            let key = PrivateKey::generate_type(kind).unwrap();
             let read = CertificateRequest::from_der(&build_stub_csr(&key).unwrap()).unwrap();
             assert_eq!(read.verify_signature(), Ok(()), "{kind:?}");
             assert_eq!(read.subject().common_name(), "");

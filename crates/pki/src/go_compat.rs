@@ -38,7 +38,6 @@ mod time;
 mod trust_anchors;
 mod uri;
 
-pub use algorithm::{HashAlgorithm, SignatureAlgorithm};
 pub use alt_names::AltNames;
 pub use anchor_path::leads_to_anchor;
 pub use bundle::{BundleCertificates, BundleError, parse_bundle};
@@ -47,9 +46,9 @@ pub use chain::{
     BlockError, ChainError, IssuedChain, LeafFault, labelled_certificates, parse_certificate_blocks,
 };
 pub use distinguished_name::{DistinguishedName, NameAttribute};
-pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, PodKeyType, SubjectKey};
+pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, SubjectKey};
 pub use request::{CertificateRequest, RequestError, RequestedExtension};
-pub use signature::SignatureError;
+pub use signature::{HashAlgorithm, SignatureAlgorithm, SignatureError};
 pub use trust_anchors::{AnchorError, EntryError, EntryFault, TrustAnchor, parse_trust_anchors};
 
 pub(crate) use asn1_string::is_printable_string;

@@ -31,7 +31,7 @@ pub struct CertificateTemplate<'a> {
     pub alt_names: AltNames,
     /// What it may be used for.
     pub usages: CertificateUsages,
-    /// When it is good. This is not clipped: see [`crate::lifetime`].
+    /// When it is good. This is not clipped: see [`crate::lifetime()`].
     pub validity: Validity,
     /// The key it certifies. The holder must have proven to have it.
     pub public_key: &'a SubjectKey,

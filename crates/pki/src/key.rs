@@ -3,8 +3,6 @@
 //! Windlass makes ECDSA P-256 keys unless told otherwise: they take microseconds to make, and every
 //! client knows them. It reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
 
-mod possession;
-
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -13,9 +11,10 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1,
-    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1, ECDSA_P521_SHA512_ASN1_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ParsedPublicKey,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, VerificationAlgorithm,
+    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA256_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1,
+    ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair,
+    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair,
+    VerificationAlgorithm,
 };
 use der::asn1::{AnyRef, ObjectIdentifier, UintRef};
 use der::{Decode, Sequence};
@@ -23,7 +22,7 @@ use x509_cert::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use zeroize::Zeroizing;
 
 use crate::limits::{MAX_PRIVATE_KEY_BYTES, MAX_PUBLIC_KEY_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
-use crate::{Certificate, Error, pem};
+use crate::{Certificate, Error, KeyType, pem};
 
 /// A private key. It can sign and be written as PEM; it cannot be copied or printed.
 pub struct PrivateKey {
@@ -42,23 +41,6 @@ enum EcdsaCurve {
     P256,
     P384,
     P521,
-}
-
-/// The kinds of key that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KeyKind {
-    /// ECDSA on the NIST curve P-256.
-    P256,
-    /// ECDSA on the NIST curve P-384.
-    P384,
-    /// ECDSA on the NIST curve P-521.
-    P521,
-    /// RSA with 3072 bits. Making one takes a good part of a second.
-    Rsa3072,
-    /// RSA with 4096 bits. Making one takes a second or more.
-    Rsa4096,
-    /// Ed25519 (RFC 8032), which cannot sign JSON Web Signatures here.
-    Ed25519,
 }
 
 /// How a JSON Web Signature by a key is called in its header (RFC 7518 §3.1).
@@ -87,24 +69,26 @@ impl JwsAlgorithm {
 }
 
 impl PrivateKey {
-    /// Makes an ECDSA P-256 key.
+    /// Generates an ECDSA P-256 key.
     pub fn generate() -> Result<Self, Error> {
-        Self::generate_kind(KeyKind::P256)
+        Self::generate_type(KeyType::EcdsaP256)
     }
 
-    /// Makes a key of a certain kind.
-    pub fn generate_kind(kind: KeyKind) -> Result<Self, Error> {
+    /// Generates a key of a type.
+    pub fn generate_type(key_type: KeyType) -> Result<Self, Error> {
         let ecdsa = |curve: EcdsaCurve| {
             EcdsaKeyPair::generate(curve.signing_algorithm())
                 .map(|pair| SigningKeyPair::Ecdsa(curve, pair))
         };
-        let pair = match kind {
-            KeyKind::P256 => ecdsa(EcdsaCurve::P256),
-            KeyKind::P384 => ecdsa(EcdsaCurve::P384),
-            KeyKind::P521 => ecdsa(EcdsaCurve::P521),
-            KeyKind::Rsa3072 => RsaKeyPair::generate(KeySize::Rsa3072).map(SigningKeyPair::Rsa),
-            KeyKind::Rsa4096 => RsaKeyPair::generate(KeySize::Rsa4096).map(SigningKeyPair::Rsa),
-            KeyKind::Ed25519 => Ed25519KeyPair::generate().map(SigningKeyPair::Ed25519),
+        let rsa = |size| RsaKeyPair::generate(size).map(SigningKeyPair::Rsa);
+        let pair = match key_type {
+            KeyType::EcdsaP256 => ecdsa(EcdsaCurve::P256),
+            KeyType::EcdsaP384 => ecdsa(EcdsaCurve::P384),
+            KeyType::EcdsaP521 => ecdsa(EcdsaCurve::P521),
+            KeyType::Rsa2048 => rsa(KeySize::Rsa2048),
+            KeyType::Rsa3072 => rsa(KeySize::Rsa3072),
+            KeyType::Rsa4096 => rsa(KeySize::Rsa4096),
+            KeyType::Ed25519 => Ed25519KeyPair::generate().map(SigningKeyPair::Ed25519),
         };
         Self::new(pair.map_err(|_| Error::Crypto("generating a key"))?)
     }
@@ -143,7 +127,7 @@ impl PrivateKey {
         if let SigningKeyPair::Rsa(pair) = &pair {
             let bits = pair.public_modulus_len().saturating_mul(8);
             if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
-                return Err(Error::UnsupportedKey("RSA keys have between 2048 and 8192 bits"));
+                return Err(Error::UnsupportedKey("RSA keys must have between 2048 and 8192 bits"));
             }
         }
         let spki: Result<PublicKeyX509Der<'_>, _> = match &pair {
@@ -180,7 +164,7 @@ impl PrivateKey {
         &self.public
     }
 
-    /// Signs a message as certificates and requests are signed, by [`Self::signature_algorithm`].
+    /// Signs a message as certificates and requests are signed: with the hash that fits the key.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         let failed = |_| Error::Crypto("signing");
@@ -210,6 +194,34 @@ impl PrivateKey {
         };
         ParsedPublicKey::new(algorithm, self.public.as_der())
             .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
+    }
+
+    /// Signs a message as [`SubjectKey::verify_possession`](crate::SubjectKey::verify_possession)
+    /// wants it. There is no such signature by a P-384 key: it would be over SHA-256, and the library
+    /// has none.
+    pub fn prove_possession(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        match &self.pair {
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => {
+                self.sign(message)
+            }
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => {
+                Err(Error::UnsupportedKey("P-384 cannot sign over SHA-256"))
+            }
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => {
+                let der = self.to_pkcs8()?;
+                let pair =
+                    EcdsaKeyPair::from_private_key_der(&ECDSA_P521_SHA256_ASN1_SIGNING, &der);
+                let pair = pair.map_err(|_| Error::Crypto("reading a key"))?;
+                let proof = pair.sign(&SystemRandom::new(), message);
+                Ok(proof.map_err(|_| Error::Crypto("signing"))?.as_ref().to_vec())
+            }
+            SigningKeyPair::Rsa(pair) => {
+                let mut proof = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PSS_SHA256, &SystemRandom::new(), message, &mut proof)
+                    .map_err(|_| Error::Crypto("signing"))?;
+                Ok(proof)
+            }
+        }
     }
 
     /// Signs a JSON Web Signature's input. Keys that no Kubernetes verifier takes for tokens have

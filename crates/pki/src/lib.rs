@@ -1,26 +1,39 @@
 //! X.509 for Windlass: keys, PEM and DER within limits, reading certificates, issuing them.
 //!
-//! Everything here is a function of its arguments. Nothing reads a file or a clock: whoever issues
-//! says when, and where the randomness of the serial number comes from. Nothing knows a Kubernetes
-//! type either; a caller that has one takes the names out of it and passes those.
+//! Everything here is a function of its arguments. Nothing reads a file or a clock: the caller passes
+//! the time and the source of randomness. Nothing knows a Kubernetes type either; a caller takes the
+//! names out of the object and passes those.
 //!
-//! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign.
-//! - [`JwsKey`]: a public key that checks tokens, and how it is published.
-//! - [`pem`]: the one reader of PEM text, and the writer.
+//! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign. [`KeyType`]: their types and how
+//!   these are named; `key_type.rs` says how to add one.
+//! - [`JwsKey`]: a public key that verifies tokens, and its JWK.
+//! - [`pem`]: the only reader of PEM text, and the writer.
 //! - [`Subject`], [`AltName`], [`Validity`], [`KeyPurpose`], [`Serial`]: the parts of a certificate.
-//! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
-//! - [`CertificateAuthority`] and [`LeafTemplate`]: who issues, and what; [`issue`] does it.
-//! - [`CertificateTemplate`]: what somebody asked for; [`issue_certificate`] makes of it what Kubernetes
-//!   would. [`policy`], [`CertificateUsages`] and [`lifetime`] say what may be in it.
-//! - [`build_csr`]: asking somebody else for one.
+//! - [`Certificate`]: a parsed certificate and the facts that decisions depend on.
+//! - [`CertificateAuthority`] and [`LeafTemplate`]: the issuer and the leaf; [`issue`] signs it.
+//! - [`CertificateTemplate`]: what a request asks for; [`issue_certificate`] issues it as Kubernetes
+//!   would. [`policy`], [`CertificateUsages`] and [`lifetime()`] limit what it may contain.
+//! - [`build_csr`]: certificate signing requests.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
-//!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
-//! - [`leads_to_anchor`]: under which anchor a certificate was issued.
-//! - [`fingerprint`] and [`certificate_set_digest`]: what tells certificates and sets of them apart.
-//! - [`TrustStore`] and [`KeyStore`]: PKCS#12 and JKS, for those who read no PEM.
+//!   [`parse_certificate_blocks`], [`IssuedChain`]: input of others, parsed as Go parses it.
+//! - [`leads_to_anchor`]: the anchor under which a certificate was issued.
+//! - [`fingerprint`] and [`certificate_set_digest`]: identities of certificates and of sets of them.
+//! - [`TrustStore`] and [`KeyStore`]: PKCS#12 and JKS, for applications that do not read PEM.
 //!
 //! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
 //! and no input makes this crate panic.
+//!
+//! ```
+//! use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyType, PrivateKey, build_csr};
+//!
+//! # fn main() -> Result<(), windlass_pki::Error> {
+//! let key = PrivateKey::generate_type(KeyType::Ed25519)?;
+//! let pem = build_csr(&key, &IssuedSubject::new("system:node:n1", &[]), &AltNames::default())?;
+//! let request = CertificateRequest::from_pem(pem.as_bytes()).expect("it was just written");
+//! assert_eq!(request.public_key().key_type(), Some(KeyType::Ed25519));
+//! # Ok(())
+//! # }
+//! ```
 #![deny(clippy::indexing_slicing)]
 
 pub mod limits;
@@ -37,6 +50,7 @@ mod go_compat;
 mod issuance;
 mod jws;
 mod key;
+mod key_type;
 mod keystore;
 mod lifetime;
 mod purpose;
@@ -55,8 +69,8 @@ pub use error::Error;
 pub use go_compat::{
     AltNames, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
     ChainError, DistinguishedName, EllipticCurve, EntryError, EntryFault, ForeignCertificate,
-    HashAlgorithm, IssuedChain, KeyAlgorithm, LeafFault, NameAttribute, PodKeyError, PodKeyType,
-    RequestError, RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, TrustAnchor,
+    HashAlgorithm, IssuedChain, KeyAlgorithm, LeafFault, NameAttribute, PodKeyError, RequestError,
+    RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, TrustAnchor,
     labelled_certificates, leads_to_anchor, parse_bundle, parse_certificate_blocks,
     parse_trust_anchors,
 };
@@ -65,7 +79,8 @@ pub use issuance::{
     issue_certificate,
 };
 pub use jws::{JwkParameters, JwsKey};
-pub use key::{JwsAlgorithm, KeyKind, PrivateKey, PublicKey};
+pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
+pub use key_type::KeyType;
 pub use keystore::{
     KeyStore, KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStore,
 };

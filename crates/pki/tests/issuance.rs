@@ -11,7 +11,7 @@ use windlass_pki::policy::{
 };
 use windlass_pki::{
     CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages, Error,
-    KeyKind, LintWarning, PrivateKey, Serial, Subject, SystemRandom, Validity, issue_certificate,
+    KeyType, LintWarning, PrivateKey, Serial, Subject, SystemRandom, Validity, issue_certificate,
     lifetime,
 };
 use x509_cert::der::{Decode, Encode};
@@ -49,7 +49,7 @@ fn makes_of_every_request_what_kubernetes_makes_of_it() {
 fn authority() -> CertificateAuthority {
     let subject = Subject::new("kubernetes", &[]).unwrap();
     let validity = Validity::lasting(NOW - Duration::DAY, 10 * LONGEST).unwrap();
-    let key = PrivateKey::generate_kind(KeyKind::P256).unwrap();
+    let key = PrivateKey::generate_type(KeyType::EcdsaP256).unwrap();
     CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use windlass_pki::{
-    CertificateRequest, EllipticCurve, PodKeyError, PodKeyType, SignatureError, SubjectKey,
+    CertificateRequest, EllipticCurve, KeyType, PodKeyError, SignatureError, SubjectKey,
 };
 
 const POD_UID: &[u8] = include_bytes!("possession/pod-uid.txt");
@@ -19,11 +19,11 @@ macro_rules! fixture {
 #[test]
 fn verifies_the_proof_of_every_kind_of_key() {
     let table = [
-        (fixture!("ed25519"), Ok(PodKeyType::Ed25519)),
-        (fixture!("p256"), Ok(PodKeyType::EcdsaP256)),
-        (fixture!("p384"), Ok(PodKeyType::EcdsaP384)),
-        (fixture!("p521"), Ok(PodKeyType::EcdsaP521)),
-        (fixture!("rsa3072"), Ok(PodKeyType::Rsa3072)),
+        (fixture!("ed25519"), Ok(KeyType::Ed25519)),
+        (fixture!("p256"), Ok(KeyType::EcdsaP256)),
+        (fixture!("p384"), Ok(KeyType::EcdsaP384)),
+        (fixture!("p521"), Ok(KeyType::EcdsaP521)),
+        (fixture!("rsa3072"), Ok(KeyType::Rsa3072)),
         (fixture!("rsa2048"), Err(PodKeyError::Modulus { bits: 2048 })),
         (fixture!("p224"), Err(PodKeyError::Curve(EllipticCurve::P224))),
     ];
@@ -48,11 +48,11 @@ fn verifies_the_proof_of_every_kind_of_key() {
 #[test]
 fn reads_the_requests_that_kubelets_send() {
     for (der, kind) in [
-        (&include_bytes!("possession/pcr-ed25519.stub.der")[..], Ok(PodKeyType::Ed25519)),
-        (&include_bytes!("possession/pcr-p256.stub.der")[..], Ok(PodKeyType::EcdsaP256)),
-        (&include_bytes!("possession/pcr-p384.stub.der")[..], Ok(PodKeyType::EcdsaP384)),
-        (&include_bytes!("possession/pcr-p521.stub.der")[..], Ok(PodKeyType::EcdsaP521)),
-        (&include_bytes!("possession/pcr-rsa3072.stub.der")[..], Ok(PodKeyType::Rsa3072)),
+        (&include_bytes!("possession/pcr-ed25519.stub.der")[..], Ok(KeyType::Ed25519)),
+        (&include_bytes!("possession/pcr-p256.stub.der")[..], Ok(KeyType::EcdsaP256)),
+        (&include_bytes!("possession/pcr-p384.stub.der")[..], Ok(KeyType::EcdsaP384)),
+        (&include_bytes!("possession/pcr-p521.stub.der")[..], Ok(KeyType::EcdsaP521)),
+        (&include_bytes!("possession/pcr-rsa3072.stub.der")[..], Ok(KeyType::Rsa3072)),
         (
             &include_bytes!("possession/pcr-rsa2048.stub.der")[..],
             Err(PodKeyError::Modulus { bits: 2048 }),

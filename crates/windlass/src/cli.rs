@@ -36,7 +36,7 @@ pub use external_address::ExternalUrl;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
     ApiServerArgs, CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs,
-    KeyType, NameArgs, OutputFormat,
+    NameArgs, OutputFormat,
 };
 pub use signers::{
     SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use time::OffsetDateTime;
 use windlass_pki::{
-    CertificateAuthority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    CertificateAuthority, KeyType, PrivateKey, Serial, Subject, SystemRandom, Validity,
 };
 use windlass_runtime::durable::{FileSystem, PRIVATE_MODE, PUBLIC_MODE};
 
@@ -31,7 +31,7 @@ const BACKDATE: time::Duration = time::Duration::minutes(5);
 #[derive(Clone, Copy, Debug)]
 pub struct SelfSignedCaSpec<'a> {
     /// Algorithm and size of the key.
-    pub key: KeyKind,
+    pub key: KeyType,
     /// Subject of the CA certificate, which is also its issuer.
     pub subject: &'a Subject,
     /// Validity period of the CA certificate, from the time it is generated.
@@ -83,7 +83,7 @@ fn generate(directory: &Path, spec: SelfSignedCaSpec<'_>, now: OffsetDateTime) -
     let lifetime = time::Duration::try_from(spec.lifetime).unwrap_or(time::Duration::MAX);
     let validity = Validity::new(now - BACKDATE, now.saturating_add(lifetime))?;
     let serial = Serial::random(&SystemRandom::new())?;
-    let key = PrivateKey::generate_kind(spec.key)?;
+    let key = PrivateKey::generate_type(spec.key)?;
     let ca = CertificateAuthority::self_signed(spec.subject, validity, key, serial)?;
     let files = FileSystem::default();
     files.create_directory(directory)?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use windlass_api::field::FieldErrors;
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
-use windlass_pki::{KeyKind, Subject};
+use windlass_pki::{KeyType, Subject};
 use windlass_runtime::config::{ConfigField, ConfigResult, MAX_CONFIG_BYTES, parse_config};
 use windlass_runtime::file_watch::read_limited;
 
@@ -24,7 +24,7 @@ pub use windlass_runtime::config::ConfigErrors;
 
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
-pub use requests::{AllowedRequesters, ApprovalMode, KeyType, RequestProfile};
+pub use requests::{AllowedRequesters, ApprovalMode, RequestProfile};
 
 /// Label of the objects that Windlass manages. Objects without it belong to somebody else.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
@@ -66,7 +66,7 @@ pub enum CaConfig {
         /// Directory of the generated certificate and key; created if missing.
         directory: PathBuf,
         /// Type of the generated key.
-        key: KeyKind,
+        key: KeyType,
         /// Subject of the generated CA certificate.
         subject: Subject,
         /// Validity period of the generated CA certificate.
@@ -85,13 +85,6 @@ pub struct PublicationConfig {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_BUNDLE: &str = "anchors";
-const SELF_SIGNED_KEY_TYPES: [(&str, KeyKind); 5] = [
-    ("ECDSAP256", KeyKind::P256),
-    ("ECDSAP384", KeyKind::P384),
-    ("RSA3072", KeyKind::Rsa3072),
-    ("RSA4096", KeyKind::Rsa4096),
-    ("ED25519", KeyKind::Ed25519),
-];
 
 impl SignersConfig {
     /// Reads and parses a signers file from disk.
@@ -192,7 +185,7 @@ impl CaConfig {
             }
             Ok(directory)
         });
-        let key = fields.optional("keyType", |field| field.one_of(&SELF_SIGNED_KEY_TYPES));
+        let key = fields.optional("keyType", |field| parse_key_type(field, KeyType::GENERATED));
         let subject = match fields.get("commonName") {
             Some(field) => field.text().and_then(|text| parse_subject(&field, text)),
             None => signer.and_then(|signer| parse_subject(section, signer.as_str())),
@@ -200,7 +193,7 @@ impl CaConfig {
         let duration = fields.optional("duration", |field| field.duration_at_least(DAY));
         Ok(CaConfig::SelfSigned {
             directory: directory?,
-            key: key?.unwrap_or(KeyKind::P256),
+            key: key?.unwrap_or(KeyType::EcdsaP256),
             subject: subject?,
             duration: duration?.unwrap_or(3650 * DAY),
         })
@@ -212,6 +205,12 @@ impl CaConfig {
             CaConfig::SelfSigned { directory, .. } => Some(directory),
         }
     }
+}
+
+/// Parses the name of a key type that is among those accepted in this place.
+fn parse_key_type(field: &ConfigField<'_>, accepted: &[KeyType]) -> ConfigResult<KeyType> {
+    let table: Vec<(&str, KeyType)> = accepted.iter().map(|each| (each.name(), *each)).collect();
+    field.one_of(&table)
 }
 
 fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> ConfigResult<Subject> {

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use windlass_pki::{
-    CertificateRequest, CertificateUsages, KeyAlgorithm, NameAttribute, SubjectKey,
-};
+use windlass_pki::{CertificateRequest, CertificateUsages, NameAttribute, SubjectKey};
 
 use super::config::{NamePattern, RequestProfile, RequesterIdentity};
 
@@ -153,14 +151,7 @@ fn contains_all(all: &CertificateUsages, some: &CertificateUsages) -> bool {
 }
 
 fn key_description(key: &SubjectKey) -> String {
-    match key.algorithm() {
-        KeyAlgorithm::Rsa { modulus_bits } => format!("RSA{modulus_bits}"),
-        KeyAlgorithm::Ecdsa(curve) => format!("ECDSA{curve:?}"),
-        KeyAlgorithm::Ed25519 => "ED25519".to_owned(),
-        KeyAlgorithm::X25519 => "X25519".to_owned(),
-        KeyAlgorithm::Dsa => "DSA".to_owned(),
-        KeyAlgorithm::Unknown => "unknown".to_owned(),
-    }
+    key.algorithm().type_name()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
 use windlass_controllers::{Clock, MetricFamilies};
-use windlass_pki::{IssuedChain, KeyKind, PodKeyType, PrivateKey, Subject, Validity, pem};
+use windlass_pki::{IssuedChain, KeyType, PrivateKey, Subject, Validity, pem};
 use windlass_testkit::{ca_with_validity, random_serial};
 
 use crate::fixture::{TestCluster, object};
@@ -153,8 +153,8 @@ fn stub(der: &[u8]) -> Value {
 }
 
 /// The older form: a key, and the pod's uid signed with it.
-fn proof_of_possession(pod: &Pod, kind: KeyKind) -> Value {
-    let key = PrivateKey::generate_kind(kind).unwrap();
+fn proof_of_possession(pod: &Pod, kind: KeyType) -> Value {
+    let key = PrivateKey::generate_type(kind).unwrap();
     let proof = key.sign(pod.uid().unwrap().as_bytes()).unwrap();
     let public = ByteString(key.public_key().as_der().to_vec());
     json!({"pkixPublicKey": public, "proofOfPossession": ByteString(proof)})
@@ -229,14 +229,14 @@ async fn every_key_gets_a_certificate_that_verifies() {
         let signing = PodSignerFixture::new().start(&world.client, version, profile);
         let pod = create_pod(&world, "web-0").await;
         let table = [
-            (stub(P256), PodKeyType::EcdsaP256),
-            (stub(P384), PodKeyType::EcdsaP384),
-            (stub(P521), PodKeyType::EcdsaP521),
-            (stub(ED25519), PodKeyType::Ed25519),
-            (stub(RSA3072), PodKeyType::Rsa3072),
-            (stub(RSA4096), PodKeyType::Rsa4096),
-            (proof_of_possession(&pod, KeyKind::P256), PodKeyType::EcdsaP256),
-            (proof_of_possession(&pod, KeyKind::Ed25519), PodKeyType::Ed25519),
+            (stub(P256), KeyType::EcdsaP256),
+            (stub(P384), KeyType::EcdsaP384),
+            (stub(P521), KeyType::EcdsaP521),
+            (stub(ED25519), KeyType::Ed25519),
+            (stub(RSA3072), KeyType::Rsa3072),
+            (stub(RSA4096), KeyType::Rsa4096),
+            (proof_of_possession(&pod, KeyType::EcdsaP256), KeyType::EcdsaP256),
+            (proof_of_possession(&pod, KeyType::Ed25519), KeyType::Ed25519),
         ];
         for (number, (key, kind)) in table.into_iter().enumerate() {
             let name = format!("req-{number}");
@@ -436,7 +436,7 @@ async fn the_documented_file_is_all_it_takes() {
     world.run_controllers_with(options);
     let pod = create_documented_pod(&world).await;
     for (name, key) in
-        [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyKind::Ed25519))]
+        [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyType::Ed25519))]
     {
         create_request(&world, name, &pod, key).await;
         let (request, told) = wait_for_answer(&requests(&world, "web"), name).await;

@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyKind, build_csr};
+use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyType, build_csr};
 
 use super::issuance::{IssuanceError, RequestOutcome};
 use super::state_file::PendingRequest;
@@ -29,7 +29,7 @@ pub struct HostCertificateRequest<'a> {
     /// The projection's certificate source: signer, key type and lifetime.
     pub source: &'a CertificateSource,
     /// Algorithm and size of the key that the request is for.
-    pub kind: KeyKind,
+    pub kind: KeyType,
 }
 
 impl HostCertificateRequest<'_> {
@@ -61,7 +61,7 @@ impl HostCertificateRequest<'_> {
         let subject = IssuedSubject::new(self.common_name, &[]);
         let text = build_csr(&begun.key, &subject, self.names).map_err(CsrSubmitError::from)?;
         let mut usages = vec!["digital signature", "client auth", "server auth"];
-        if matches!(self.kind, KeyKind::Rsa3072 | KeyKind::Rsa4096) {
+        if self.kind.can_encipher() {
             usages.insert(1, "key encipherment");
         }
         let annotations = &self.source.user_annotations;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::rand;
 use time::OffsetDateTime;
 use tokio::sync::mpsc::UnboundedSender;
-use windlass_pki::{KeyKind, PrivateKey};
+use windlass_pki::{KeyType, PrivateKey};
 
 use super::dispatcher::RequestId;
 use super::host_request::{self, HostCertificateRequest};
@@ -183,7 +183,7 @@ impl CertificateIssuance {
             return Ok(begun.clone());
         }
         let (kind, name) = (self.kind()?, name(prefix)?);
-        let key = off_thread(move || PrivateKey::generate_kind(kind)).await?;
+        let key = off_thread(move || PrivateKey::generate_type(kind)).await?;
         let key = key.map_err(|error| trouble(error.to_string()))?;
         let begun = Arc::new(PendingRequest { name, key });
         let kept = CertificateState { begun: Some(begun.clone()), ..self.kept.clone() };
@@ -192,19 +192,13 @@ impl CertificateIssuance {
         Ok(begun)
     }
 
-    fn kind(&self) -> Result<KeyKind, IssuanceError> {
+    fn kind(&self) -> Result<KeyType, IssuanceError> {
         let key_type = self.source.wanted.source.key_type.as_str();
-        Ok(match key_type {
-            "RSA3072" => KeyKind::Rsa3072,
-            "RSA4096" => KeyKind::Rsa4096,
-            "ECDSAP256" => KeyKind::P256,
-            "ECDSAP384" => KeyKind::P384,
-            "ECDSAP521" => KeyKind::P521,
-            "ED25519" => KeyKind::Ed25519,
-            _ => {
-                let message = format!("unknown key type {key_type:?}");
-                return Err(IssuanceError { message, lasting: true, taken: false });
-            }
+        let known =
+            KeyType::from_name(key_type).filter(|known| KeyType::POD_CERTIFICATE.contains(known));
+        known.ok_or_else(|| {
+            let message = format!("unknown key type {key_type:?}");
+            IssuanceError { message, lasting: true, taken: false }
         })
     }
 

@@ -14,17 +14,17 @@ use serde_json::json;
 use time::{Duration as Span, OffsetDateTime};
 use windlass_node::volume::plan::{CredentialBundle, CredentialState};
 use windlass_node::volume_certificates::{CertificateSpec, CertificateSubject};
-use windlass_pki::{AltNames, ForeignCertificate, PodKeyType, PrivateKey, SubjectKey, pem};
+use windlass_pki::{AltNames, ForeignCertificate, KeyType, PrivateKey, SubjectKey, pem};
 
 use fixture::{Certificate, IssuingFixture, SIGNER, host, source};
 
-const TYPES: [(&str, PodKeyType); 6] = [
-    ("RSA3072", PodKeyType::Rsa3072),
-    ("RSA4096", PodKeyType::Rsa4096),
-    ("ECDSAP256", PodKeyType::EcdsaP256),
-    ("ECDSAP384", PodKeyType::EcdsaP384),
-    ("ECDSAP521", PodKeyType::EcdsaP521),
-    ("ED25519", PodKeyType::Ed25519),
+const TYPES: [(&str, KeyType); 6] = [
+    ("RSA3072", KeyType::Rsa3072),
+    ("RSA4096", KeyType::Rsa4096),
+    ("ECDSAP256", KeyType::EcdsaP256),
+    ("ECDSAP384", KeyType::EcdsaP384),
+    ("ECDSAP521", KeyType::EcdsaP521),
+    ("ED25519", KeyType::Ed25519),
 ];
 
 /// The leaf of a pair, which is for the key of the pair.

@@ -4,12 +4,13 @@ use std::fmt;
 
 use time::OffsetDateTime;
 
-use super::algorithm::{AlgorithmIdentifier, SignatureAlgorithm};
+use super::algorithm::AlgorithmIdentifier;
 use super::alt_names::AltNames;
 use super::der_reader::{DerElement, DerReader, tag};
 use super::distinguished_name::{self, DistinguishedName};
 use super::extensions::ForeignExtensions;
 use super::key::SubjectKey;
+use super::signature::SignatureAlgorithm;
 use super::time::read as read_time;
 use crate::Error;
 use crate::limits::MAX_FOREIGN_BYTES;

@@ -12,7 +12,7 @@ use super::der_reader::{BitString, DerElement, DerReader, tag};
 use super::p224;
 use crate::der_syntax::encode_tlv;
 use crate::limits::MAX_SUBJECT_KEY_BYTES;
-use crate::{Error, PublicKey};
+use crate::{Error, KeyType, PublicKey};
 
 /// A public key that somebody presents: the DER of a `SubjectPublicKeyInfo`, and what it says.
 ///
@@ -67,24 +67,7 @@ pub enum EllipticCurve {
     P521,
 }
 
-/// The kinds of key that a pod may have a certificate for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PodKeyType {
-    /// RSA with a modulus of 3072 bits.
-    Rsa3072,
-    /// RSA with a modulus of 4096 bits.
-    Rsa4096,
-    /// ECDSA on the NIST curve P-256.
-    EcdsaP256,
-    /// ECDSA on the NIST curve P-384.
-    EcdsaP384,
-    /// ECDSA on the NIST curve P-521.
-    EcdsaP521,
-    /// Ed25519 (RFC 8032), which has one key size.
-    Ed25519,
-}
-
-/// Why a key is not one of [`PodKeyType`].
+/// Why a key is not one of [`KeyType::POD_CERTIFICATE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodKeyError {
     /// RSA with a modulus of another size.
@@ -152,25 +135,39 @@ impl SubjectKey {
         }
     }
 
-    /// Which of the kinds of key it is that pods may have.
-    pub fn pod_key_type(&self) -> Result<PodKeyType, PodKeyError> {
-        match &self.material {
-            KeyMaterial::Rsa { modulus, .. } => match modulus.len().saturating_mul(8) {
-                3072 => Ok(PodKeyType::Rsa3072),
-                4096 => Ok(PodKeyType::Rsa4096),
-                bits => Err(PodKeyError::Modulus { bits }),
-            },
-            KeyMaterial::Ecdsa { curve, .. } => match curve {
-                EllipticCurve::P224 => Err(PodKeyError::Curve(*curve)),
-                EllipticCurve::P256 => Ok(PodKeyType::EcdsaP256),
-                EllipticCurve::P384 => Ok(PodKeyType::EcdsaP384),
-                EllipticCurve::P521 => Ok(PodKeyType::EcdsaP521),
-            },
-            KeyMaterial::Ed25519(_) => Ok(PodKeyType::Ed25519),
-            KeyMaterial::X25519(_) | KeyMaterial::Dsa(_) | KeyMaterial::Unknown => {
-                Err(PodKeyError::Algorithm)
-            }
+    /// The type of the key; `None` if no [`KeyType`] is as large, or has this curve or algorithm.
+    pub fn key_type(&self) -> Option<KeyType> {
+        match self.algorithm() {
+            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
+            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
+            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(KeyType::Rsa4096),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(KeyType::EcdsaP256),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(KeyType::EcdsaP384),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(KeyType::EcdsaP521),
+            KeyAlgorithm::Ed25519 => Some(KeyType::Ed25519),
+            KeyAlgorithm::Rsa { .. }
+            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
+            | KeyAlgorithm::X25519
+            | KeyAlgorithm::Dsa
+            | KeyAlgorithm::Unknown => None,
         }
+    }
+
+    /// The type of the key if pods may have it. As in Kubernetes, the size of an RSA key is that of
+    /// its modulus in whole bytes, so it may differ from [`Self::key_type`].
+    pub fn pod_key_type(&self) -> Result<KeyType, PodKeyError> {
+        let found = match &self.material {
+            KeyMaterial::Rsa { modulus, .. } => {
+                let bits = modulus.len().saturating_mul(8);
+                let sizes = [(3072, KeyType::Rsa3072), (4096, KeyType::Rsa4096)];
+                let size = sizes.iter().find(|(size, _)| *size == bits);
+                return size.map(|(_, found)| *found).ok_or(PodKeyError::Modulus { bits });
+            }
+            KeyMaterial::Ecdsa { curve, .. } => self.key_type().ok_or(PodKeyError::Curve(*curve)),
+            _ => self.key_type().ok_or(PodKeyError::Algorithm),
+        }?;
+        let allowed = KeyType::POD_CERTIFICATE.contains(&found);
+        allowed.then_some(found).ok_or(PodKeyError::Algorithm)
     }
 
     /// The DER that Go would write for the key. What is known of it is kept, and nothing else: what
@@ -222,6 +219,28 @@ impl fmt::Debug for SubjectKey {
     }
 }
 
+impl KeyAlgorithm {
+    /// Describes the algorithm and size for people, for example `ECDSA P-256`.
+    pub fn description(self) -> String {
+        match self {
+            Self::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
+            Self::Ecdsa(curve) => format!("ECDSA {}", curve.name()),
+            Self::Ed25519 => "Ed25519".into(),
+            Self::X25519 => "X25519".into(),
+            Self::Dsa => "DSA".into(),
+            Self::Unknown => "of an unknown kind".into(),
+        }
+    }
+
+    /// The name in the form of [`KeyType::name`], also for keys that have no [`KeyType`].
+    pub fn type_name(self) -> String {
+        match self {
+            Self::Unknown => "unknown".to_owned(),
+            known => known.description().to_uppercase().replace([' ', '-'], ""),
+        }
+    }
+}
+
 impl EllipticCurve {
     /// The name that Go gives it.
     pub const fn name(self) -> &'static str {
@@ -259,20 +278,6 @@ impl EllipticCurve {
         encoded.len() == length
             && encoded.first() == Some(&4)
             && ParsedPublicKey::new(algorithm, encoded).is_ok()
-    }
-}
-
-impl PodKeyType {
-    /// As a pod's volume names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rsa3072 => "RSA3072",
-            Self::Rsa4096 => "RSA4096",
-            Self::EcdsaP256 => "ECDSAP256",
-            Self::EcdsaP384 => "ECDSAP384",
-            Self::EcdsaP521 => "ECDSAP521",
-            Self::Ed25519 => "ED25519",
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::algorithm::{AlgorithmIdentifier, SignatureAlgorithm};
+use super::algorithm::AlgorithmIdentifier;
 use super::alt_names::AltNames;
 use super::der_reader::{DerReader, tag};
 use super::distinguished_name::DistinguishedName;
@@ -11,6 +11,7 @@ use super::extensions::RawExtension;
 use super::key::SubjectKey;
 use super::oid::Oid;
 use super::pem_scan;
+use super::signature::SignatureAlgorithm;
 use super::signature::SignatureError;
 use crate::limits::MAX_FOREIGN_BYTES;
 

@@ -59,22 +59,22 @@ pub enum IssuanceLint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LintWarning {
     /// The certificate has neither a subject nor an alternative name.
-    #[error("it has neither a subject nor an alternative name")]
+    #[error("the certificate has neither a subject nor an alternative name")]
     NoSubjectOrNames,
     /// No client looks for such a name.
-    #[error("{0:?} is no DNS name")]
+    #[error("{0:?} is not a valid DNS name")]
     DnsName(String),
     /// Programs that take NUL for the end of a text see another name.
-    #[error("a name has control characters")]
+    #[error("a name contains control characters")]
     ControlCharacters,
     /// The usage is one of authorities, which it is not.
-    #[error("it may sign certificates, but is no authority")]
+    #[error("its key usage allows certificate signing, but it is not a CA")]
     SignsCertificates,
     /// NIST SP 800-131A forbids it since 2013, and Go's TLS refuses it since 1.24.
-    #[error("an RSA key of {0} bits is too short to be safe")]
+    #[error("an RSA key of {0} bits is too short")]
     ShortKey(usize),
     /// Until the authority is good too, nobody accepts it.
-    #[error("it begins before its authority")]
+    #[error("it becomes valid before its issuer")]
     BeginsEarly,
 }
 
@@ -127,20 +127,17 @@ const CHECKS: [(IssuanceLint, LintCheck); 8] = [
 pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
     let reason = match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } if modulus_bits < MIN_CERTIFIED_RSA_BITS => {
-            "RSA keys have at least 1024 bits"
+            "RSA keys must have at least 1024 bits"
         }
         KeyAlgorithm::Rsa { modulus_bits } if modulus_bits > MAX_RSA_BITS => {
-            "RSA keys have at most 8192 bits"
+            "RSA keys must have at most 8192 bits"
         }
-        KeyAlgorithm::Rsa { .. }
-        | KeyAlgorithm::Ed25519
-        | KeyAlgorithm::Ecdsa(EllipticCurve::P256 | EllipticCurve::P384 | EllipticCurve::P521) => {
-            return Ok(());
-        }
+        KeyAlgorithm::Rsa { .. } => return Ok(()),
+        _ if key.key_type().is_some() => return Ok(()),
         KeyAlgorithm::Ecdsa(EllipticCurve::P224) => "P-224 is too weak",
         KeyAlgorithm::X25519 => "X25519 cannot sign",
         KeyAlgorithm::Dsa => "DSA is not supported",
-        KeyAlgorithm::Unknown => "the algorithm of the key is not known",
+        _ => "unknown key algorithm",
     };
     Err(IssuanceLint::KeyStrength.fails(reason))
 }

@@ -5,6 +5,7 @@ use aws_lc_rs::signature::{
 };
 
 use super::*;
+use crate::SubjectKey;
 
 /// Has OpenSSL make a key, so that we read what others write.
 fn openssl(arguments: &[&str]) -> Vec<u8> {
@@ -103,4 +104,17 @@ fn survives_every_mutation_of_a_key() {
 fn does_not_print_its_contents() {
     let key = PrivateKey::generate().unwrap();
     assert_eq!(format!("{key:?}"), "PrivateKey(ECDSA P-256)");
+}
+
+#[test]
+fn a_proof_is_taken_for_one() {
+    for kind in [KeyType::EcdsaP256, KeyType::EcdsaP521, KeyType::Rsa3072, KeyType::Ed25519] {
+        let key = PrivateKey::generate_type(kind).unwrap();
+        let proof = key.prove_possession(b"a pod's uid").unwrap();
+        let public = SubjectKey::from_der(key.public_key().as_der()).unwrap();
+        assert_eq!(public.verify_possession(b"a pod's uid", &proof), Ok(()), "{kind:?}");
+        assert!(public.verify_possession(b"another's", &proof).is_err(), "{kind:?}");
+    }
+    let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
+    assert!(key.prove_possession(b"a pod's uid").is_err());
 }

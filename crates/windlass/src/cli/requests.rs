@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use windlass_pki::KeyKind;
+use windlass_pki::KeyType;
 
 use super::values;
 
@@ -119,9 +119,8 @@ pub struct IssueArgs {
     /// [default: the signer's default lifetime].
     #[arg(long, value_name = "DURATION", value_parser = values::lifetime)]
     pub duration: Option<Duration>,
-    /// Key type: ecdsa-p256, ecdsa-p384, rsa-3072, rsa-4096 or ed25519 [default: ecdsa-p256; with --renew, the
-    /// type of the previous key].
-    #[arg(long, value_name = "KIND", value_enum, hide_possible_values = true)]
+    /// Key type [default: ecdsa-p256; with --renew, the type of the previous key].
+    #[arg(long, value_name = "TYPE", value_parser = values::key_type())]
     pub key_type: Option<KeyType>,
     /// Approve the request; without permission, leave it pending for an authorized approver.
     #[arg(long)]
@@ -168,35 +167,6 @@ pub struct NameArgs {
     /// E-mail address; may be given several times.
     #[arg(long, value_name = "ADDRESS", value_parser = values::user_name)]
     pub email: Vec<String>,
-}
-
-/// Key types that can be generated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum KeyType {
-    /// ECDSA key on the curve P-256.
-    EcdsaP256,
-    /// ECDSA key on the curve P-384.
-    EcdsaP384,
-    /// RSA key with a 3072-bit modulus.
-    #[value(name = "rsa-3072")]
-    Rsa3072,
-    /// RSA key with a 4096-bit modulus.
-    #[value(name = "rsa-4096")]
-    Rsa4096,
-    /// Ed25519 key, as in RFC 8410.
-    Ed25519,
-}
-
-impl KeyType {
-    pub const fn kind(self) -> KeyKind {
-        match self {
-            Self::EcdsaP256 => KeyKind::P256,
-            Self::EcdsaP384 => KeyKind::P384,
-            Self::Rsa3072 => KeyKind::Rsa3072,
-            Self::Rsa4096 => KeyKind::Rsa4096,
-            Self::Ed25519 => KeyKind::Ed25519,
-        }
-    }
 }
 
 /// Subcommands of `windlass csr`.

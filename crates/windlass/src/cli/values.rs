@@ -4,13 +4,22 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::duration::DurationError;
 use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
-use windlass_pki::CertificateUsages;
+use windlass_pki::{CertificateUsages, KeyType};
+
+/// Parses one of the key types that are generated.
+pub fn key_type() -> impl TypedValueParser<Value = KeyType> {
+    let names = KeyType::GENERATED.iter().map(|each| each.flag_name());
+    PossibleValuesParser::new(names).try_map(|name| {
+        KeyType::from_flag_name(&name).ok_or_else(|| format!("unknown key type {name:?}"))
+    })
+}
 
 /// A feature and whether it is on, from `Name=true`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -62,7 +62,7 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
         place.must_be_free()?;
         (CertificateSpec::from_flags(&arguments)?, None)
     };
-    let key = PrivateKey::generate_kind(wanted.key_type.kind())?;
+    let key = PrivateKey::generate_type(wanted.key_type)?;
     let mut progress = WaitProgress::new();
     let request = create_csr(&client, &wanted, &key, arguments.name.as_deref()).await?;
     if arguments.approve {

@@ -8,7 +8,7 @@ use super::*;
 const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-fn open_ca(directory: &Path, key: KeyKind) -> Arc<CaSource> {
+fn open_ca(directory: &Path, key: KeyType) -> Arc<CaSource> {
     let subject = Subject::new("Example CA", &[]).unwrap();
     let recipe = SelfSignedCaSpec { key, subject: &subject, lifetime: YEAR };
     open(directory, recipe, &(Arc::new(|| NOW) as Clock))
@@ -16,8 +16,13 @@ fn open_ca(directory: &Path, key: KeyKind) -> Arc<CaSource> {
 
 #[test]
 fn a_ca_of_every_kind_is_made_once_and_kept() {
-    for key in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa3072, KeyKind::Rsa4096, KeyKind::Ed25519]
-    {
+    for key in [
+        KeyType::EcdsaP256,
+        KeyType::EcdsaP384,
+        KeyType::Rsa3072,
+        KeyType::Rsa4096,
+        KeyType::Ed25519,
+    ] {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("ca/mine");
         let made = open_ca(&directory, key).current().unwrap();
@@ -32,7 +37,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
         assert_eq!(mode(&directory.join(KEY)), 0o600);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing else is left there");
         // Whatever is said of it later, it stays what it was.
-        let again = open_ca(&directory, KeyKind::P256).current().unwrap();
+        let again = open_ca(&directory, KeyType::EcdsaP256).current().unwrap();
         assert_eq!(again.certificate().der(), certificate.der());
         // It can sign.
         let leaf = PrivateKey::generate().unwrap();
@@ -51,7 +56,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
 
 /// What is said of a CA that cannot be used.
 fn problem(directory: &Path) -> String {
-    let source = open_ca(directory, KeyKind::P256);
+    let source = open_ca(directory, KeyType::EcdsaP256);
     assert!(source.current().is_none());
     source.error().unwrap()
 }
@@ -60,7 +65,7 @@ fn problem(directory: &Path) -> String {
 fn what_is_damaged_is_told_of_and_left() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path();
-    assert!(open_ca(directory, KeyKind::P256).current().is_some());
+    assert!(open_ca(directory, KeyType::EcdsaP256).current().is_some());
     let files = [KEY, CERTIFICATE].map(|name| directory.join(name));
     let good = files.each_ref().map(|file| fs::read(file).unwrap());
     for (file, contents) in files.iter().zip(&good) {
@@ -75,7 +80,7 @@ fn what_is_damaged_is_told_of_and_left() {
         assert!(error.contains(&file.display().to_string()), "{error}");
         assert!(!file.exists());
         fs::write(file, contents).unwrap();
-        assert_eq!(open_ca(directory, KeyKind::P256).error(), None);
+        assert_eq!(open_ca(directory, KeyType::EcdsaP256).error(), None);
     }
 }
 

@@ -4,24 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_api::names;
-use windlass_pki::{CertificateUsages, KeyUsageSet, PodKeyType};
+use windlass_pki::{CertificateUsages, KeyType, KeyUsageSet};
 use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 
+use super::parse_key_type;
 use super::usages::parse_usages;
 
 /// The minimum that the API accepts as `maxExpirationSeconds`.
 const MIN_DURATION: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Key types of PodCertificateRequests, by their names in the API.
-pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
-    ("RSA3072", PodKeyType::Rsa3072),
-    ("RSA4096", PodKeyType::Rsa4096),
-    ("ECDSAP256", PodKeyType::EcdsaP256),
-    ("ECDSAP384", PodKeyType::EcdsaP384),
-    ("ECDSAP521", PodKeyType::EcdsaP521),
-    ("ED25519", PodKeyType::Ed25519),
-];
 
 /// Which pods get certificates, and what these contain. Certificates have a URI, DNS names, or both.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +26,7 @@ pub struct PodProfile {
     /// Configured usages; `None` for the defaults of [`PodProfile::usages`].
     chosen_usages: Option<CertificateUsages>,
     /// Allowed key types; never empty.
-    pub key_types: Vec<PodKeyType>,
+    pub key_types: Vec<KeyType>,
     /// Maximum lifetime of a certificate; at least one hour.
     pub max_duration: Duration,
     /// Fraction of its lifetime after which a certificate is renewed: between 0 and 1.
@@ -73,27 +64,23 @@ impl AllowedPods {
 
 impl PodProfile {
     /// Whether keys of this type get certificates.
-    pub fn allows_key(&self, key: PodKeyType) -> bool {
+    pub fn allows_key(&self, key: KeyType) -> bool {
         self.key_types.contains(&key)
     }
 
     /// The usages of a certificate for a key of this type.
-    pub fn usages(&self, key: PodKeyType) -> CertificateUsages {
+    pub fn usages(&self, key: KeyType) -> CertificateUsages {
         if let Some(usages) = &self.chosen_usages {
             return usages.clone();
         }
         let both =
             [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
         let signature = KeyUsageSet::DIGITAL_SIGNATURE;
-        let key = match key {
+        let key = if key.can_encipher() {
             // The RSA key exchange of TLS 1.2 needs it.
-            PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
-                signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
-            }
-            PodKeyType::EcdsaP256
-            | PodKeyType::EcdsaP384
-            | PodKeyType::EcdsaP521
-            | PodKeyType::Ed25519 => signature,
+            signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
+        } else {
+            signature
         };
         CertificateUsages { key, extended: BTreeSet::from(both) }
     }
@@ -119,7 +106,7 @@ impl PodProfile {
         let chosen_usages = fields
             .optional("usages", |list| parse_usages(list, "certificates would have no purpose"));
         let key_types = fields.optional("keyTypes", |list| {
-            list.parse_nonempty("no key would be allowed", |item| item.one_of(&KEY_TYPES))
+            list.parse_nonempty("no key would be allowed", |item| parse_key_type(item, KeyType::POD_CERTIFICATE))
         });
         let max_duration =
             fields.optional("maxDuration", |field| field.duration_at_least(MIN_DURATION));
@@ -129,7 +116,7 @@ impl PodProfile {
             service_names: service_names?,
             allowed: allowed?,
             chosen_usages: chosen_usages?,
-            key_types: key_types?.unwrap_or_else(|| KEY_TYPES.map(|(_, key)| key).to_vec()),
+            key_types: key_types?.unwrap_or_else(|| KeyType::POD_CERTIFICATE.to_vec()),
             max_duration: max_duration?.unwrap_or(DAY),
             refresh_after: refresh_after?.unwrap_or(0.66),
         })

@@ -69,55 +69,6 @@ impl AllowedRequesters {
     }
 }
 
-/// A public key type that profiles can allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyType {
-    /// RSA with a modulus of 2048 bits.
-    Rsa2048,
-    /// RSA with a modulus of 3072 bits.
-    Rsa3072,
-    /// RSA with a modulus of 4096 bits.
-    Rsa4096,
-    /// ECDSA on the NIST curve P-256.
-    EcdsaP256,
-    /// ECDSA on the NIST curve P-384.
-    EcdsaP384,
-    /// ECDSA on the NIST curve P-521.
-    EcdsaP521,
-    /// EdDSA on the curve Ed25519.
-    Ed25519,
-}
-
-const KEY_TYPES: [(&str, KeyType); 7] = [
-    ("RSA2048", KeyType::Rsa2048),
-    ("RSA3072", KeyType::Rsa3072),
-    ("RSA4096", KeyType::Rsa4096),
-    ("ECDSAP256", KeyType::EcdsaP256),
-    ("ECDSAP384", KeyType::EcdsaP384),
-    ("ECDSAP521", KeyType::EcdsaP521),
-    ("ED25519", KeyType::Ed25519),
-];
-
-impl KeyType {
-    /// Determines the type of a key; `None` for types that profiles cannot name.
-    pub fn from_key(key: &SubjectKey) -> Option<KeyType> {
-        match key.algorithm() {
-            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
-            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
-            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(KeyType::Rsa4096),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(KeyType::EcdsaP256),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(KeyType::EcdsaP384),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(KeyType::EcdsaP521),
-            KeyAlgorithm::Ed25519 => Some(KeyType::Ed25519),
-            KeyAlgorithm::Rsa { .. }
-            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
-            | KeyAlgorithm::X25519
-            | KeyAlgorithm::Dsa
-            | KeyAlgorithm::Unknown => None,
-        }
-    }
-}
-
 impl RequestProfile {
     pub(super) fn parse(section: &ConfigField<'_>) -> ConfigResult<RequestProfile> {
         let fields = section.fields(&[
@@ -146,7 +97,7 @@ impl RequestProfile {
         let required_usages = fields
             .list("requiredUsages", |field| parse_required_usage(field, usages.as_ref().ok()));
         let key_types = fields.optional("keyTypes", |list| {
-            list.parse_nonempty("no key would be allowed", |item| item.one_of(&KEY_TYPES))
+            list.parse_nonempty("no key would be allowed", |item| parse_key_type(item, KeyType::ALL))
         });
         let max_duration =
             fields.required("maxDuration", |field| field.duration_at_least(MIN_DURATION));
@@ -182,7 +133,7 @@ impl RequestProfile {
     /// Whether a key may be certified: it has one of the listed types or, without a list, is not weak.
     pub fn allows_key(&self, key: &SubjectKey) -> bool {
         match (&self.key_types, key.algorithm()) {
-            (Some(named), _) => KeyType::from_key(key).is_some_and(|kind| named.contains(&kind)),
+            (Some(named), _) => key.key_type().is_some_and(|kind| named.contains(&kind)),
             // The built-in signers of Kubernetes accept shorter keys for compatibility.
             (None, KeyAlgorithm::Rsa { modulus_bits }) => modulus_bits >= MIN_RSA_BITS,
             // Other weak keys are rejected for all signers at issuance.

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use windlass_pki::{ExtendedUsage, KeyUsageSet, PodKeyType};
+use windlass_pki::{ExtendedUsage, KeyType, KeyUsageSet};
 
 use super::pods::AllowedPods;
 use super::*;
@@ -89,7 +89,7 @@ fn a_file_with_everything_is_read() {
     let subject = Subject::new("Pods' CA", &[]).unwrap();
     let made = CaConfig::SelfSigned {
         directory: "/etc/windlass/ca/pods".into(),
-        key: KeyKind::Ed25519,
+        key: KeyType::Ed25519,
         subject,
         duration: 2 * DAY,
     };
@@ -102,8 +102,8 @@ fn a_file_with_everything_is_read() {
     assert!(
         !profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup")
     );
-    assert!(profile.allows_key(PodKeyType::Ed25519) && !profile.allows_key(PodKeyType::Rsa3072));
-    let usages = profile.usages(PodKeyType::Ed25519);
+    assert!(profile.allows_key(KeyType::Ed25519) && !profile.allows_key(KeyType::Rsa3072));
+    let usages = profile.usages(KeyType::Ed25519);
     assert_eq!(usages.extended, BTreeSet::from([ExtendedUsage::ClientAuth]));
     assert_eq!((profile.max_duration, profile.refresh_after), (DAY / 12, 0.5));
 }
@@ -118,7 +118,7 @@ fn what_is_left_out_has_defaults() {
     let subject = Subject::new("example.com/a", &[]).unwrap();
     let made = CaConfig::SelfSigned {
         directory: "/etc/windlass/ca".into(),
-        key: KeyKind::P256,
+        key: KeyType::EcdsaP256,
         subject,
         duration: 3650 * DAY,
     };
@@ -135,7 +135,7 @@ fn what_is_left_out_has_defaults() {
     assert_eq!(pods.key_types.len(), 6);
     assert_eq!((pods.max_duration, pods.refresh_after), (DAY, 0.66));
     let both = BTreeSet::from([ExtendedUsage::ServerAuth, ExtendedUsage::ClientAuth]);
-    for (key, enciphers) in [(PodKeyType::Rsa4096, true), (PodKeyType::EcdsaP384, false)] {
+    for (key, enciphers) in [(KeyType::Rsa4096, true), (KeyType::EcdsaP384, false)] {
         let usages = pods.usages(key);
         assert_eq!(usages.extended, both);
         assert!(usages.key.contains(KeyUsageSet::DIGITAL_SIGNATURE));

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 use time::OffsetDateTime;
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
-    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, PodKeyType, Serial,
+    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial,
     SubjectKey, SystemRandom, issue_certificate, pem,
 };
 
@@ -13,7 +13,7 @@ use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
 use super::names::{build_spiffe_id, service_names};
 use super::request::{PendingPodRequest, PodRequest, UnsignablePodRequest, VerifiedPodRequest};
 use crate::ca::SigningCa;
-use crate::signers::config::pods::{KEY_TYPES, PodProfile};
+use crate::signers::config::pods::PodProfile;
 
 /// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,15 +131,13 @@ fn issue(
 fn check_key_type(
     profile: &PodProfile,
     key: &SubjectKey,
-) -> Result<PodKeyType, PodRequestDecision> {
-    let name = |kind| KEY_TYPES.iter().find(|(_, each)| *each == kind).map_or("", |(name, _)| name);
+) -> Result<KeyType, PodRequestDecision> {
     let message = match key.pod_key_type() {
         Ok(kind) if profile.allows_key(kind) => return Ok(kind),
-        Ok(kind) => format!("this signer does not sign keys of type {}", name(kind)),
+        Ok(kind) => format!("this signer does not sign keys of type {}", kind),
         Err(_) => "the key has a type that the API does not support".to_owned(),
     };
-    let allowed: Vec<&str> = profile.key_types.iter().map(|kind| name(*kind)).collect();
-    let message = format!("{message}; it signs {}", allowed.join(", "));
+    let message = format!("{message}; it signs {}", KeyType::names(&profile.key_types).join(", "));
     Err(denied("UnsupportedKeyType", message))
 }
 

@@ -12,6 +12,7 @@ use windlass_api::names;
 use windlass_api::quantity::Quantity;
 use windlass_api::selector::labels::{self, LabelSelector};
 use windlass_api::signer_name::{SignerName, is_kubernetes, trust_bundle_name_rule};
+use windlass_pki::KeyType;
 
 use super::super::path::{PathError, VolumePath};
 use super::super::trust_anchors::BundleSelector;
@@ -21,8 +22,6 @@ use super::{
 };
 
 const DEFAULT_MODE: u32 = 0o644;
-const KEY_TYPES: [&str; 6] =
-    ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
 /// Lifetimes that may be asked for, in seconds; Kubernetes' own signers give a day at most.
 const MIN_LIFETIME: i32 = 3600;
 const MAX_LIFETIME: i32 = 91 * 86400;
@@ -276,8 +275,9 @@ impl DefinitionParser<'_> {
             self.errors.too_long(&at.child("userAnnotations"), MAX_ANNOTATIONS);
         }
         let key_type = certificate.key_type.clone();
-        if !KEY_TYPES.contains(&key_type.as_str()) {
-            self.errors.not_supported(&at.child("keyType"), &key_type, &KEY_TYPES);
+        let key_types = KeyType::names(KeyType::POD_CERTIFICATE);
+        if !key_types.contains(&key_type.as_str()) {
+            self.errors.not_supported(&at.child("keyType"), &key_type, &key_types);
         }
         self.lifetime(certificate.max_expiration_seconds, &signer, at);
         let paths = [

@@ -1,5 +1,5 @@
 use super::*;
-use windlass_pki::KeyKind;
+use windlass_pki::KeyType;
 
 fn request(status: Value) -> DynamicObject {
     let object = json!({
@@ -52,15 +52,15 @@ fn an_answer_is_read_whatever_is_missing() {
 #[test]
 fn a_key_comes_with_the_proof_that_the_server_knows() {
     let fields = |kind, older| {
-        let key = PrivateKey::generate_kind(kind).unwrap();
+        let key = PrivateKey::generate_type(kind).unwrap();
         let material = key_material(&key, "uid", older).unwrap();
         let shown = public_key(&Value::Object(material.clone())).unwrap();
         assert_eq!(shown, key.public_key().as_der());
         material.keys().cloned().collect::<Vec<_>>()
     };
-    for kind in [KeyKind::P256, KeyKind::P521, KeyKind::Ed25519] {
+    for kind in [KeyType::EcdsaP256, KeyType::EcdsaP521, KeyType::Ed25519] {
         assert_eq!(fields(kind, false), ["stubPKCS10Request"]);
         assert_eq!(fields(kind, true), ["pkixPublicKey", "proofOfPossession"]);
     }
-    assert_eq!(fields(KeyKind::P384, true), ["stubPKCS10Request"], "there is no older proof");
+    assert_eq!(fields(KeyType::EcdsaP384, true), ["stubPKCS10Request"], "there is no older proof");
 }

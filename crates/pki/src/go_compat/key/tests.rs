@@ -26,11 +26,11 @@ fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
 fn reads_rsa_keys_of_every_size() {
     let modulus = |bytes: usize| [&[0][..], &vec![0xc1; bytes]].concat();
     let table = [
-        (rsa_key(&modulus(384), &[3]), Some((3072, Ok(PodKeyType::Rsa3072)))),
-        (rsa_key(&modulus(512), &[1, 0, 1]), Some((4096, Ok(PodKeyType::Rsa4096)))),
+        (rsa_key(&modulus(384), &[3]), Some((3072, Ok(KeyType::Rsa3072)))),
+        (rsa_key(&modulus(512), &[1, 0, 1]), Some((4096, Ok(KeyType::Rsa4096)))),
         (rsa_key(&modulus(256), &[3]), Some((2048, Err(PodKeyError::Modulus { bits: 2048 })))),
         // The size counts in whole bytes.
-        (rsa_key(&[0x11; 384], &[3]), Some((3069, Ok(PodKeyType::Rsa3072)))),
+        (rsa_key(&[0x11; 384], &[3]), Some((3069, Ok(KeyType::Rsa3072)))),
         (rsa_key(&[1], &[1]), Some((1, Err(PodKeyError::Modulus { bits: 8 })))),
         (rsa_key(&[0], &[3]), None),
         (rsa_key(&[0x80], &[3]), None),

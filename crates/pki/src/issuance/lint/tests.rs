@@ -94,7 +94,7 @@ fn finds_every_fault_of_the_body() {
 
 #[test]
 fn finds_another_algorithm() {
-    let key = PrivateKey::generate_kind(crate::KeyKind::Ed25519).unwrap();
+    let key = PrivateKey::generate_type(crate::KeyType::Ed25519).unwrap();
     let verdict = verdict(|fields| fields.algorithm = key.signature_algorithm());
     assert_eq!(failed(verdict), Some(IssuanceLint::SignatureAlgorithm));
 }

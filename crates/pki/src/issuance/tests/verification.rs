@@ -8,20 +8,20 @@ use rustls_pki_types::UnixTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage as Eku, anchor_from_trusted_cert};
 
 use super::*;
-use crate::KeyKind;
+use crate::KeyType;
 
-const KINDS: [KeyKind; 6] = [
-    KeyKind::P256,
-    KeyKind::P384,
-    KeyKind::P521,
-    KeyKind::Rsa3072,
-    KeyKind::Rsa4096,
-    KeyKind::Ed25519,
+const KINDS: [KeyType; 6] = [
+    KeyType::EcdsaP256,
+    KeyType::EcdsaP384,
+    KeyType::EcdsaP521,
+    KeyType::Rsa3072,
+    KeyType::Rsa4096,
+    KeyType::Ed25519,
 ];
 
 /// RSA keys take long to make.
 static KEYS: LazyLock<[PrivateKey; 6]> =
-    LazyLock::new(|| KINDS.map(|kind| PrivateKey::generate_kind(kind).unwrap()));
+    LazyLock::new(|| KINDS.map(|kind| PrivateKey::generate_type(kind).unwrap()));
 
 fn copy(key: &PrivateKey) -> PrivateKey {
     PrivateKey::from_pem(key.to_pem().unwrap().as_bytes()).unwrap()

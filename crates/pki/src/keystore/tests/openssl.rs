@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use super::*;
-use crate::{KeyKind, parse_certificate_blocks};
+use crate::{KeyType, parse_certificate_blocks};
 
 /// Has OpenSSL read a store. Its old algorithms must be asked for.
 fn openssl(store: &[u8], password: &str, arguments: &[&str]) -> Output {
@@ -136,8 +136,8 @@ fn reports_how_stores_are_encrypted() {
 #[test]
 fn reads_keys_and_their_chains() {
     let password = password("pässwörd");
-    for kind in [KeyKind::P256, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519] {
-        let key = PrivateKey::generate_kind(kind).unwrap();
+    for kind in [KeyType::EcdsaP256, KeyType::EcdsaP521, KeyType::Rsa3072, KeyType::Ed25519] {
+        let key = PrivateKey::generate_type(kind).unwrap();
         let chain = chain(&key);
         for profile in Pkcs12Profile::ALL {
             let store = KeyStore::new("wéb", &key, &chain).unwrap().to_pkcs12(&password, profile);

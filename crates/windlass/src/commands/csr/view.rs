@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltNames, CertificateRequest, DistinguishedName, ForeignCertificate, KeyAlgorithm, SubjectKey,
+    AltNames, CertificateRequest, DistinguishedName, ForeignCertificate, SubjectKey,
     parse_certificate_blocks,
 };
 
@@ -264,14 +264,7 @@ pub fn serial(number: &[u8]) -> String {
 
 /// Describes the algorithm of a key.
 pub fn key_description(key: &SubjectKey) -> String {
-    match key.algorithm() {
-        KeyAlgorithm::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
-        KeyAlgorithm::Ecdsa(curve) => format!("ECDSA {}", curve.name()),
-        KeyAlgorithm::Ed25519 => "Ed25519".into(),
-        KeyAlgorithm::X25519 => "X25519".into(),
-        KeyAlgorithm::Dsa => "DSA".into(),
-        KeyAlgorithm::Unknown => "unknown algorithm".into(),
-    }
+    key.algorithm().description()
 }
 
 /// Formats a distinguished name in its own order, with RFC 4514's escapes, so that a value cannot look like another

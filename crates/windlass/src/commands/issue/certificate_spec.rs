@@ -1,11 +1,11 @@
 //! What is asked for: what the flags say, or what is there already.
 
 use anyhow::{Context, Result, bail};
-use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject};
+use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject, KeyType};
 
 use super::certificate_dir::RenewableCertificate;
-use super::issue_record::{self, IssueRecord};
-use crate::cli::{IssueArgs, KeyType, NameArgs};
+use super::issue_record::IssueRecord;
+use crate::cli::{IssueArgs, NameArgs};
 
 /// A certificate to ask for.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl CertificateSpec {
             signer: self.signer.clone(),
             usages: self.usages.clone(),
             expiration_seconds: self.seconds,
-            key_type: issue_record::key_type_name(self.key_type),
+            key_type: self.key_type.flag_name().to_owned(),
         }
     }
 }
@@ -96,8 +96,7 @@ fn usual_usages(signer: &str, key_type: KeyType) -> Vec<String> {
     const SERVER: &str = "server auth";
     const CLIENT: &str = "client auth";
     // Only RSA keys encipher.
-    let rsa = matches!(key_type, KeyType::Rsa3072 | KeyType::Rsa4096);
-    let usages: &[&str] = match (signer, rsa) {
+    let usages: &[&str] = match (signer, key_type.can_encipher()) {
         ("kubernetes.io/kube-apiserver-client", _) => &[CLIENT],
         ("kubernetes.io/kube-apiserver-client-kubelet", true) => &[SIGNS, ENCIPHERS, CLIENT],
         ("kubernetes.io/kube-apiserver-client-kubelet", false) => &[SIGNS, CLIENT],

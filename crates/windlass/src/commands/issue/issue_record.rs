@@ -2,10 +2,9 @@
 //! certificate itself does not say.
 
 use anyhow::{Context, Result};
-use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::KeyType;
+use windlass_pki::KeyType;
 
 /// Parameters of a request, stored next to the certificate so that `--renew` can repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ pub struct IssueRecord {
     /// For how long, if that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_seconds: Option<i32>,
-    /// The kind of key, as the flag has it.
+    /// The type of the key, in the notation of the flag.
     pub key_type: String,
 }
 
@@ -33,14 +32,8 @@ impl IssueRecord {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The kind of key, if it is one that we make.
+    /// The type of the key, if this release knows it.
     pub fn key_type(&self) -> Option<KeyType> {
-        KeyType::from_str(&self.key_type, false).ok()
+        KeyType::from_flag_name(&self.key_type)
     }
-}
-
-/// A kind of key, as the flag has it.
-pub fn key_type_name(key_type: KeyType) -> String {
-    let value = key_type.to_possible_value();
-    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

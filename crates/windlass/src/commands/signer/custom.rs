@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use windlass_controllers::signers::config::pods::{AllowedPods, KEY_TYPES};
+use windlass_controllers::signers::config::pods::AllowedPods;
 use windlass_controllers::signers::config::{
-    ApprovalMode, KeyType, PodProfile, RequestProfile, SignerConfig,
+    ApprovalMode, PodProfile, RequestProfile, SignerConfig,
 };
-use windlass_pki::{CertificateUsages, PodKeyType};
+use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
@@ -55,9 +55,7 @@ fn request_policy(profile: &RequestProfile) -> SigningPolicy {
             chain.into(),
         ],
         keys: vec![match &profile.key_types {
-            Some(types) => {
-                types.iter().map(|kind| KeyType::name(*kind)).collect::<Vec<_>>().join(", ")
-            }
+            Some(types) => KeyType::names(types).join(", "),
             None => STRONG_KEY.into(),
         }],
         approval: match &profile.approval {
@@ -85,7 +83,6 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
         }
         None => "DNS names: none".into(),
     };
-    let key_types = KEY_TYPES.iter().filter(|(_, key)| profile.allows_key(*key));
     let refresh = format!("refresh after {:.0}% of the lifetime", profile.refresh_after * 100.0);
     SigningPolicy {
         permitted_subjects: vec!["empty".into()],
@@ -96,7 +93,7 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
             "at least 1h; starts 2m before signing; ends with the CA at the latest".into(),
             refresh,
         ],
-        keys: vec![key_types.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")],
+        keys: vec![KeyType::names(&profile.key_types).join(", ")],
         approval: allowed(&profile.allowed),
     }
 }
@@ -157,8 +154,8 @@ fn usages(allowed: &CertificateUsages, required: &[String]) -> Vec<String> {
 }
 
 fn pod_usages(profile: &PodProfile) -> Vec<String> {
-    let usual = profile.usages(PodKeyType::EcdsaP256);
-    let rsa = profile.usages(PodKeyType::Rsa3072);
+    let usual = profile.usages(KeyType::EcdsaP256);
+    let rsa = profile.usages(KeyType::Rsa3072);
     let mut said = vec![usage_names(&usual)];
     if rsa != usual {
         said.push(format!("with RSA keys: {}", usage_names(&rsa)));

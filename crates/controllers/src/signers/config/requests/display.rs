@@ -1,14 +1,6 @@
-//! Names of key types and requesters, for `windlass signer show`.
+//! Names of requesters, for `windlass signer show`.
 
-use super::{AllowedRequesters, KEY_TYPES, KeyType};
-
-impl KeyType {
-    /// Returns the name that `keyTypes` uses for it.
-    pub fn name(self) -> &'static str {
-        let found = KEY_TYPES.iter().find(|(_, kind)| *kind == self);
-        found.map_or("", |(name, _)| *name)
-    }
-}
+use super::AllowedRequesters;
 
 impl AllowedRequesters {
     /// User names whose requests are approved, sorted.

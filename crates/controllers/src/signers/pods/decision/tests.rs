@@ -134,25 +134,25 @@ fn every_key_is_signed_in_both_forms() {
     let stub = |stub: ByteString| json!({ "stubPKCS10Request": stub });
     let rsa4096 = include_bytes!("../../../../tests/loops/fixtures/pod-rsa4096.stub.der").to_vec();
     let table = [
-        (stub(fixture!("pcr-p256.stub.der")), PodKeyType::EcdsaP256),
-        (stub(fixture!("pcr-p384.stub.der")), PodKeyType::EcdsaP384),
-        (stub(fixture!("pcr-p521.stub.der")), PodKeyType::EcdsaP521),
-        (stub(fixture!("pcr-ed25519.stub.der")), PodKeyType::Ed25519),
-        (stub(fixture!("pcr-rsa3072.stub.der")), PodKeyType::Rsa3072),
-        (stub(ByteString(rsa4096)), PodKeyType::Rsa4096),
-        (pair(fixture!("pcr-p256.spki"), fixture!("pcr-p256.pop")), PodKeyType::EcdsaP256),
-        (pair(fixture!("pcr-p384.spki"), fixture!("pcr-p384.pop")), PodKeyType::EcdsaP384),
-        (pair(fixture!("pcr-p521.spki"), fixture!("pcr-p521.pop")), PodKeyType::EcdsaP521),
-        (pair(fixture!("pcr-ed25519.spki"), fixture!("pcr-ed25519.pop")), PodKeyType::Ed25519),
-        (pair(fixture!("pcr-rsa3072.spki"), fixture!("pcr-rsa3072.pop")), PodKeyType::Rsa3072),
+        (stub(fixture!("pcr-p256.stub.der")), KeyType::EcdsaP256),
+        (stub(fixture!("pcr-p384.stub.der")), KeyType::EcdsaP384),
+        (stub(fixture!("pcr-p521.stub.der")), KeyType::EcdsaP521),
+        (stub(fixture!("pcr-ed25519.stub.der")), KeyType::Ed25519),
+        (stub(fixture!("pcr-rsa3072.stub.der")), KeyType::Rsa3072),
+        (stub(ByteString(rsa4096)), KeyType::Rsa4096),
+        (pair(fixture!("pcr-p256.spki"), fixture!("pcr-p256.pop")), KeyType::EcdsaP256),
+        (pair(fixture!("pcr-p384.spki"), fixture!("pcr-p384.pop")), KeyType::EcdsaP384),
+        (pair(fixture!("pcr-p521.spki"), fixture!("pcr-p521.pop")), KeyType::EcdsaP521),
+        (pair(fixture!("pcr-ed25519.spki"), fixture!("pcr-ed25519.pop")), KeyType::Ed25519),
+        (pair(fixture!("pcr-rsa3072.spki"), fixture!("pcr-rsa3072.pop")), KeyType::Rsa3072),
     ];
     let all = profile(&["trustDomain: example.com"]);
     for (changes, kind) in table {
         let (leaf, _) = leaf(answer(&request(changes.clone()), &all));
         assert_eq!(leaf.public_key().pod_key_type(), Ok(kind));
         let only = |kind: &str| profile(&["trustDomain: e.com", &format!("keyTypes: [{kind}]")]);
-        let mut names = KEY_TYPES.iter().filter(|(_, each)| *each != kind);
-        let (other, _) = names.next().unwrap();
+        let mut others = KeyType::POD_CERTIFICATE.iter().filter(|each| **each != kind);
+        let other = others.next().unwrap().name();
         let (answer, reason, message) = refusal(answer(&request(changes), &only(other)));
         assert_eq!((answer, reason), ("Denied", "UnsupportedKeyType"));
         assert!(message.ends_with(&format!("; it signs {other}")), "{message}");

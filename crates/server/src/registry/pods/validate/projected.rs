@@ -7,12 +7,11 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 use windlass_api::selector::labels;
 use windlass_api::signer_name::{SignerName, is_kubernetes, trust_bundle_name_rule};
+use windlass_pki::KeyType;
 
 use super::super::fields::{entries, int, list, optional_text, part, text};
 use super::{env, go_json, paths};
 
-const KEY_TYPES: [&str; 6] =
-    ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
 /// The shortest and longest lifetimes a pod may ask of a certificate; Kubernetes' own signers give
 /// a day at most.
 const MIN_LIFETIME: i64 = 3600;
@@ -227,8 +226,9 @@ fn pod_certificate(
     SignerName::parse(&path.child("signerName"), signer, errors);
     user_annotations(certificate, &path.child("userAnnotations"), errors);
     let key_type = text(certificate, "keyType");
-    if !KEY_TYPES.contains(&key_type) {
-        errors.not_supported(&path.child("keyType"), key_type, &KEY_TYPES);
+    let key_types = KeyType::names(KeyType::POD_CERTIFICATE);
+    if !key_types.contains(&key_type) {
+        errors.not_supported(&path.child("keyType"), key_type, &key_types);
     }
     if let Some(seconds) = int(certificate, "maxExpirationSeconds") {
         lifetime(seconds, signer, &path.child("maxExpirationSeconds"), errors);

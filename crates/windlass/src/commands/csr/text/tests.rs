@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use windlass_pki::{
-    AltNames, IssuedSubject, KeyKind, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    AltNames, IssuedSubject, KeyPurpose, KeyType, LeafTemplate, PrivateKey, Serial, Subject,
     SystemRandom, Validity, build_csr, issue, pem,
 };
 
@@ -97,7 +97,7 @@ Conditions
 
 #[test]
 fn a_certificate_in_words() {
-    let key = PrivateKey::generate_kind(KeyKind::P384).unwrap();
+    let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
     let other = PrivateKey::generate().unwrap();
     for (holder, told) in
         [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]

@@ -37,7 +37,7 @@ impl TestCaPair {
         let subject = Subject::new("made", &[]).unwrap();
         SignerCa::from_choice(&CaConfig::SelfSigned {
             directory: self.dir.path().to_owned(),
-            key: windlass_pki::KeyKind::P256,
+            key: windlass_pki::KeyType::EcdsaP256,
             subject,
             duration: std::time::Duration::from_secs(86400),
         })
