@@ -228,7 +228,7 @@ impl KeyAlgorithm {
             Self::Ed25519 => "Ed25519".into(),
             Self::X25519 => "X25519".into(),
             Self::Dsa => "DSA".into(),
-            Self::Unknown => "of an unknown kind".into(),
+            Self::Unknown => "unknown algorithm".into(),
         }
     }
 

@@ -106,7 +106,9 @@ impl PodProfile {
         let chosen_usages = fields
             .optional("usages", |list| parse_usages(list, "certificates would have no purpose"));
         let key_types = fields.optional("keyTypes", |list| {
-            list.parse_nonempty("no key would be allowed", |item| parse_key_type(item, KeyType::POD_CERTIFICATE))
+            list.parse_nonempty("no key would be allowed", |item| {
+                parse_key_type(item, KeyType::POD_CERTIFICATE)
+            })
         });
         let max_duration =
             fields.optional("maxDuration", |field| field.duration_at_least(MIN_DURATION));

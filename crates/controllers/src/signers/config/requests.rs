@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_pki::limits::MIN_RSA_BITS;
-use windlass_pki::{CertificateUsages, EllipticCurve, KeyAlgorithm, SubjectKey};
+use windlass_pki::{CertificateUsages, KeyAlgorithm, KeyType, SubjectKey};
 use windlass_runtime::config::{ConfigField, ConfigResult};
 
+use super::parse_key_type;
 use super::pattern::{AddressBlock, NamePattern};
 use super::usages::{parse_required_usage, parse_usages};
 
@@ -97,7 +98,9 @@ impl RequestProfile {
         let required_usages = fields
             .list("requiredUsages", |field| parse_required_usage(field, usages.as_ref().ok()));
         let key_types = fields.optional("keyTypes", |list| {
-            list.parse_nonempty("no key would be allowed", |item| parse_key_type(item, KeyType::ALL))
+            list.parse_nonempty("no key would be allowed", |item| {
+                parse_key_type(item, KeyType::ALL)
+            })
         });
         let max_duration =
             fields.required("maxDuration", |field| field.duration_at_least(MIN_DURATION));

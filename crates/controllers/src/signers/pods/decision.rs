@@ -5,8 +5,8 @@ use kube::ResourceExt as _;
 use time::OffsetDateTime;
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
-    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial,
-    SubjectKey, SystemRandom, issue_certificate, pem,
+    AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial, SubjectKey,
+    SystemRandom, issue_certificate, pem,
 };
 
 use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
@@ -128,10 +128,7 @@ fn issue(
     Ok(PodRequestDecision::Issued { chain: sign_chain(ca, &template)?, times })
 }
 
-fn check_key_type(
-    profile: &PodProfile,
-    key: &SubjectKey,
-) -> Result<KeyType, PodRequestDecision> {
+fn check_key_type(profile: &PodProfile, key: &SubjectKey) -> Result<KeyType, PodRequestDecision> {
     let message = match key.pod_key_type() {
         Ok(kind) if profile.allows_key(kind) => return Ok(kind),
         Ok(kind) => format!("this signer does not sign keys of type {}", kind),

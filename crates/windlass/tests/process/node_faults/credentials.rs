@@ -77,7 +77,9 @@ async fn a_token_that_is_gone_is_told_of_and_another_one_is_taken() {
     let (id, secret) = gone.split_once('.').unwrap();
     windlass_ok(&admin, &["token", "delete", id]);
     let agent = home.start();
-    let status = home.wait_for_status("it is let in", |status| problem(status).contains("the server rejected the credentials"));
+    let status = home.wait_for_status("it is let in", |status| {
+        problem(status).contains("the server rejected the credentials")
+    });
     assert!(problem(&status).contains("windlass token create"), "{}", problem(&status));
     for text in [agent.log(), home.status_text(), agent.metrics().await] {
         assert!(!text.contains(secret), "a secret: {text}");
